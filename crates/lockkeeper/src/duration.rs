@@ -1,0 +1,95 @@
+//! Durations as people type them: `500ms`, `30s`, `1h30m`.
+
+use std::time::Duration;
+
+use crate::Error;
+
+/// Reads a duration: one or more of a number and a unit (`ms`, `s`, `m`, `h`, `d`), such as `90s` or `1m30s`.
+///
+/// ```
+/// use std::time::Duration;
+/// assert_eq!(lockkeeper::duration::parse("1m30s")?, Duration::from_secs(90));
+/// assert!(lockkeeper::duration::parse("30").is_err()); // seconds or minutes? say which
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::InvalidArgument`] that says what was expected.
+pub fn parse(text: &str) -> Result<Duration, Error> {
+    let refuse = |reason: &str| Error::InvalidArgument {
+        what: "duration",
+        reason: format!("{text:.40?} {reason}; write it like 500ms, 30s or 1h30m"),
+    };
+    let mut total = Duration::ZERO;
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return Err(refuse("is empty"));
+    }
+    while !rest.is_empty() {
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, tail) = rest.split_at(digits);
+        let letters = tail.len()
+            - tail
+                .trim_start_matches(|c: char| c.is_ascii_alphabetic())
+                .len();
+        let (unit, tail) = tail.split_at(letters);
+        if number.is_empty() {
+            return Err(refuse("has something else where a whole number should be"));
+        }
+        let number: u64 = number.parse().map_err(|_| refuse("is too long"))?;
+        let millis = match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            "" => return Err(refuse("has a number without a unit")),
+            _ => return Err(refuse("has an unknown unit")),
+        };
+        let part = number.checked_mul(millis).map(Duration::from_millis);
+        total = part
+            .and_then(|part| total.checked_add(part))
+            .ok_or_else(|| refuse("is too long"))?;
+        rest = tail;
+    }
+    Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_people_type() {
+        for (text, millis) in [
+            ("0s", 0),
+            ("500ms", 500),
+            ("30s", 30_000),
+            ("1h30m", 5_400_000),
+            (" 2d ", 172_800_000),
+        ] {
+            assert_eq!(parse(text).expect(text), Duration::from_millis(millis));
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_unclear_and_says_how_to_write_it() {
+        for text in [
+            "",
+            " ",
+            "30",
+            "s",
+            "-1s",
+            "1.5s",
+            "5y",
+            "1s 2",
+            "99999999999999999999s",
+            "18446744073709551615d",
+            "１s",
+            "\0",
+        ] {
+            let message = parse(text).expect_err(text).to_string();
+            assert!(message.contains("500ms"), "{message}");
+        }
+    }
+}

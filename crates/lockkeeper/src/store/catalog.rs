@@ -1,0 +1,84 @@
+//! Which stores exist, which of them this build has, and how a URL opens one.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::{Capabilities, Store, memory};
+use crate::Error;
+use crate::url::StoreUrl;
+
+/// One kind of store, as a URL names it.
+#[derive(Clone, Copy, Debug)]
+pub struct Scheme {
+    /// What the URL starts with.
+    pub scheme: &'static str,
+    /// An example of a URL.
+    pub example: &'static str,
+    /// The cargo feature that compiles it in; `None` when it is always there.
+    pub feature: Option<&'static str>,
+    /// What it can do; `None` when this build does not have it.
+    pub capabilities: Option<Capabilities>,
+}
+
+/// Every kind of store, whether this build has it or not.
+pub fn schemes() -> &'static [Scheme] {
+    &[
+        Scheme {
+            scheme: "memory",
+            example: "memory:",
+            feature: None,
+            capabilities: Some(memory::CAPABILITIES),
+        },
+        Scheme {
+            scheme: "sqlite",
+            example: "sqlite:/var/lib/app/locks.db",
+            feature: Some("sqlite"),
+            #[cfg(feature = "sqlite")]
+            capabilities: Some(super::sqlite::CAPABILITIES),
+            #[cfg(not(feature = "sqlite"))]
+            capabilities: None,
+        },
+    ]
+}
+
+/// Opens the store that a URL names.
+pub(crate) async fn open(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
+    match url.scheme() {
+        "memory" => Ok(shared_memory(url.rest())),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Ok(Arc::new(super::sqlite::SqliteStore::open(&url.path()?)?)),
+        other => Err(Error::InvalidUrl {
+            reason: missing(other),
+        }),
+    }
+}
+
+/// `memory:NAME` is one store for the whole process, for as long as someone uses it.
+fn shared_memory(name: &str) -> Arc<dyn Store> {
+    static STORES: Mutex<Option<HashMap<String, Weak<memory::MemoryStore>>>> = Mutex::new(None);
+    let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+    let stores = stores.get_or_insert_default();
+    if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
+        return store;
+    }
+    stores.retain(|_, store| store.strong_count() > 0);
+    let store = Arc::new(memory::MemoryStore::new());
+    stores.insert(name.to_owned(), Arc::downgrade(&store));
+    store
+}
+
+fn missing(scheme: &str) -> String {
+    if let Some(known) = schemes().iter().find(|known| known.scheme == scheme) {
+        let feature = known.feature.unwrap_or_default();
+        return format!("this build has no {scheme} store; enable the cargo feature `{feature}`");
+    }
+    let examples: Vec<_> = schemes()
+        .iter()
+        .filter(|known| known.capabilities.is_some())
+        .map(|known| known.example)
+        .collect();
+    format!(
+        "there is no store {scheme:.40?}; this build has {}",
+        examples.join(", ")
+    )
+}

@@ -1,0 +1,102 @@
+//! Who in this process waits for which hint. Shared by the embedded stores.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::{ClaimId, Interest, Subscription};
+use crate::Name;
+
+/// Routes hints to subscriptions. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HintBoard(Arc<Mutex<Board>>);
+
+#[derive(Debug, Default)]
+struct Board {
+    next: u64,
+    by_interest: HashMap<Interest, Vec<(u64, Arc<Notify>)>>,
+}
+
+impl HintBoard {
+    pub fn subscribe(&self, interest: Interest) -> Subscription {
+        let hints = Arc::new(Notify::new());
+        let mut board = self.lock();
+        board.next += 1;
+        let number = board.next;
+        board
+            .by_interest
+            .entry(interest.clone())
+            .or_default()
+            .push((number, hints.clone()));
+        Subscription::new(
+            hints,
+            Ends {
+                board: self.clone(),
+                interest,
+                number,
+            },
+        )
+    }
+
+    /// Hints a waiting claim, and whoever watches its name.
+    pub fn claim(&self, name: &Name, claim: ClaimId) {
+        self.notify(&Interest::Claim(name.clone(), claim));
+    }
+
+    /// Hints whoever watches the name.
+    pub fn name(&self, name: &Name) {
+        self.notify(&Interest::Name(name.clone()));
+    }
+
+    /// Hints whoever waits for the latch.
+    pub fn latch(&self, name: &Name) {
+        self.notify(&Interest::Latch(name.clone()));
+    }
+
+    /// Hints everyone: something was missed, or may have been.
+    #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
+    pub fn everyone(&self) {
+        for (_, hints) in self.lock().by_interest.values().flatten() {
+            hints.notify_one();
+        }
+    }
+
+    /// How many subscriptions are running.
+    #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
+    pub fn len(&self) -> usize {
+        self.lock().by_interest.values().map(Vec::len).sum()
+    }
+
+    fn notify(&self, interest: &Interest) {
+        let board = self.lock();
+        if board.by_interest.is_empty() {
+            return;
+        }
+        for (_, hints) in board.by_interest.get(interest).into_iter().flatten() {
+            hints.notify_one();
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Board> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Ends {
+    board: HintBoard,
+    interest: Interest,
+    number: u64,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let mut board = self.board.lock();
+        if let Some(list) = board.by_interest.get_mut(&self.interest) {
+            list.retain(|(number, _)| *number != self.number);
+            if list.is_empty() {
+                board.by_interest.remove(&self.interest);
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Fencing tokens: numbers that only grow, so that a resource can refuse a holder that is no longer one.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A fencing token. Each grant of a lock carries a higher one than every grant before it.
+///
+/// A lock alone cannot stop a holder that was paused longer than its lease from writing late. The resource
+/// can, by refusing any token lower than the highest it has seen: send the token with each write, and see
+/// [`FenceGate`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Token(u64);
+
+impl Token {
+    /// Wraps a number that was a token, for instance one read back from a resource.
+    pub const fn new(value: u64) -> Token {
+        Token(value)
+    }
+
+    /// The number to send along with a write.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The furthest that reserved tokens may run ahead of the wall clock, in microseconds.
+///
+/// Tokens survive a lost fence record only because they follow the clock; a bounded lead keeps that true.
+pub(crate) const MAX_LEAD_MICROS: u64 = 1_000_000;
+
+/// The next run of tokens after `last`: its first token, and how many of the `wanted` may be reserved.
+pub(crate) fn next_run(last: u64, unix_micros: u64, wanted: u32) -> (u64, u32) {
+    let first = (last + 1).max(unix_micros);
+    let lead = unix_micros
+        .saturating_add(MAX_LEAD_MICROS)
+        .saturating_sub(first);
+    let count = u64::from(wanted.max(1)).min(lead.max(1));
+    (first, count as u32)
+}
+
+/// Refuses late writers at a resource in this process: tokens it admits never decrease.
+///
+/// ```
+/// use lockkeeper::{FenceGate, Token};
+///
+/// let gate = FenceGate::new();
+/// assert!(gate.admit(Token::new(7)));
+/// assert!(gate.admit(Token::new(7)));  // the same hold writes again
+/// assert!(gate.admit(Token::new(9)));
+/// assert!(!gate.admit(Token::new(8))); // an earlier holder, waking up late
+/// ```
+///
+/// A check and a write that follows it are two steps: admit and write under one mutex, or where the data is
+/// (`UPDATE … WHERE fence <= ?`).
+#[derive(Debug, Default)]
+pub struct FenceGate(AtomicU64);
+
+impl FenceGate {
+    /// A gate that has admitted nothing yet.
+    pub const fn new() -> FenceGate {
+        FenceGate(AtomicU64::new(0))
+    }
+
+    /// Whether `token` is at least as high as every token admitted before; if so, remembers it.
+    pub fn admit(&self, token: Token) -> bool {
+        self.0.fetch_max(token.get(), Ordering::AcqRel) <= token.get()
+    }
+
+    /// The highest token admitted so far.
+    pub fn highest(&self) -> Token {
+        Token(self.0.load(Ordering::Acquire))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_follow_the_clock_and_never_go_back() {
+        assert_eq!(next_run(0, 1_000, 1), (1_000, 1));
+        assert_eq!(next_run(1_000, 1_000, 1), (1_001, 1));
+        // The clock was set back by an hour: tokens still grow.
+        assert_eq!(next_run(5_000_000_000, 1_400_000_000, 1).0, 5_000_000_001);
+    }
+
+    #[test]
+    fn the_reserved_lead_over_the_clock_is_capped() {
+        assert_eq!(next_run(0, 10, 64), (10, 64));
+        let (first, count) = next_run(MAX_LEAD_MICROS + 5, 10, 64);
+        assert_eq!((first, count), (MAX_LEAD_MICROS + 6, 4));
+        // Past the cap a grant still gets its one token.
+        assert_eq!(next_run(u64::MAX / 2, 10, 64).1, 1);
+    }
+}
