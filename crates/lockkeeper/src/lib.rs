@@ -1,12 +1,32 @@
-//! Placeholder front page.
+//! One lock that holds across threads, tasks, processes and machines.
+pub mod blocking;
 pub mod clock;
 pub mod duration;
+mod engine;
 mod error;
+mod guard;
+mod keeper;
+mod latch;
+mod lock;
+mod multi;
 mod name;
+mod observe;
+mod owner;
+mod rwlock;
+mod semaphore;
 pub mod store;
 mod token;
 pub mod url;
 
 pub use error::{Error, MAX_LEASE, MIN_LEASE};
+pub use guard::{Guard, ReleaseOutcome};
+pub use keeper::{Builder, HandOff, Lockkeeper};
+pub use latch::Latch;
+pub use lock::Lock;
+pub use multi::{MultiGuard, MultiLock};
 pub use name::{MAX_NAME_BYTES, Name};
+pub use observe::{Event, Observer};
+pub use owner::Owner;
+pub use rwlock::RwLock;
+pub use semaphore::Semaphore;
 pub use token::{FenceGate, Token};
