@@ -1,1 +1,15 @@
-//! Placeholder.
+//! What proves that a lock is one: for Lockkeeper's own stores, and for anybody's.
+//!
+//! # Layout
+//! - [`history`]: records what clients asked and were told, against one clock, across processes.
+//! - [`checker`]: judges a history: exclusion, token order, fencing, release, progress. Pure.
+//! - [`conformance`]: the cases every [`Store`](lockkeeper::store::Store) has to pass, chosen by its
+//!   capabilities.
+//! - [`wrappers`]: stores that count or misbehave, over any store.
+//! - [`fenced`]: a resource in a file that refuses late writers and remembers every write.
+//!
+//! A run that proves nothing (too few grants, nobody contended, the fault never bit) is not a pass: the
+//! checker calls it [`Invalid`](checker::Verdict::Invalid).
+
+pub mod checker;
+pub mod history;

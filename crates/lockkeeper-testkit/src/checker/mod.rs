@@ -1,0 +1,263 @@
+//! Judges histories. Pure: no clock, no store, only events.
+//!
+//! A checker for a linearizable mutex is wrong for leases: an expiry looks like a violation. Here a hold
+//! counts from the answer that granted it until its holder let go, was told of the loss, or reached its own
+//! deadline; such intervals are swept in order of time, lock by lock.
+
+mod exclusion;
+mod fence;
+mod progress;
+mod release;
+mod run;
+mod tokens;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use crate::history::{Event, Fault};
+use run::Run;
+
+/// What a history has to contain before it proves anything, and what it is held to.
+#[derive(Clone, Debug)]
+pub struct Demands {
+    /// At least this many grants.
+    pub grants: usize,
+    /// At least this many acquires that met another owner's hold.
+    pub contention: usize,
+    /// Each of these must have been seen at least this often.
+    pub faults: Vec<(FaultKind, usize)>,
+    /// How long a claim that ended, by release, loss or doubt, may still keep a lock from others: the lease,
+    /// plus how late a request may take effect. `None` checks no progress.
+    pub linger: Option<Duration>,
+}
+
+impl Default for Demands {
+    fn default() -> Demands {
+        Demands {
+            grants: 100,
+            contention: 10,
+            faults: Vec::new(),
+            linger: None,
+        }
+    }
+}
+
+impl Demands {
+    /// Demands nothing: for short histories written by hand.
+    pub fn none() -> Demands {
+        Demands {
+            grants: 0,
+            contention: 0,
+            faults: Vec::new(),
+            linger: None,
+        }
+    }
+
+    /// Also demands that this fault was seen at least `times`.
+    pub fn fault(mut self, kind: FaultKind, times: usize) -> Demands {
+        self.faults.push((kind, times));
+        self
+    }
+
+    /// Also demands progress: see [`Demands::linger`].
+    pub fn linger(mut self, linger: Duration) -> Demands {
+        self.linger = Some(linger);
+        self
+    }
+}
+
+/// A kind of fault that a run can be asked to have seen.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// A process was killed while it held a lock.
+    HolderKilled,
+    /// A process was stopped while it held a lock.
+    HolderStopped,
+    /// A hold ended without a release, and someone else was granted the lock afterwards.
+    HoldExpired,
+    /// The fence refused a late writer.
+    WriteRefused,
+    /// A lock was broken.
+    Broken,
+    /// A request did not arrive.
+    RequestLost,
+    /// An answer did not arrive.
+    ReplyLost,
+    /// A message was late.
+    Delayed,
+    /// A message came twice.
+    Repeated,
+    /// Any other, by its name.
+    Other(String),
+}
+
+impl FaultKind {
+    /// The kind of a fault that bites wherever it happens; `None` for one that needs a holder.
+    fn of(fault: &Fault) -> Option<FaultKind> {
+        Some(match fault {
+            Fault::Killed { .. } | Fault::Stopped { .. } => return None,
+            Fault::Broken => FaultKind::Broken,
+            Fault::RequestLost => FaultKind::RequestLost,
+            Fault::ReplyLost => FaultKind::ReplyLost,
+            Fault::Delayed => FaultKind::Delayed,
+            Fault::Repeated => FaultKind::Repeated,
+            Fault::Other(name) => FaultKind::Other(name.clone()),
+        })
+    }
+}
+
+/// What a history was found to be.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// It keeps every rule, and it had the chance to break them.
+    Valid(Stats),
+    /// It breaks rules.
+    Violations(Vec<Violation>),
+    /// It breaks none, but proves nothing. A failure as well.
+    Invalid(String),
+}
+
+impl Verdict {
+    /// The numbers of a valid run.
+    ///
+    /// # Panics
+    /// On any other verdict, with its text.
+    #[track_caller]
+    pub fn expect_valid(self) -> Stats {
+        match self {
+            Verdict::Valid(stats) => stats,
+            other => panic!("{other}"),
+        }
+    }
+
+    /// Whether some violation is of this rule.
+    pub fn breaks(&self, rule: Rule) -> bool {
+        matches!(self, Verdict::Violations(all) if all.iter().any(|one| one.rule == rule))
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Valid(stats) => write!(f, "valid: {stats}"),
+            Verdict::Invalid(reason) => write!(f, "proves nothing: {reason}"),
+            Verdict::Violations(all) => {
+                write!(f, "{} violations", all.len())?;
+                for one in all.iter().take(SHOWN) {
+                    write!(f, "\n  {one}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+const SHOWN: usize = 20;
+
+/// The rules of a history.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Rule {
+    /// Valid holds of different owners do not overlap.
+    S1,
+    /// Tokens grow in the order of grants, are unique, and stay the same across re-entry.
+    S2,
+    /// At a fenced resource accepted tokens never decrease and no update is lost.
+    S3,
+    /// A release that says so freed the lock, once; any other changed nothing.
+    S4,
+    /// Re-entry depth is exact.
+    S5,
+    /// A free lock is granted in time.
+    L1,
+    /// The history contradicts itself: the harness is wrong.
+    History,
+}
+
+/// One broken rule.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// Which rule.
+    pub rule: Rule,
+    /// At which lock or resource.
+    pub at: String,
+    /// What happened.
+    pub text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {:?}: {}", self.rule, self.at, self.text)
+    }
+}
+
+/// How much a run has seen.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Stats {
+    /// Locks that were granted.
+    pub locks: usize,
+    /// Grants.
+    pub grants: usize,
+    /// Acquires that met another owner's hold: waited for it, or were told busy.
+    pub contended: usize,
+    /// Operations whose outcome nobody knows.
+    pub unknown: usize,
+    /// Writes that fenced resources took.
+    pub accepted: usize,
+    /// Faults that bit.
+    pub faults: BTreeMap<FaultKind, usize>,
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} grants of {} locks, {} contended, {} of unknown outcome, {} writes accepted, faults {:?}",
+            self.grants, self.locks, self.contended, self.unknown, self.accepted, self.faults
+        )
+    }
+}
+
+/// Judges a history, in any order of its events.
+pub fn check(events: &[Event], demands: &Demands) -> Verdict {
+    let run = Run::build(events);
+    let mut found = run.contradictions.clone();
+    for lock in run.locks.values() {
+        exclusion::check(lock, &mut found);
+        tokens::check(lock, &mut found);
+        release::check(lock, &mut found);
+        if let Some(linger) = demands.linger {
+            progress::check(lock, linger, &mut found);
+        }
+    }
+    fence::check(&run, &mut found);
+    if !found.is_empty() {
+        return Verdict::Violations(found);
+    }
+    let stats = run.stats();
+    match shortfall(&stats, demands) {
+        Some(reason) => Verdict::Invalid(reason),
+        None => Verdict::Valid(stats),
+    }
+}
+
+fn shortfall(stats: &Stats, demands: &Demands) -> Option<String> {
+    if stats.grants < demands.grants {
+        return Some(format!(
+            "{} grants where {} were demanded",
+            stats.grants, demands.grants
+        ));
+    }
+    if stats.contended < demands.contention {
+        return Some(format!(
+            "{} contended acquires where {} were demanded",
+            stats.contended, demands.contention
+        ));
+    }
+    demands.faults.iter().find_map(|(kind, times)| {
+        let seen = stats.faults.get(kind).copied().unwrap_or(0);
+        (seen < *times)
+            .then(|| format!("{kind:?} was seen {seen} times where {times} were demanded"))
+    })
+}

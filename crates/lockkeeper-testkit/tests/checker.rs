@@ -1,0 +1,163 @@
+//! The checker itself: good histories pass, and every way to spoil one is caught.
+
+#[path = "support/author.rs"]
+mod author;
+#[path = "support/mutations.rs"]
+mod mutations;
+
+use std::time::Duration;
+
+use author::{Author, MS, turns};
+use lockkeeper_testkit::checker::{Demands, FaultKind, Rule, Verdict, check};
+use lockkeeper_testkit::history::{Answer, Call, Event, Fault, Mode, What};
+use proptest::prelude::*;
+
+fn demands() -> Demands {
+    Demands::none().linger(Duration::from_millis(200))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn good_histories_pass(turns in turns(), books in any::<bool>()) {
+        let author = Author::write(&turns, books);
+        let verdict = check(&author.events, &demands());
+        prop_assert!(matches!(verdict, Verdict::Valid(_)), "{verdict}");
+    }
+
+    #[test]
+    fn every_spoilt_history_is_caught(turns in turns(), books in any::<bool>(), place in any::<usize>()) {
+        for (name, rule, mutation) in mutations::ALL {
+            let mut author = Author::write(&turns, books);
+            prop_assert!(mutation(&mut author, place), "{name} found no place");
+            let verdict = check(&author.events, &demands());
+            prop_assert!(verdict.breaks(*rule), "{name} went unseen: {verdict}");
+        }
+    }
+}
+
+#[test]
+fn a_run_that_proves_nothing_is_not_a_pass() {
+    let invalid = |events: &[Event], demands: &Demands| match check(events, demands) {
+        Verdict::Invalid(reason) => reason,
+        other => panic!("{other}"),
+    };
+    assert!(invalid(&[], &Demands::default()).contains("0 grants"));
+
+    // Many grants, but nobody ever met another.
+    let mut lonely = Author::default();
+    for turn in 0..200 {
+        lonely.token += 1;
+        let at = turn * 200 * MS;
+        lonely.acquire(at, at + MS, "me", Mode::Alone, 1);
+    }
+    assert!(invalid(&lonely.events, &Demands::default()).contains("contended"));
+
+    let demands = Demands::none().fault(FaultKind::HolderKilled, 1);
+    let killed = Fault::Killed {
+        process: "p".into(),
+    };
+    let mut author = Author::default();
+    author.acquire(10 * MS, 11 * MS, "me", Mode::Alone, 1);
+    assert!(invalid(&author.events, &demands).contains("HolderKilled"));
+    // Killed, but not while it held anything: its lease had ended.
+    author.push(300 * MS, What::Fault(killed.clone()));
+    assert!(invalid(&author.events, &demands).contains("HolderKilled"));
+    author.push(50 * MS, What::Fault(killed));
+    check(&author.events, &demands).expect_valid();
+}
+
+#[test]
+fn a_crashed_holder_holds_until_its_deadline_and_no_longer() {
+    let mut author = Author::default();
+    author.acquire(10 * MS, 11 * MS, "crashed", Mode::Alone, 1);
+    author.token += 1;
+    author.acquire(20 * MS, 111 * MS, "next", Mode::Alone, 1);
+    let stats = check(&author.events, &Demands::none()).expect_valid();
+    assert_eq!(stats.faults.get(&FaultKind::HoldExpired), Some(&1));
+
+    let mut author = Author::default();
+    author.acquire(10 * MS, 11 * MS, "crashed", Mode::Alone, 1);
+    author.token += 1;
+    author.acquire(20 * MS, 110 * MS, "next", Mode::Alone, 1);
+    assert!(check(&author.events, &Demands::none()).breaks(Rule::S1));
+}
+
+#[test]
+fn a_break_ends_what_was_held_and_nothing_later() {
+    let mut author = Author::default();
+    author.acquire(10 * MS, 11 * MS, "broken", Mode::Alone, 1);
+    let broken = author.call(20 * MS, Call::Break { lock: "a".into() });
+    author.answer(21 * MS, broken, Answer::Broken);
+    author.token += 1;
+    author.acquire(20 * MS, 22 * MS, "next", Mode::Alone, 1);
+    check(&author.events, &Demands::none()).expect_valid();
+    author.token += 1;
+    author.acquire(30 * MS, 32 * MS, "third", Mode::Alone, 1);
+    assert!(check(&author.events, &Demands::none()).breaks(Rule::S1));
+}
+
+#[test]
+fn a_writer_may_become_a_reader_beside_nobody_else() {
+    let mut author = Author::default();
+    let writer = author.acquire(10 * MS, 11 * MS, "me", Mode::Alone, 1);
+    author.token += 1;
+    author.acquire(12 * MS, 13 * MS, "me", Mode::Read, 1);
+    let release = author.release(14 * MS, writer, "me");
+    author.answer(15 * MS, release, Answer::Released);
+    author.token += 1;
+    author.acquire(12 * MS, 16 * MS, "other", Mode::Read, 1);
+    check(&author.events, &Demands::none()).expect_valid();
+    author.acquire(12 * MS, 13 * MS, "too early", Mode::Read, 1);
+    assert!(check(&author.events, &Demands::none()).breaks(Rule::S1));
+}
+
+#[test]
+fn a_grant_that_came_too_late_counts_for_tokens_but_not_as_a_hold() {
+    let mut author = Author::default();
+    let late = author.acquire(10 * MS, 200 * MS, "late", Mode::Alone, 1);
+    for event in &mut author.events {
+        if let What::Ok {
+            op,
+            answer: Answer::Granted { deadline, .. },
+        } = &mut event.what
+            && *op == late
+        {
+            *deadline = 110 * MS;
+        }
+    }
+    author.token += 1;
+    author.acquire(20 * MS, 120 * MS, "next", Mode::Alone, 1);
+    check(&author.events, &Demands::none()).expect_valid();
+    author.acquire(201 * MS, 220 * MS, "same token", Mode::Alone, 1);
+    assert!(check(&author.events, &Demands::none()).breaks(Rule::S2));
+}
+
+#[test]
+fn a_history_that_contradicts_itself_is_a_failure() {
+    let mut author = Author::default();
+    author.answer(10 * MS, 77, Answer::Released);
+    assert!(check(&author.events, &Demands::none()).breaks(Rule::History));
+}
+
+#[test]
+fn a_hundred_thousand_events_are_judged_in_no_time() {
+    let mut author = Author::default();
+    for turn in 0..25_000u64 {
+        author.token += 1;
+        let at = turn * 10 * MS;
+        let owner = format!("o{}", turn % 64);
+        let op = author.acquire(at.saturating_sub(50 * MS), at + MS, &owner, Mode::Alone, 1);
+        let release = author.release(at + 2 * MS, op, &owner);
+        author.answer(at + 3 * MS, release, Answer::Released);
+    }
+    let began = std::time::Instant::now();
+    let stats = check(&author.events, &Demands::default()).expect_valid();
+    assert_eq!(stats.grants, 25_000);
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        began.elapsed()
+    );
+}
