@@ -18,6 +18,7 @@ use super::lease::{Lease, Standing};
 use super::tenure::{Departure, Entry, Seat, Tenure};
 use super::waiting::{Contest, Patience, Won};
 use crate::clock::Moment;
+use crate::guard::ReleaseOutcome;
 use crate::owner::OwnerId;
 use crate::store::{ClaimId, Mode};
 use crate::{Error, Event, Name, Token};
@@ -272,14 +273,20 @@ impl Arbiter {
             let name = self.name.clone();
             return Err(Error::Lost { name });
         };
-        writer.leave().await?;
         let wish = Wish {
             mode: Mode::Read,
             terms: Terms::Renewed(length),
             owner: tenure.owner,
             patience: Patience::None,
         };
-        Ok(self.settle_own(&wish, won, length, true))
+        let reader = self.settle_own(&wish, won, length, true);
+        match writer.leave().await {
+            Ok(ReleaseOutcome::NotHeld { .. }) => Err(Error::Lost {
+                name: self.name.clone(),
+            }),
+            // Unanswered, the writer's release goes on in the background; the reader holds either way.
+            Ok(_) | Err(_) => Ok(reader),
+        }
     }
 
     /// Acquires with the process's claim: at once if nobody here is before us, else in line.
