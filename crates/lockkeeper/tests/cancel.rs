@@ -1,74 +1,17 @@
 //! Every public future, dropped at every point where it can wait, leaves nothing behind.
 
+mod common;
+
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use common::{Tampered, pause};
+use lockkeeper::store::Store;
 use lockkeeper::store::memory::MemoryStore;
-use lockkeeper::store::*;
-use lockkeeper::{Error, Lockkeeper, Name, Owner};
-
-/// A store whose every verb can be interrupted before and after it takes effect.
-#[derive(Debug)]
-struct Interruptible(Arc<MemoryStore>);
-
-async fn pause() {
-    let mut paused = false;
-    std::future::poll_fn(|context| {
-        if std::mem::replace(&mut paused, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
-macro_rules! interruptible {
-    ($call:expr) => {
-        Box::pin(async move {
-            pause().await;
-            let answer = $call.await;
-            pause().await;
-            answer
-        })
-    };
-}
-
-impl Store for Interruptible {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
-        interruptible!(self.0.try_acquire(claim))
-    }
-    fn withdraw<'a>(&'a self, name: &'a Name, claim: ClaimId) -> Answer<'a, ()> {
-        interruptible!(self.0.withdraw(name, claim))
-    }
-    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Answer<'a, Vec<Renewed>> {
-        interruptible!(self.0.renew(renewals))
-    }
-    fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released> {
-        interruptible!(self.0.release(release))
-    }
-    fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {
-        interruptible!(self.0.subscribe(interest))
-    }
-    fn inspect<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<LockInfo>> {
-        interruptible!(self.0.inspect(name))
-    }
-    fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>> {
-        interruptible!(self.0.list(prefix))
-    }
-    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>> {
-        interruptible!(self.0.break_lock(request))
-    }
-    fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState> {
-        interruptible!(self.0.latch(request))
-    }
-}
+use lockkeeper::{Error, Lockkeeper, Owner};
 
 /// Polls a future at most `polls` times, then drops it. Answers whether it finished.
 async fn poll_and_drop<T>(future: impl Future<Output = T>, polls: usize) -> bool {
@@ -101,7 +44,7 @@ impl World {
             builder.connect().await.expect("connects")
         };
         World {
-            keeper: connect(Arc::new(Interruptible(store.clone()))).await,
+            keeper: connect(Tampered::interruptible(store.clone())).await,
             other: connect(store.clone()).await,
             store,
         }
