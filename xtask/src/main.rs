@@ -1,2 +1,46 @@
-//! Placeholder.
-fn main() {}
+//! The project's machinery: `cargo xtask test`, `cargo xtask fuzz`, `cargo xtask deny`.
+
+mod packages;
+mod steps;
+mod test;
+mod tools;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  test [--quick]    everything the project checks about itself; --quick leaves out
+                    single-feature builds, rustdoc and the fuzz targets
+  fuzz [SECONDS]    runs each fuzz target for SECONDS (default 30)
+  deny              licences, advisories and sources of all dependencies (cargo-deny)";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match args.as_slice() {
+        ["test"] => test::run(false),
+        ["test", "--quick"] => test::run(true),
+        ["fuzz"] => tools::fuzz(30),
+        ["fuzz", seconds] => match seconds.parse() {
+            Ok(seconds) => tools::fuzz(seconds),
+            Err(_) => Err(format!("{seconds:?} is not a whole number of seconds")),
+        },
+        ["deny"] => tools::deny(),
+        ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

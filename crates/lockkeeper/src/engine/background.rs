@@ -1,0 +1,137 @@
+//! A thread of the keeper's own, for everything that must go on when the caller's runtime is blocked or
+//! there is none: renewals, waiting in the store's queue, releases of dropped guards, and timers.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
+
+use crate::Error;
+use crate::clock::Moment;
+
+/// After a suspend, timers are late by as long as it took: no sleep is longer than this without a look at
+/// the clock.
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// Runs futures on the keeper's thread. Dropping it ends the thread.
+#[derive(Debug)]
+pub(crate) struct Background {
+    handle: Handle,
+    pending: Arc<Pending>,
+    _stop: oneshot::Sender<()>,
+}
+
+/// Counts clean-up under way.
+#[derive(Debug, Default)]
+struct Pending {
+    count: AtomicUsize,
+    done: Notify,
+}
+
+impl Background {
+    pub fn start() -> Result<Background, Error> {
+        let failed = |e: std::io::Error| Error::Refused {
+            store: "any",
+            reason: format!("its background thread cannot start: {e}"),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        std::thread::Builder::new()
+            .name("lockkeeper".into())
+            .spawn(move || runtime.block_on(stopped))
+            .map_err(failed)?;
+        Ok(Background {
+            handle,
+            pending: Arc::default(),
+            _stop: stop,
+        })
+    }
+
+    /// Runs a future there.
+    pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.handle.spawn(future);
+    }
+
+    /// Runs a future there that [`Background::cleaned_up`] waits for.
+    pub fn spawn_cleanup(&self, future: impl Future<Output = ()> + Send + 'static) {
+        struct Done(Arc<Pending>);
+        impl Drop for Done {
+            fn drop(&mut self) {
+                self.0.count.fetch_sub(1, SeqCst);
+                self.0.done.notify_waiters();
+            }
+        }
+        self.pending.count.fetch_add(1, SeqCst);
+        let done = Done(self.pending.clone());
+        self.handle.spawn(async move {
+            let _done = done;
+            future.await;
+        });
+    }
+
+    /// Waits until no clean-up is under way.
+    pub async fn cleaned_up(&self) {
+        loop {
+            let done = self.pending.done.notified();
+            if self.pending.count.load(SeqCst) == 0 {
+                return;
+            }
+            done.await;
+        }
+    }
+
+    /// Runs a future there and waits for it from anywhere.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Error> {
+        let task = self.handle.spawn(future);
+        task.await.map_err(|_| Error::Closed)
+    }
+
+    /// Sleeps until a moment. The timer is the keeper's own, so this works under any executor.
+    pub async fn sleep_until(&self, moment: Moment) {
+        loop {
+            let left = moment.remaining();
+            if left.is_zero() {
+                return;
+            }
+            self.sleep(left.min(LONGEST_SLEEP)).await;
+        }
+    }
+
+    fn sleep(&self, d: Duration) -> tokio::time::Sleep {
+        let _context = self.handle.enter();
+        tokio::time::sleep(d)
+    }
+}
+
+/// Runs a future on the calling thread until it is done, under no runtime: the keeper's own drives timers.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    thread_local!(static WAKER: Waker = Waker::from(Arc::new(Unpark(std::thread::current()))));
+    let waker = WAKER.with(Waker::clone);
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        std::thread::park();
+    }
+}

@@ -1,0 +1,277 @@
+//! The lease as its holder sees it: Held, AtRisk, Lost, Released. Pure; time is an argument.
+//!
+//! Everything counts from *before* the request was sent that the store granted: the store cannot have
+//! started the lease any earlier. After the last success at 0 and with lease L:
+//!
+//! ```text
+//! 0 ........ L/3 ........ 2L/3 ........ L − max(10 %, 50 ms) ........ L (the store may grant to others)
+//!            renew        AtRisk        Lost, for good
+//! ```
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// Where a lease stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    Held,
+    /// Renewal is overdue; a success brings it back.
+    AtRisk,
+    /// For good: a late success does not bring it back.
+    Lost,
+    Released,
+}
+
+/// What the watchdog has to do for a lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Due {
+    pub renew: bool,
+    /// It came to be at risk just now.
+    pub at_risk: bool,
+    /// It came to be lost just now.
+    pub lost: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lease {
+    length: Duration,
+    renewed: bool,
+    at_risk_at: Moment,
+    lost_at: Moment,
+    next_renewal: Moment,
+    told_at_risk: bool,
+    end: Option<Standing>,
+}
+
+impl Lease {
+    /// A lease granted to a request sent at `sent`; `renewed` if the watchdog is to renew it.
+    pub fn granted(sent: Moment, length: Duration, renewed: bool) -> Lease {
+        let mut lease = Lease {
+            length,
+            renewed,
+            at_risk_at: sent,
+            lost_at: sent,
+            next_renewal: Moment::NEVER,
+            told_at_risk: false,
+            end: None,
+        };
+        lease.count_from(sent, length);
+        lease
+    }
+
+    fn count_from(&mut self, sent: Moment, length: Duration) {
+        let margin = (length / 10).max(Duration::from_millis(50));
+        let lost_at = sent + length.saturating_sub(margin);
+        if lost_at <= self.lost_at {
+            return; // a longer extension still runs
+        }
+        let third = sent + length / 3;
+        self.lost_at = lost_at;
+        // In a very short lease Lost comes before two thirds: stay a little ahead of it.
+        self.at_risk_at = (sent + length * 2 / 3).min(lost_at - lost_at.since(third) / 4);
+        self.told_at_risk = false;
+        if self.renewed {
+            // An extension that outlives the ordinary lease needs no renewal before its own last third.
+            self.next_renewal = third.max(sent + length.saturating_sub(self.length * 2 / 3));
+        }
+    }
+
+    pub fn standing(&self, now: Moment) -> Standing {
+        match self.end {
+            Some(end) => end,
+            None if now >= self.lost_at => Standing::Lost,
+            None if now >= self.at_risk_at => Standing::AtRisk,
+            None => Standing::Held,
+        }
+    }
+
+    /// When the lock counts as lost unless something happens before.
+    pub fn deadline(&self) -> Moment {
+        self.lost_at
+    }
+
+    pub fn at_risk_at(&self) -> Moment {
+        self.at_risk_at
+    }
+
+    pub fn length(&self) -> Duration {
+        self.length
+    }
+
+    /// The store confirmed the hold for `length`, to a request sent at `sent`. False if that came too late.
+    pub fn confirmed(&mut self, sent: Moment, length: Duration, now: Moment) -> bool {
+        match self.standing(now) {
+            Standing::Held | Standing::AtRisk => {
+                self.count_from(sent, length);
+                true
+            }
+            Standing::Lost => {
+                self.end = Some(Standing::Lost);
+                false
+            }
+            Standing::Released => false,
+        }
+    }
+
+    /// A renewal failed: try again soon, the sooner the nearer the deadline.
+    pub fn renewal_failed(&mut self, now: Moment) {
+        if self.renewed {
+            self.next_renewal = now + self.pause(now);
+        }
+    }
+
+    fn pause(&self, now: Moment) -> Duration {
+        let left = self.lost_at.since(now);
+        (left / 6).clamp(Duration::from_millis(10), Duration::from_secs(1))
+    }
+
+    /// The store says the hold is gone. False if it was over already.
+    pub fn lose(&mut self) -> bool {
+        let over = self.end.is_some();
+        self.end.get_or_insert(Standing::Lost);
+        !over
+    }
+
+    /// The holder lets go. Answers whether it still held until now.
+    pub fn release(&mut self, now: Moment) -> bool {
+        let held = matches!(self.standing(now), Standing::Held | Standing::AtRisk);
+        self.end.get_or_insert(if held {
+            Standing::Released
+        } else {
+            Standing::Lost
+        });
+        held
+    }
+
+    /// What is due now; each thing is told once.
+    pub fn due(&mut self, now: Moment) -> Due {
+        let mut due = Due::default();
+        if self.end.is_some() {
+            return due;
+        }
+        if now >= self.lost_at {
+            self.end = Some(Standing::Lost);
+            due.lost = true;
+            return due;
+        }
+        if now >= self.at_risk_at && !self.told_at_risk {
+            self.told_at_risk = true;
+            due.at_risk = true;
+        }
+        if now >= self.next_renewal {
+            due.renew = true;
+            // Until this one answers, another is sent only after a pause: the first may be lost.
+            self.next_renewal = now + (self.length / 6).max(self.pause(now));
+        }
+        due
+    }
+
+    /// When something is due next; `None` when it is all over.
+    pub fn next_due(&self) -> Option<Moment> {
+        if self.end.is_some() {
+            return None;
+        }
+        let mut next = self.lost_at.min(self.next_renewal);
+        if !self.told_at_risk {
+            next = next.min(self.at_risk_at);
+        }
+        Some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+    const S: fn(u64) -> Duration = Duration::from_secs;
+    const T: Moment = Moment::from_nanos(1_000_000_000_000);
+
+    #[test]
+    fn the_stages_of_a_default_lease() {
+        let lease = Lease::granted(T, S(30), true);
+        assert_eq!(lease.standing(T + MS(19_999)), Standing::Held);
+        assert_eq!(lease.standing(T + S(20)), Standing::AtRisk);
+        assert_eq!(lease.standing(T + MS(26_999)), Standing::AtRisk);
+        assert_eq!(lease.standing(T + S(27)), Standing::Lost);
+    }
+
+    #[test]
+    fn even_the_shortest_lease_has_every_stage_in_order() {
+        let lease = Lease::granted(T, crate::MIN_LEASE, true);
+        assert!(lease.next_renewal < lease.at_risk_at);
+        assert!(lease.at_risk_at < lease.lost_at);
+        assert_eq!(lease.lost_at, T + MS(50));
+    }
+
+    #[test]
+    fn each_thing_is_due_once() {
+        let mut lease = Lease::granted(T, S(30), true);
+        assert_eq!(lease.due(T), Due::default());
+        assert_eq!(lease.next_due(), Some(T + S(10)));
+        let due = lease.due(T + S(10));
+        assert!(due.renew && !due.at_risk);
+        assert_eq!(lease.next_due(), Some(T + S(15)));
+        assert!(lease.due(T + S(20)).at_risk);
+        assert!(!lease.due(T + S(21)).at_risk);
+        assert!(lease.due(T + S(27)).lost);
+        assert_eq!(lease.due(T + S(28)), Due::default());
+        assert_eq!(lease.next_due(), None);
+    }
+
+    #[test]
+    fn a_success_counts_from_its_sending_and_brings_back_what_is_at_risk() {
+        let mut lease = Lease::granted(T, S(30), true);
+        assert!(lease.confirmed(T + S(21), S(30), T + S(26)));
+        assert_eq!(lease.deadline(), T + S(48));
+        assert_eq!(lease.standing(T + S(26)), Standing::Held);
+    }
+
+    #[test]
+    fn a_success_after_the_loss_changes_nothing() {
+        let mut lease = Lease::granted(T, S(30), true);
+        assert!(!lease.confirmed(T + S(26), S(30), T + S(27)));
+        assert_eq!(lease.standing(T + S(27)), Standing::Lost);
+        // Not even on a clock read earlier by a neighbour.
+        assert_eq!(lease.standing(T), Standing::Lost);
+    }
+
+    #[test]
+    fn failures_are_retried_faster_as_the_deadline_nears() {
+        let mut lease = Lease::granted(T, S(30), true);
+        lease.renewal_failed(T + S(10));
+        assert_eq!(lease.next_renewal, T + S(11));
+        lease.renewal_failed(T + MS(26_400));
+        assert_eq!(lease.next_renewal, T + MS(26_500));
+    }
+
+    #[test]
+    fn a_fixed_lease_is_never_renewed() {
+        let mut lease = Lease::granted(T, S(30), false);
+        lease.renewal_failed(T + S(10));
+        assert_eq!(lease.due(T + S(15)), Due::default());
+        assert_eq!(lease.next_due(), Some(T + S(20)));
+    }
+
+    #[test]
+    fn an_extension_is_not_shortened_by_the_renewals_that_follow() {
+        let mut lease = Lease::granted(T, S(30), true);
+        assert!(lease.confirmed(T + S(1), S(300), T + S(1)));
+        assert_eq!(lease.deadline(), T + S(271));
+        assert!(lease.confirmed(T + S(10), S(30), T + S(10)));
+        assert_eq!(lease.deadline(), T + S(271));
+        // Nor renewed more often than needed.
+        assert_eq!(lease.next_renewal, T + S(281));
+    }
+
+    #[test]
+    fn release_tells_whether_it_was_still_held() {
+        let mut lease = Lease::granted(T, S(30), true);
+        assert!(lease.release(T + S(26)));
+        assert!(!lease.release(T + S(26)));
+        let mut lease = Lease::granted(T, S(30), true);
+        assert!(!lease.release(T + S(27)));
+        assert!(!lease.lose());
+    }
+}

@@ -1,0 +1,176 @@
+//! What turns a [`Store`] into locks, built once over any of them. No driver is named here.
+//!
+//! Two levels: the store knows *claims* of processes, the [`arbiter`] knows *tasks*. [`waiting`] has the
+//! only wait loop, [`watchdog`] the only renewal loop, [`lease`] the only arithmetic about time.
+
+pub(crate) mod arbiter;
+pub(crate) mod background;
+
+pub(crate) mod hold;
+pub(crate) mod lease;
+pub(crate) mod reaper;
+pub(crate) mod tenure;
+pub(crate) mod waiting;
+pub(crate) mod watchdog;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use crate::store::{ClaimId, KeeperId, Store};
+use crate::{Error, Event, HandOff, Name, Observer};
+use arbiter::Arbiter;
+use background::Background;
+use watchdog::Watchdog;
+
+/// What one keeper is made of.
+pub(crate) struct Core {
+    pub id: KeeperId,
+    next_claim: AtomicU64,
+    pub shared: Arc<Shared>,
+    /// The lease of locks that ask for no other.
+    pub lease: Duration,
+    pub hand_off: HandOff,
+    pub background: Background,
+    pub watchdog: Arc<Watchdog>,
+    arbiters: Mutex<HashMap<Name, Weak<Arbiter>>>,
+    closed: AtomicBool,
+}
+
+/// What the keeper's background work needs, without keeping the keeper alive.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub store: Arc<dyn Store>,
+    pub observers: Observers,
+}
+
+impl Core {
+    pub fn start(
+        background: Background,
+        store: Arc<dyn Store>,
+        lease: Duration,
+        hand_off: HandOff,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Arc<Core> {
+        let shared = Arc::new(Shared {
+            store,
+            observers: Observers(observer),
+        });
+        let watchdog = Arc::<Watchdog>::default();
+        background.spawn(watchdog.clone().run(shared.clone()));
+        Arc::new(Core {
+            id: KeeperId::new(),
+            next_claim: AtomicU64::new(1),
+            shared,
+            lease,
+            hand_off,
+            background,
+            watchdog,
+            arbiters: Mutex::default(),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    pub fn store(&self) -> &dyn Store {
+        &*self.shared.store
+    }
+
+    /// A claim id that was never used before.
+    pub fn new_claim_id(&self) -> ClaimId {
+        ClaimId {
+            keeper: self.id,
+            number: self.next_claim.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    fn arbiters(&self) -> MutexGuard<'_, HashMap<Name, Weak<Arbiter>>> {
+        self.arbiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The one arbiter of a name.
+    pub fn arbiter(self: &Arc<Core>, name: Name) -> Arc<Arbiter> {
+        let mut arbiters = self.arbiters();
+        if let Some(arbiter) = arbiters.get(&name).and_then(Weak::upgrade) {
+            return arbiter;
+        }
+        let arbiter = Arc::new(Arbiter::new(self.clone(), name.clone()));
+        arbiters.insert(name, Arc::downgrade(&arbiter));
+        arbiter
+    }
+
+    /// The arbiter of a name, if anyone uses it.
+    pub fn known_arbiter(&self, name: &Name) -> Option<Arc<Arbiter>> {
+        self.arbiters().get(name).and_then(Weak::upgrade)
+    }
+
+    /// An arbiter of this name is gone.
+    fn arbiter_dropped(&self, name: &Name) {
+        let mut arbiters = self.arbiters();
+        // A new one of the same name may have come in between.
+        if arbiters.get(name).is_some_and(|a| a.strong_count() == 0) {
+            arbiters.remove(name);
+        }
+    }
+
+    pub fn check_open(&self) -> Result<(), Error> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(Error::Closed),
+            false => Ok(()),
+        }
+    }
+
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("id", &self.id)
+            .field("store", &self.shared.store)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Passes events to the observer and to `tracing`.
+pub(crate) struct Observers(Option<Arc<dyn Observer>>);
+
+impl Observers {
+    pub fn event(&self, event: &Event<'_>) {
+        match event {
+            Event::Acquired {
+                name,
+                token,
+                waited,
+            } => {
+                tracing::debug!(%name, %token, ?waited, "lock acquired");
+            }
+            Event::Released { name, token, held } => {
+                tracing::debug!(%name, %token, ?held, "lock released");
+            }
+            Event::AtRisk { name, deadline } => {
+                tracing::warn!(%name, left = ?deadline.remaining(), "lock at risk");
+            }
+            Event::Lost { name } => tracing::error!(%name, "lock lost"),
+            Event::RenewalFailed {
+                name,
+                error,
+                deadline,
+            } => {
+                tracing::warn!(%name, %error, left = ?deadline.remaining(), "lock renewal failed");
+            }
+        }
+        if let Some(observer) = &self.0 {
+            observer.event(event);
+        }
+    }
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observers")
+    }
+}

@@ -1,0 +1,102 @@
+//! Releases and withdrawals that nobody waits for: what dropped guards and cancelled acquires leave behind.
+//!
+//! Each goes on until the store has answered or the lease has ended there anyway. Claim ids are never used
+//! twice, so repeating one is harmless.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Core;
+use crate::clock::Moment;
+use crate::store::{ClaimId, Release, Store};
+use crate::{Error, Name};
+
+/// How long a request may be on its way before the store must ignore it.
+pub(crate) const REQUEST_WINDOW: Duration = Duration::from_secs(5);
+
+/// What is to be undone in the store, and when its lease undoes it anyway.
+struct Undo {
+    verb: Verb,
+    name: Name,
+    claim: ClaimId,
+    lease: Duration,
+}
+
+#[derive(Clone, Copy)]
+enum Verb {
+    Release,
+    Withdraw,
+}
+
+impl Core {
+    /// Lets go of a hold in the background.
+    pub fn release_later(self: &Arc<Core>, name: Name, claim: ClaimId, lease: Duration) {
+        let core = self.clone();
+        let undo = Undo {
+            verb: Verb::Release,
+            name,
+            claim,
+            lease,
+        };
+        self.background
+            .spawn_cleanup(async move { undo.until_done(core.store()).await });
+    }
+
+    /// Takes back a claim in the background. `in_doubt`: its request may still be on its way to the store,
+    /// so it is taken back once more when the store would ignore it.
+    pub fn withdraw_later(
+        self: &Arc<Core>,
+        name: Name,
+        claim: ClaimId,
+        lease: Duration,
+        in_doubt: bool,
+    ) {
+        let core = self.clone();
+        let late = Moment::now() + REQUEST_WINDOW;
+        let undo = Undo {
+            verb: Verb::Withdraw,
+            name,
+            claim,
+            lease,
+        };
+        self.background.spawn_cleanup(async move {
+            undo.until_done(core.store()).await;
+            if in_doubt {
+                let again = core.clone();
+                core.background.spawn(async move {
+                    again.background.sleep_until(late).await;
+                    undo.until_done(again.store()).await;
+                });
+            }
+        });
+    }
+}
+
+impl Undo {
+    async fn until_done(&self, store: &dyn Store) {
+        let give_up = Moment::now() + self.lease;
+        let mut pause = Duration::from_millis(20);
+        while let Err(error) = self.once(store).await {
+            if !error.is_transient() || Moment::now() >= give_up {
+                tracing::warn!(%error, name = %self.name, "not released; the lease ends it");
+                return;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
+    }
+
+    async fn once(&self, store: &dyn Store) -> Result<(), Error> {
+        match self.verb {
+            Verb::Withdraw => store.withdraw(&self.name, self.claim).await,
+            Verb::Release => {
+                let release = Release {
+                    name: self.name.clone(),
+                    claim: self.claim,
+                    requeue: None,
+                };
+                store.release(&release).await.map(|_| ())
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! One owner's turn at a lock, and how it ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::task::{Context, Waker};
+
+use super::arbiter::{Arbiter, Left};
+use super::hold::Hold;
+use super::waiting::Contest;
+use crate::clock::Moment;
+use crate::guard::ReleaseOutcome;
+use crate::owner::OwnerId;
+use crate::store::{Grant, Release};
+use crate::{Error, Token};
+
+/// How a tenure shares its hold with others in this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seat {
+    /// The hold goes from task to task.
+    Handed,
+    /// Several readers use the hold at once.
+    Shared,
+    /// The hold is this tenure's own.
+    Own,
+}
+
+#[derive(Debug)]
+pub(crate) struct Tenure {
+    pub arbiter: Arc<Arbiter>,
+    pub hold: Arc<Hold>,
+    pub owner: Option<OwnerId>,
+    pub token: Token,
+    pub seat: Seat,
+    pub since: Moment,
+    /// How many entries there are. Changed only under the arbiter's mutex.
+    pub depth: AtomicU32,
+}
+
+/// One entry into a tenure: what a guard is made of. Dropping it leaves in the background.
+#[derive(Debug)]
+pub(crate) struct Entry(Option<Arc<Tenure>>);
+
+impl Entry {
+    pub fn new(tenure: Arc<Tenure>) -> Entry {
+        Entry(Some(tenure))
+    }
+
+    pub fn tenure(&self) -> &Arc<Tenure> {
+        match &self.0 {
+            Some(tenure) => tenure,
+            None => unreachable!("taken only by what consumes the entry"),
+        }
+    }
+
+    /// Leaves, and waits until the store has answered.
+    pub async fn leave(mut self) -> Result<ReleaseOutcome, Error> {
+        let Some(tenure) = self.0.take() else {
+            unreachable!("leave consumes the entry");
+        };
+        match tenure.arbiter.leave(&tenure) {
+            Left::StillHeld { depth } => Ok(ReleaseOutcome::StillHeld { depth }),
+            Left::Passed => Ok(ReleaseOutcome::Released),
+            Left::Departs(departure) => departure.run().await,
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(tenure) = self.0.take()
+            && let Left::Departs(departure) = tenure.arbiter.leave(&tenure)
+        {
+            departure.run_later();
+        }
+    }
+}
+
+/// A hold on its way back to the store. Dropped before that, the release goes on in the background.
+#[derive(Debug)]
+pub(crate) struct Departure {
+    arbiter: Arc<Arbiter>,
+    hold: Arc<Hold>,
+    /// Whether the hold was still held when it was let go of.
+    was_held: bool,
+    /// Local tasks wait for the same hold: queue their next claim in the same step.
+    requeue: bool,
+    done: bool,
+    seat: Seat,
+}
+
+impl Departure {
+    pub fn new(arbiter: &Arc<Arbiter>, hold: Arc<Hold>, seat: Seat, requeue: bool) -> Departure {
+        let was_held = hold.release();
+        arbiter.core.watchdog.forget(&hold);
+        Departure {
+            arbiter: arbiter.clone(),
+            hold,
+            was_held,
+            requeue,
+            done: false,
+            seat,
+        }
+    }
+
+    pub async fn run(mut self) -> Result<ReleaseOutcome, Error> {
+        let arbiter = self.arbiter.clone();
+        let store = arbiter.core.store();
+        let mut next = None;
+        let mut requeue = None;
+        if self.requeue {
+            let mut contest = arbiter.contest(self.hold.mode);
+            // Without a subscription the grant would be missed: then let the claim queue by itself later.
+            if let Ok(claim) = contest.prepare(arbiter.reserve()).await {
+                requeue = Some(claim.clone());
+                next = Some(contest);
+            }
+        }
+        let release = Release {
+            name: self.hold.name.clone(),
+            claim: self.hold.claim,
+            requeue,
+        };
+        let sent = Moment::now();
+        let answer = store.release(&release).await;
+        match answer {
+            Ok(released) => {
+                self.done = true;
+                self.move_on(next, released.regrant, sent);
+                if self.was_held && released.was_held {
+                    return Ok(ReleaseOutcome::Released);
+                }
+                self.explain().await
+            }
+            // Dropped here: the claim that was to be queued is withdrawn, and the release tried again.
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs as far as it goes without waiting, and the rest in the background.
+    pub fn run_later(self) {
+        let arbiter = self.arbiter.clone();
+        let mut run = Box::pin(self.run());
+        let mut context = Context::from_waker(Waker::noop());
+        if run.as_mut().poll(&mut context).is_pending() {
+            arbiter.core.background.spawn_cleanup(async move {
+                let _ = run.await;
+            });
+        }
+    }
+
+    fn move_on(&self, next: Option<Contest>, regrant: Option<Grant>, sent: Moment) {
+        if self.seat != Seat::Handed {
+            return;
+        }
+        match (next, regrant) {
+            (Some(contest), Some(grant)) => {
+                self.arbiter.granted(Seat::Handed, contest.won(grant, sent));
+            }
+            (Some(contest), None) => self.arbiter.start_contender(Seat::Handed, contest),
+            (None, _) => self.arbiter.step_aside(Seat::Handed),
+        }
+    }
+
+    /// Says, as far as it can be known, why there was nothing to release.
+    async fn explain(&self) -> Result<ReleaseOutcome, Error> {
+        let info = self.arbiter.core.store().inspect(&self.hold.name).await;
+        let info = info.ok().flatten();
+        let others = info.as_ref().map_or(&[][..], |info| &info.holders);
+        let other = others.iter().find(|holder| holder.claim != self.hold.claim);
+        Ok(ReleaseOutcome::NotHeld {
+            now_held_by: other.map(|holder| holder.process.clone()),
+            broken: info.as_ref().and_then(|info| info.broken.clone()),
+        })
+    }
+}
+
+impl Drop for Departure {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let Hold { name, claim, .. } = &*self.hold;
+        let lease = self.arbiter.core.lease.max(self.hold.renewal().lease);
+        self.arbiter.core.release_later(name.clone(), *claim, lease);
+        self.move_on(None, None, Moment::BOOT);
+    }
+}
+
+impl Tenure {
+    pub fn new(
+        arbiter: &Arc<Arbiter>,
+        hold: Arc<Hold>,
+        owner: Option<OwnerId>,
+        token: Token,
+        seat: Seat,
+    ) -> Arc<Tenure> {
+        Arc::new(Tenure {
+            arbiter: arbiter.clone(),
+            hold,
+            owner,
+            token,
+            seat,
+            since: Moment::now(),
+            depth: AtomicU32::new(1),
+        })
+    }
+
+    pub fn depth(&self) -> u32 {
+        self.depth.load(SeqCst)
+    }
+}

@@ -1,0 +1,245 @@
+//! The only wait loop: subscribe, try, sleep until hint, lease end, deadline or cancel, try again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::Core;
+use super::reaper::REQUEST_WINDOW;
+use crate::clock::Moment;
+use crate::store::{Attempt, Claim, ClaimId, Grant, Interest, Mode, Subscription};
+use crate::{Error, Name};
+
+/// The longest sleep of a waiter: what a lost hint costs. Up to a fifth more, so that waiters spread.
+const SLEEP: Duration = Duration::from_millis(750);
+const JITTER_NANOS: u64 = 150_000_000;
+
+/// How long to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Not at all.
+    None,
+    /// Until a moment.
+    Until(Moment),
+    /// For ever.
+    Forever,
+}
+
+impl Patience {
+    pub fn for_at_most(d: Duration) -> Patience {
+        Patience::Until(Moment::now() + d)
+    }
+
+    fn deadline(self) -> Moment {
+        match self {
+            Patience::None => Moment::BOOT,
+            Patience::Until(moment) => moment,
+            Patience::Forever => Moment::NEVER,
+        }
+    }
+}
+
+/// A claim that was granted, and when it was asked for: the lease counts from then.
+#[derive(Debug)]
+pub(crate) struct Won {
+    pub claim: ClaimId,
+    pub grant: Grant,
+    pub sent: Moment,
+}
+
+/// One claim on its way to a grant. Dropped before that, it leaves nothing in the store.
+#[derive(Debug)]
+pub(crate) struct Contest {
+    core: Arc<Core>,
+    claim: Claim,
+    subscription: Option<Subscription>,
+    /// The store may know the claim: it was sent, or is queued.
+    exposed: bool,
+    failing_since: Option<Moment>,
+}
+
+impl Contest {
+    pub fn new(core: &Arc<Core>, name: Name, mode: Mode, lease: Duration) -> Contest {
+        let claim = Claim {
+            id: core.new_claim_id(),
+            name,
+            mode,
+            lease,
+            reserve: 1,
+            not_after: Moment::NEVER,
+            enqueue: false,
+            beside: None,
+        };
+        Contest {
+            core: core.clone(),
+            claim,
+            subscription: None,
+            exposed: false,
+            failing_since: None,
+        }
+    }
+
+    /// The claim to put in the queue with a release, subscribed to so that its grant is not missed.
+    pub async fn prepare(&mut self, reserve: u32) -> Result<&Claim, Error> {
+        self.subscribe().await?;
+        self.claim.reserve = reserve;
+        self.claim.not_after = Moment::now() + REQUEST_WINDOW;
+        self.claim.enqueue = true;
+        self.exposed = true;
+        Ok(&self.claim)
+    }
+
+    /// The claim was granted together with a release that was sent at `sent`.
+    pub fn won(mut self, grant: Grant, sent: Moment) -> Won {
+        self.exposed = false;
+        Won {
+            claim: self.claim.id,
+            grant,
+            sent,
+        }
+    }
+
+    /// A claim that may stand beside a hold of the same keeper.
+    pub fn beside(mut self, hold: ClaimId) -> Contest {
+        self.claim.beside = Some(hold);
+        self
+    }
+
+    /// Tries once. `None`: busy; the claim is queued if it was subscribed before.
+    pub async fn try_once(&mut self, reserve: u32) -> Result<Result<Won, Option<Duration>>, Error> {
+        let sent = Moment::now();
+        self.claim.reserve = reserve;
+        self.claim.not_after = sent + REQUEST_WINDOW;
+        self.claim.enqueue = self.subscription.is_some();
+        self.exposed = true;
+        match self.core.store().try_acquire(&self.claim).await {
+            Ok(Attempt::Granted(grant)) => {
+                self.exposed = false;
+                Ok(Ok(Won {
+                    claim: self.claim.id,
+                    grant,
+                    sent,
+                }))
+            }
+            Ok(Attempt::Busy { free_in }) => {
+                self.exposed = self.claim.enqueue;
+                self.failing_since = None;
+                Ok(Err(free_in))
+            }
+            Ok(Attempt::TooLate) => {
+                self.start_over(false);
+                Ok(Err(None))
+            }
+            Err(error) => {
+                let in_doubt = matches!(error, Error::OutcomeUnknown { .. });
+                self.start_over(in_doubt);
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits for the grant. `wanted` says, before each try, how many tokens to reserve; 0 means that nobody
+    /// wants the lock any more, and ends the wait like a deadline. `look` makes it ask again.
+    pub async fn run(
+        &mut self,
+        patience: Patience,
+        wanted: impl Fn() -> u32,
+        look: &Notify,
+    ) -> Result<Option<Won>, Error> {
+        let deadline = patience.deadline();
+        loop {
+            let reserve = wanted();
+            if reserve == 0 {
+                return Ok(None);
+            }
+            let pause = match self.try_once(reserve).await {
+                Ok(Ok(won)) => return Ok(Some(won)),
+                Ok(Err(_)) if patience == Patience::None => return Ok(None),
+                Ok(Err(free_in)) => {
+                    // A hint between the try and the subscription would be missed: try once more.
+                    if self.subscription.is_none() {
+                        match self.subscribe().await {
+                            Ok(()) => continue,
+                            Err(error) => self.pause_after(error)?,
+                        }
+                    } else {
+                        pause_before_retry(free_in)
+                    }
+                }
+                Err(error) if patience == Patience::None => return Err(error),
+                Err(error) => self.pause_after(error)?,
+            };
+            let now = Moment::now();
+            if now >= deadline {
+                return Ok(None);
+            }
+            let until = (now + pause).min(deadline);
+            tokio::select! {
+                () = hint(self.subscription.as_ref()) => {}
+                () = look.notified() => {}
+                () = self.core.background.sleep_until(until) => {}
+            }
+        }
+    }
+
+    /// What is transient is tried again for as long as a lease; the rest is reported.
+    fn pause_after(&mut self, error: Error) -> Result<Duration, Error> {
+        let now = Moment::now();
+        let since = *self.failing_since.get_or_insert(now);
+        if !error.is_transient() || now.since(since) >= self.claim.lease {
+            return Err(error);
+        }
+        tracing::debug!(%error, name = %self.claim.name, "waiting for the store");
+        let pause = now.since(since) / 4;
+        Ok(pause.clamp(Duration::from_millis(20), Duration::from_secs(1)))
+    }
+
+    async fn subscribe(&mut self) -> Result<(), Error> {
+        if self.subscription.is_none() {
+            let interest = Interest::Claim(self.claim.name.clone(), self.claim.id);
+            self.subscription = Some(self.core.store().subscribe(interest).await?);
+        }
+        Ok(())
+    }
+
+    /// Takes the claim back and goes on with a fresh one: an id is never tried again after doubt.
+    fn start_over(&mut self, in_doubt: bool) {
+        self.withdraw(in_doubt);
+        self.claim.id = self.core.new_claim_id();
+        self.subscription = None;
+        self.exposed = false;
+    }
+
+    fn withdraw(&self, in_doubt: bool) {
+        let Claim {
+            name, id, lease, ..
+        } = &self.claim;
+        self.core
+            .withdraw_later(name.clone(), *id, *lease, in_doubt);
+    }
+}
+
+impl Drop for Contest {
+    fn drop(&mut self) {
+        if self.exposed {
+            self.withdraw(false);
+        }
+    }
+}
+
+fn pause_before_retry(free_in: Option<Duration>) -> Duration {
+    let jitter = Duration::from_nanos(Moment::now().as_nanos() % JITTER_NANOS);
+    let longest = SLEEP + jitter;
+    // Told "now", still pause: whoever is first in the queue may be slower than a busy loop.
+    free_in.map_or(longest, |d| {
+        (d + Duration::from_millis(1)).clamp(Duration::from_millis(2), longest)
+    })
+}
+
+async fn hint(subscription: Option<&Subscription>) {
+    match subscription {
+        Some(subscription) => subscription.hint().await,
+        None => std::future::pending().await,
+    }
+}

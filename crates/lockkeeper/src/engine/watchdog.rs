@@ -1,0 +1,177 @@
+//! One renewal loop a keeper: earliest deadline first, in batches, on the keeper's own thread.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::Shared;
+use super::background::LONGEST_SLEEP;
+use super::hold::Hold;
+use crate::clock::Moment;
+use crate::store::{Renewal, Renewed};
+
+/// What falls due within this time is done together.
+const TOGETHER: Duration = Duration::from_millis(10);
+/// How many holds one request renews at most: a longer one would keep others out of the store.
+const BATCH: usize = 256;
+/// How long the loop sleeps when nothing is held. A lock whose first renewal is further away than this
+/// does not wake it, so an ordinary acquire costs no wake-up of a thread.
+const IDLE_SLEEP: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Default)]
+pub(crate) struct Watchdog {
+    schedule: Mutex<Schedule>,
+    wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Schedule {
+    /// By when to look at a hold; a claim's number keeps equal moments apart.
+    holds: BTreeMap<(Moment, u64), Arc<Hold>>,
+    /// When the loop looks next by itself.
+    next_look: Option<Moment>,
+}
+
+impl Watchdog {
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks after a hold from now on.
+    pub fn watch(&self, hold: &Arc<Hold>) {
+        self.look_again(hold);
+    }
+
+    /// No longer looks after a hold.
+    pub fn forget(&self, hold: &Hold) {
+        let mut schedule = self.schedule();
+        if let Some(at) = hold.take_look() {
+            schedule.holds.remove(&(at, hold.claim.number));
+        }
+    }
+
+    /// How many holds are looked after.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.schedule().holds.len()
+    }
+
+    /// Schedules the next look, after something about the lease changed.
+    pub fn look_again(&self, hold: &Arc<Hold>) {
+        let mut schedule = self.schedule();
+        if let Some(at) = hold.take_look() {
+            schedule.holds.remove(&(at, hold.claim.number));
+        }
+        let Some(at) = hold.next_due() else {
+            return;
+        };
+        hold.set_look(at);
+        schedule.holds.insert((at, hold.claim.number), hold.clone());
+        let wake = schedule.next_look.is_none_or(|next| at < next);
+        drop(schedule);
+        if wake {
+            self.wake.notify_one();
+        }
+    }
+
+    /// The loop. Runs until its runtime ends.
+    pub async fn run(self: Arc<Self>, shared: Arc<Shared>) {
+        loop {
+            let due = self.take_due();
+            if due.is_empty() {
+                self.sleep().await;
+                continue;
+            }
+            let now = Moment::now();
+            let mut renewals = Vec::new();
+            for hold in due {
+                let due = hold.due(now);
+                if due.lost {
+                    hold.tell_lost(&shared.observers);
+                    continue;
+                }
+                if due.at_risk {
+                    hold.tell_at_risk(&shared.observers);
+                }
+                if due.renew {
+                    renewals.push(hold.clone());
+                }
+                self.look_again(&hold);
+            }
+            if !renewals.is_empty() {
+                // Apart from the loop: a store that does not answer must not delay what is due next.
+                tokio::spawn(self.clone().renew(shared.clone(), renewals));
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    async fn sleep(&self) {
+        let now = Moment::now();
+        let until = {
+            let mut schedule = self.schedule();
+            let first = schedule.holds.keys().next().map(|(at, _)| *at);
+            let until = first.map_or(now + IDLE_SLEEP, |at| at.min(now + LONGEST_SLEEP));
+            schedule.next_look = Some(until);
+            until
+        };
+        tokio::select! {
+            () = self.wake.notified() => {}
+            () = tokio::time::sleep(until.since(now)) => {}
+        }
+    }
+
+    fn take_due(&self) -> Vec<Arc<Hold>> {
+        let mut schedule = self.schedule();
+        let soon = Moment::now() + TOGETHER;
+        let mut due = Vec::new();
+        while let Some(entry) = schedule.holds.first_entry() {
+            if entry.key().0 > soon || due.len() == BATCH {
+                break;
+            }
+            let hold = entry.remove();
+            hold.take_look();
+            due.push(hold);
+        }
+        due
+    }
+
+    async fn renew(self: Arc<Self>, shared: Arc<Shared>, holds: Vec<Arc<Hold>>) {
+        let renewals: Vec<Renewal> = holds.iter().map(|hold| hold.renewal()).collect();
+        let sent = Moment::now();
+        // Past the nearest deadline an answer is of no use, and a silent store is tried again before that.
+        let deadline = holds.iter().map(|hold| hold.deadline()).min();
+        let patience = deadline.map_or(Duration::ZERO, |at| at.since(sent) / 2);
+        let answer = tokio::time::timeout(
+            patience.max(Duration::from_millis(20)),
+            shared.store.renew(&renewals),
+        );
+        let answer = answer.await.unwrap_or_else(|_| {
+            Err(crate::Error::Unavailable {
+                store: shared.store.capabilities().store,
+                reason: "it did not answer a renewal in time".into(),
+            })
+        });
+        let now = Moment::now();
+        match answer {
+            Ok(answers) => {
+                for (hold, answer) in holds.iter().zip(answers) {
+                    match answer {
+                        Renewed::Renewed => hold.renewed(sent, now),
+                        Renewed::NotHeld => hold.gone(&shared.observers),
+                    }
+                }
+            }
+            Err(error) => {
+                for hold in &holds {
+                    hold.renewal_failed(now, &error, &shared.observers);
+                }
+            }
+        }
+        for hold in &holds {
+            self.look_again(hold);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! What holding a lock looks like.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::engine::lease::Standing;
+use crate::engine::tenure::Entry;
+use crate::error::check_lease;
+use crate::store::{Broken, ClaimId, Mode, Process, Renewed};
+use crate::{Error, Name, Token};
+
+/// A held lock, permit, or read or write hold.
+///
+/// It can be stored, moved and sent anywhere; it borrows nothing.
+///
+/// # Guarantees
+/// - Until [`deadline`](Guard::deadline), which renewals move on, no one else is granted the lock, as far as
+///   the store keeps its word (see `docs/guarantees.md`).
+/// - [`lost`](Guard::lost) fires, and [`is_held`](Guard::is_held) turns false, *before* the lease can have
+///   ended in the store. Lost is for good.
+/// - [`token`](Guard::token) is higher than that of every earlier holder.
+///
+/// # What this does not protect against
+/// A program that is paused (stopped, swapped out, suspended) between a look at the guard and the write that
+/// follows. Send the [`token`](Guard::token) along with the write and let the resource refuse lower ones.
+///
+/// # Dropping
+/// Dropping a guard releases the lock, in the background where the store takes time; nobody learns whether
+/// that worked. [`release`](Guard::release) tells.
+#[must_use = "a lock is released when its guard is dropped"]
+pub struct Guard(Entry);
+
+/// What became of a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReleaseOutcome {
+    /// The lock is free, or with the next in line.
+    Released,
+    /// The owner had entered it more than once and still holds it.
+    StillHeld {
+        /// How many guards are left.
+        depth: u32,
+    },
+    /// The lock had been lost: someone else may have had it meanwhile.
+    NotHeld {
+        /// Who has it now, if anyone.
+        now_held_by: Option<Process>,
+        /// When and why it was last broken, if ever.
+        broken: Option<Broken>,
+    },
+}
+
+impl Guard {
+    pub(crate) fn new(entry: Entry) -> Guard {
+        Guard(entry)
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &Name {
+        &self.0.tenure().hold.name
+    }
+
+    /// How it is held.
+    pub fn mode(&self) -> Mode {
+        self.0.tenure().hold.mode
+    }
+
+    /// The fencing token. Constant across re-entry; readers of one process may share one.
+    pub fn token(&self) -> Token {
+        self.0.tenure().token
+    }
+
+    /// The claim that holds in the store, as [`Lockkeeper::inspect`](crate::Lockkeeper::inspect) shows it.
+    pub fn claim(&self) -> ClaimId {
+        self.0.tenure().hold.claim
+    }
+
+    /// How many guards of the same owner there are.
+    pub fn depth(&self) -> u32 {
+        self.0.tenure().depth()
+    }
+
+    /// When the lock counts as lost unless it is renewed before. Moves on with each renewal.
+    pub fn deadline(&self) -> Moment {
+        self.0.tenure().hold.deadline()
+    }
+
+    /// When the lock comes to be at risk unless it is renewed before.
+    pub fn at_risk_at(&self) -> Moment {
+        self.0.tenure().hold.at_risk_at()
+    }
+
+    /// Whether the lock is held now. Reads the clock, so it is right even if the process slept until now.
+    pub fn is_held(&self) -> bool {
+        self.0.tenure().hold.is_held()
+    }
+
+    /// Whether the lock is held and stays so for at least `d` without renewal.
+    pub fn ensure(&self, d: Duration) -> bool {
+        self.is_held() && self.deadline().remaining() >= d
+    }
+
+    /// Asks the store to let the lease run for at least `d` from now.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the lock is lost; a store error if the store could not be asked.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the lease extended or not, and the guard as it was.
+    pub async fn extend(&self, d: Duration) -> Result<(), Error> {
+        check_lease(d)?;
+        let tenure = self.0.tenure();
+        let core = &tenure.arbiter.core;
+        let lost = || Error::Lost {
+            name: self.name().clone(),
+        };
+        if !self.is_held() {
+            return Err(lost());
+        }
+        let sent = Moment::now();
+        let renewals = [tenure.hold.renewal_for(d)];
+        match core.store().renew(&renewals).await?.first() {
+            Some(Renewed::Renewed) if tenure.hold.extended(sent, d) => {
+                core.watchdog.look_again(&tenure.hold);
+                Ok(())
+            }
+            Some(Renewed::Renewed) => Err(lost()),
+            Some(Renewed::NotHeld) | None => {
+                tenure.hold.gone(&core.shared.observers);
+                Err(lost())
+            }
+        }
+    }
+
+    /// Waits until the lock is lost; never ends if it is released before.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + Sync + 'static {
+        let hold = self.0.tenure().hold.clone();
+        async move { hold.lost().await }
+    }
+
+    /// Waits until a renewal is overdue: time to finish or to undo, before the lock is lost.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub fn at_risk(&self) -> impl Future<Output = ()> + Send + Sync + 'static {
+        let hold = self.0.tenure().hold.clone();
+        async move { hold.at_risk().await }
+    }
+
+    /// Runs a future for as long as the lock is held, and drops it when the lock is lost.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when the future was dropped.
+    ///
+    /// # Cancel safety
+    /// As safe as the future; the guard stays.
+    pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+        let mut future = pin!(future);
+        let mut lost = pin!(self.lost());
+        poll_fn(|context| {
+            // By the clock first: after a pause the future must not get another step.
+            let is_lost = self.0.tenure().hold.standing() == Standing::Lost;
+            if is_lost || lost.as_mut().poll(context).is_ready() {
+                let name = self.name().clone();
+                return Poll::Ready(Err(Error::Lost { name }));
+            }
+            future.as_mut().poll(context).map(Ok)
+        })
+        .await
+    }
+
+    /// Turns a hold for writing into one for reading; nobody else can write in between. The new guard has a
+    /// token of its own.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if this is not a hold for writing; [`Error::Lost`] if it was lost. The hold
+    /// is released then.
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases the hold.
+    pub async fn downgrade(self) -> Result<Guard, Error> {
+        if self.mode() != Mode::Write {
+            return Err(Error::InvalidArgument {
+                what: "downgrade",
+                reason: format!(
+                    "{:?} is held as {}, not for writing",
+                    self.name(),
+                    self.mode()
+                ),
+            });
+        }
+        let arbiter = self.0.tenure().arbiter.clone();
+        arbiter.downgrade(self.0).await.map(Guard)
+    }
+
+    /// Releases the lock and tells what became of it.
+    ///
+    /// # Errors
+    /// A store error if the store did not answer: the release is then tried again in the background until
+    /// the lease has ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases in the background, like dropping the guard.
+    pub async fn release(self) -> Result<ReleaseOutcome, Error> {
+        self.0.leave().await
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", self.name())
+            .field("mode", &self.mode())
+            .field("token", &self.token().get())
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,316 @@
+//! [`Lockkeeper`]: one client of one store.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::Core;
+use crate::engine::background::Background;
+use crate::error::check_lease;
+use crate::store::{self, Capabilities, Interest, KeeperId, Store};
+use crate::url::StoreUrl;
+use crate::{Error, Latch, Lock, MultiLock, Name, Observer, RwLock, Semaphore};
+
+/// A client of a store: where locks come from. Clones are the same keeper.
+///
+/// Make one for a program and keep it: it has a thread of its own that renews every lock held through it.
+/// The thread ends when the last clone, lock and guard are gone.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use lockkeeper::Lockkeeper;
+///
+/// let keeper = Lockkeeper::connect("memory:").await?;
+/// let guard = keeper.lock("report:daily")?.acquire().await?;
+/// println!("working under token {}", guard.token());
+/// guard.release().await?;
+/// keeper.close().await;
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Lockkeeper {
+    core: Arc<Core>,
+}
+
+/// How long tasks of one process may hand a lock to each other before it really goes back to the store.
+///
+/// Handing on is much faster than a release and an acquire; a process elsewhere that waits pays for it with
+/// at most this much more waiting. The lock goes back when either bound is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HandOff {
+    /// How often it is handed on in a row.
+    pub count: u32,
+    /// For how long, from when the process got it.
+    pub time: Duration,
+}
+
+impl HandOff {
+    /// Every release goes to the store.
+    pub const OFF: HandOff = HandOff {
+        count: 0,
+        time: Duration::ZERO,
+    };
+}
+
+impl Default for HandOff {
+    /// 256 times or 5 ms.
+    fn default() -> HandOff {
+        HandOff {
+            count: 256,
+            time: Duration::from_millis(5),
+        }
+    }
+}
+
+/// Settings of a keeper, before it connects.
+#[derive(Default)]
+#[must_use]
+pub struct Builder {
+    url: Option<String>,
+    store: Option<Arc<dyn Store>>,
+    lease: Option<Duration>,
+    hand_off: HandOff,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl Builder {
+    /// The store's URL. Without one: `LOCKKEEPER_STORE`, else the embedded default.
+    pub fn url(mut self, url: &str) -> Builder {
+        self.url = Some(url.to_owned());
+        self
+    }
+
+    /// A store that is open already, instead of a URL.
+    pub fn store(mut self, store: Arc<dyn Store>) -> Builder {
+        self.store = Some(store);
+        self
+    }
+
+    /// The lease of locks that ask for no other; 30 s unless set. Renewed at a third of it.
+    pub fn lease(mut self, lease: Duration) -> Builder {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// How long tasks of this process may hand a lock to each other.
+    pub fn hand_off(mut self, hand_off: HandOff) -> Builder {
+        self.hand_off = hand_off;
+        self
+    }
+
+    /// Who is told what happens.
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Builder {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// Opens the store.
+    ///
+    /// # Errors
+    /// [`Error::InvalidUrl`], [`Error::InvalidArgument`] for a lease out of range, or the store's error.
+    pub async fn connect(self) -> Result<Lockkeeper, Error> {
+        let lease = self.lease.unwrap_or(Duration::from_secs(30));
+        check_lease(lease)?;
+        let background = Background::start()?;
+        let store = match self.store {
+            Some(store) => store,
+            None => {
+                let url = match &self.url {
+                    Some(url) => StoreUrl::parse(url)?,
+                    None => StoreUrl::from_environment()?,
+                };
+                // On the keeper's own thread: connections must live on when the caller's runtime is blocked.
+                background
+                    .run(async move { store::open(&url).await })
+                    .await??
+            }
+        };
+        Ok(Lockkeeper {
+            core: Core::start(background, store, lease, self.hand_off, self.observer),
+        })
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = self.url.as_deref().map(StoreUrl::parse);
+        f.debug_struct("Builder")
+            .field("url", &url)
+            .field("store", &self.store)
+            .field("lease", &self.lease)
+            .field("hand_off", &self.hand_off)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Lockkeeper {
+    /// Opens the store that a URL names: `memory:`, `sqlite:PATH`, …
+    ///
+    /// # Errors
+    /// [`Error::InvalidUrl`] names the stores there are; otherwise the store's own error.
+    pub async fn connect(url: &str) -> Result<Lockkeeper, Error> {
+        Lockkeeper::builder().url(url).connect().await
+    }
+
+    /// Opens a store with other settings than the usual ones.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    fn supports(&self, can: bool, what: &'static str) -> Result<(), Error> {
+        match can {
+            true => Ok(()),
+            false => Err(Error::Unsupported {
+                store: self.capabilities().store,
+                what,
+            }),
+        }
+    }
+
+    /// A lock.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`].
+    pub fn lock(&self, name: &str) -> Result<Lock, Error> {
+        Ok(Lock::new(self.core.arbiter(Name::new(name)?)))
+    }
+
+    /// A lock with readers and writers.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`], or [`Error::Unsupported`] by this store.
+    pub fn rwlock(&self, name: &str) -> Result<RwLock, Error> {
+        self.supports(self.capabilities().read_write, "read-write locks")?;
+        Ok(RwLock::new(self.core.arbiter(Name::new(name)?)))
+    }
+
+    /// A semaphore of so many permits. All who use it must name the same number.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`], [`Error::InvalidArgument`] for no permits, or [`Error::Unsupported`].
+    pub fn semaphore(&self, name: &str, permits: u32) -> Result<Semaphore, Error> {
+        self.supports(self.capabilities().permits, "semaphores")?;
+        Semaphore::new(self.core.arbiter(Name::new(name)?), permits)
+    }
+
+    /// A count-down latch.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`], or [`Error::Unsupported`] by this store.
+    pub fn latch(&self, name: &str) -> Result<Latch, Error> {
+        self.supports(self.capabilities().latches, "latches")?;
+        Ok(Latch::new(self.core.clone(), Name::new(name)?))
+    }
+
+    /// Several locks that are acquired together.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`], or [`Error::InvalidArgument`] for no names.
+    pub fn multi_lock<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<MultiLock, Error> {
+        let names: Result<_, _> = names.into_iter().map(Name::new).collect();
+        MultiLock::new(self, names?)
+    }
+
+    /// What is known about a name; `None` when nothing is.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`], or the store's error.
+    pub async fn inspect(&self, name: &str) -> Result<Option<store::LockInfo>, Error> {
+        let name = Name::new(name)?;
+        let mut info = self.core.store().inspect(&name).await?;
+        if let Some(info) = &mut info {
+            self.add_depths(info);
+        }
+        Ok(info)
+    }
+
+    /// Every name that starts with `prefix` and is held or waited for.
+    ///
+    /// # Errors
+    /// The store's error.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<store::LockInfo>, Error> {
+        let mut infos = self.core.store().list(prefix).await?;
+        infos.iter_mut().for_each(|info| self.add_depths(info));
+        Ok(infos)
+    }
+
+    fn add_depths(&self, info: &mut store::LockInfo) {
+        for holder in &mut info.holders {
+            if holder.claim.keeper == self.core.id
+                && let Some(arbiter) = self.core.known_arbiter(&info.name)
+            {
+                holder.depth = Some(arbiter.depth(holder.claim));
+            }
+        }
+    }
+
+    /// Ends every hold of a name and moves its fence past them. Answers who held it. The holders learn of it
+    /// at their next renewal; their tokens are refused at once wherever tokens are checked.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`], [`Error::InvalidArgument`] without a reason, or the store's error.
+    pub async fn break_lock(&self, name: &str, reason: &str) -> Result<Vec<store::Holder>, Error> {
+        if reason.trim().is_empty() {
+            return Err(Error::InvalidArgument {
+                what: "reason",
+                reason: "it is empty; say why the lock is broken".into(),
+            });
+        }
+        let name = Name::new(name)?;
+        let reason = reason.to_owned();
+        let request = store::Break { name, reason };
+        self.core.store().break_lock(&request).await
+    }
+
+    /// Hints whenever something about a name may have changed.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`], or the store's error.
+    pub async fn watch(&self, name: &str) -> Result<store::Subscription, Error> {
+        let interest = Interest::Name(Name::new(name)?);
+        self.core.store().subscribe(interest).await
+    }
+
+    /// What the store can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.core.store().capabilities()
+    }
+
+    /// This keeper's id: the first part of its claims' ids.
+    pub fn id(&self) -> KeeperId {
+        self.core.id
+    }
+
+    /// Something that keeps this keeper's holds from being freed as those of a dead process for as long as it
+    /// is open, also in a child process. `None` where only the lease decides.
+    pub fn liveness(&self) -> Option<OwnedFd> {
+        self.core.store().liveness()
+    }
+
+    /// Acquires nothing more, and waits until every dropped guard's release has been done. Guards that are
+    /// still alive stay valid and are renewed.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; the keeper stays closed.
+    pub async fn close(&self) {
+        self.core.close();
+        self.core.background.cleaned_up().await;
+    }
+}
+
+impl fmt::Debug for Lockkeeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lockkeeper")
+            .field("id", &self.core.id)
+            .field("store", &self.capabilities().store)
+            .finish_non_exhaustive()
+    }
+}

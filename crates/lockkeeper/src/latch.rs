@@ -1,0 +1,167 @@
+//! [`Latch`]: wait until so many things have happened.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::engine::Core;
+use crate::engine::reaper::REQUEST_WINDOW;
+use crate::store::{Interest, LatchOp, LatchRequest, LatchState};
+use crate::{Error, Name};
+
+/// The longest a waiter sleeps without a look: what a lost hint costs.
+const LOOK: Duration = Duration::from_millis(750);
+
+/// A count-down latch: closed while its count is above 0, open otherwise.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let keeper = lockkeeper::Lockkeeper::connect("memory:latch-example").await?;
+/// let ready = keeper.latch("workers-ready")?;
+/// assert!(ready.set(2).await?);
+/// assert_eq!(ready.count_down().await?, 1);
+/// assert_eq!(ready.count_down().await?, 0);
+/// ready.wait().await?;                                   // open: goes through at once
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
+///
+/// # Guarantees
+/// Each count-down counts once, however often its request reaches the store.
+///
+/// # What this does not protect against
+/// A process that dies before it counts down: a latch has no lease. [`open`](Latch::open) ends the wait.
+#[derive(Clone, Debug)]
+pub struct Latch {
+    core: Arc<Core>,
+    name: Name,
+}
+
+impl Latch {
+    pub(crate) fn new(core: Arc<Core>, name: Name) -> Latch {
+        Latch { core, name }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Closes an open latch with this count. False if it was closed already: then nothing changed.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for 0, or a store error.
+    pub async fn set(&self, count: u32) -> Result<bool, Error> {
+        if count == 0 {
+            return Err(Error::InvalidArgument {
+                what: "count",
+                reason: "a latch of 0 is open; set at least 1".into(),
+            });
+        }
+        Ok(self.ask(LatchOp::Set(count)).await?.changed)
+    }
+
+    /// Counts down by one and answers what is left. An open latch stays open.
+    ///
+    /// # Errors
+    /// A store error. After [`Error::OutcomeUnknown`] it may or may not have counted.
+    ///
+    /// # Cancel safety
+    /// Dropping the future counts once or not at all.
+    pub async fn count_down(&self) -> Result<u32, Error> {
+        Ok(self.ask(LatchOp::CountDown).await?.count)
+    }
+
+    /// The count.
+    ///
+    /// # Errors
+    /// A store error.
+    pub async fn count(&self) -> Result<u32, Error> {
+        Ok(self.ask(LatchOp::Read).await?.count)
+    }
+
+    /// Opens the latch, whatever its count. False if it was open.
+    ///
+    /// # Errors
+    /// A store error.
+    pub async fn open(&self) -> Result<bool, Error> {
+        Ok(self.ask(LatchOp::Open).await?.changed)
+    }
+
+    /// Waits until the latch is open.
+    ///
+    /// # Errors
+    /// A store error; one that may pass is reported once it has lasted as long as the keeper's lease.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn wait(&self) -> Result<(), Error> {
+        self.wait_until(Moment::NEVER).await.map(|_| ())
+    }
+
+    /// Waits until the latch is open, at most `d`; false if that was not enough.
+    ///
+    /// # Errors
+    /// As [`wait`](Latch::wait).
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn wait_at_most(&self, d: Duration) -> Result<bool, Error> {
+        self.wait_until(Moment::now() + d).await
+    }
+
+    async fn wait_until(&self, deadline: Moment) -> Result<bool, Error> {
+        let mut failing_since = None;
+        let mut subscription = None;
+        loop {
+            let count = match &subscription {
+                Some(_) => self.count().await,
+                // Before the look, or the opening in between would be missed.
+                None => {
+                    let interest = Interest::Latch(self.name.clone());
+                    match self.core.store().subscribe(interest).await {
+                        Ok(running) => {
+                            subscription = Some(running);
+                            self.count().await
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+            };
+            let now = Moment::now();
+            match count {
+                Ok(0) => return Ok(true),
+                Ok(_) => failing_since = None,
+                Err(error) => {
+                    let since = *failing_since.get_or_insert(now);
+                    if !error.is_transient() || now.since(since) >= self.core.lease {
+                        return Err(error);
+                    }
+                }
+            }
+            if now >= deadline {
+                return Ok(false);
+            }
+            let hint = async {
+                match &subscription {
+                    Some(running) => running.hint().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = hint => {}
+                () = self.core.background.sleep_until(deadline.min(now + LOOK)) => {}
+            }
+        }
+    }
+
+    async fn ask(&self, op: LatchOp) -> Result<LatchState, Error> {
+        self.core.check_open()?;
+        let request = LatchRequest {
+            name: self.name.clone(),
+            id: self.core.new_claim_id(),
+            not_after: Moment::now() + REQUEST_WINDOW,
+            op,
+        };
+        self.core.store().latch(&request).await
+    }
+}

@@ -1,0 +1,169 @@
+//! [`Lock`]: one holder at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::arbiter::{Arbiter, Terms, Wish};
+use crate::engine::waiting::Patience;
+use crate::error::check_lease;
+use crate::owner::OwnerId;
+use crate::store::Mode;
+use crate::{Error, Guard, Name, Owner};
+
+/// A lock that one holder has at a time, among all processes on the same store.
+///
+/// Making one is cheap and takes nothing. Clones and other `Lock`s of the same name are the same lock.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use std::time::Duration;
+/// # let keeper = lockkeeper::Lockkeeper::connect("memory:lock-example").await?;
+/// let lock = keeper.lock("stock:42")?;
+///
+/// let guard = lock.acquire().await?;                                // waits as long as it takes
+/// assert!(lock.try_acquire().await?.is_none());                     // does not wait
+/// assert!(lock.acquire_within(Duration::from_millis(5)).await?.is_none());
+/// guard.release().await?;
+///
+/// let short = lock.lease(Duration::from_secs(5))?;                  // ends by itself after 5 s
+/// let guard = short.acquire().await?;
+/// assert!(guard.ensure(Duration::from_secs(4)));
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
+///
+/// # Guarantees
+/// See [`Guard`] and `docs/guarantees.md`. Waiting tasks of one process get their turn in order; processes
+/// get theirs in order too, but for the bounded [`HandOff`](crate::HandOff). A [`fair`](Lock::fair) lock is
+/// first come, first served among all.
+///
+/// # What this does not protect against
+/// See [`Guard`]. And a lock is slower than a `tokio::sync::Mutex`: inside one process use that.
+#[derive(Clone, Debug)]
+pub struct Lock {
+    arbiter: Arc<Arbiter>,
+    mode: Mode,
+    terms: Terms,
+    owner: Option<OwnerId>,
+}
+
+impl Lock {
+    pub(crate) fn new(arbiter: Arc<Arbiter>) -> Lock {
+        Lock {
+            arbiter,
+            mode: Mode::Exclusive,
+            terms: Terms::Usual,
+            owner: None,
+        }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &Name {
+        &self.arbiter.name
+    }
+
+    /// The same lock, acquired strictly in the order of asking, among all tasks of all processes. Slower:
+    /// every waiter queues in the store.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] by this store.
+    pub fn fair(&self) -> Result<Lock, Error> {
+        let capabilities = self.arbiter.core.store().capabilities();
+        if !capabilities.fair {
+            return Err(Error::Unsupported {
+                store: capabilities.store,
+                what: "fair locks",
+            });
+        }
+        Ok(Lock {
+            mode: Mode::Fair,
+            ..self.clone()
+        })
+    }
+
+    /// The same lock with another lease, renewed for as long as the guard lives: how soon others get the
+    /// lock if this process dies, and how long an outage of the store it survives.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if out of range.
+    pub fn ttl(&self, lease: Duration) -> Result<Lock, Error> {
+        check_lease(lease)?;
+        let terms = match lease == self.arbiter.core.lease {
+            true => Terms::Usual,
+            false => Terms::Renewed(lease),
+        };
+        Ok(Lock {
+            terms,
+            ..self.clone()
+        })
+    }
+
+    /// The same lock with a fixed lease that is never renewed: a cap on how long it is held.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if out of range.
+    pub fn lease(&self, lease: Duration) -> Result<Lock, Error> {
+        check_lease(lease)?;
+        Ok(Lock {
+            terms: Terms::Fixed(lease),
+            ..self.clone()
+        })
+    }
+
+    /// The same lock, acquired for an owner, who may acquire it again while holding it.
+    pub fn as_owner(&self, owner: &Owner) -> Lock {
+        self.owned_by(owner.0)
+    }
+
+    pub(crate) fn owned_by(&self, owner: OwnerId) -> Lock {
+        Lock {
+            owner: Some(owner),
+            ..self.clone()
+        }
+    }
+
+    /// Waits as long as it takes.
+    ///
+    /// # Errors
+    /// A store error; one that may pass is reported once it has lasted as long as the lease.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind; the place in line is lost.
+    pub async fn acquire(&self) -> Result<Guard, Error> {
+        match self.attempt(Patience::Forever).await? {
+            Some(guard) => Ok(guard),
+            None => Err(Error::Closed),
+        }
+    }
+
+    /// Waits at most `d`; `None` if that was not enough.
+    ///
+    /// # Errors
+    /// A store error.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Lock::acquire).
+    pub async fn acquire_within(&self, d: Duration) -> Result<Option<Guard>, Error> {
+        self.attempt(Patience::for_at_most(d)).await
+    }
+
+    /// Does not wait; `None` if someone else has the lock.
+    ///
+    /// # Errors
+    /// A store error.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Lock::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        self.attempt(Patience::None).await
+    }
+
+    pub(crate) async fn attempt(&self, patience: Patience) -> Result<Option<Guard>, Error> {
+        let wish = Wish {
+            mode: self.mode,
+            terms: self.terms,
+            owner: self.owner.or_else(OwnerId::of_scope),
+            patience,
+        };
+        Ok(self.arbiter.acquire(wish).await?.map(Guard::new))
+    }
+}

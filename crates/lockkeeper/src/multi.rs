@@ -1,0 +1,182 @@
+//! [`MultiLock`]: several locks, all or none.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::engine::waiting::Patience;
+use crate::{Error, Guard, Lock, Lockkeeper, Name, Owner, ReleaseOutcome, Token};
+
+/// Several locks acquired together: all of them or none.
+///
+/// They are taken in the order of their names, whatever order they are given in, so two callers can never
+/// wait for each other.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let keeper = lockkeeper::Lockkeeper::connect("memory:multi-example").await?;
+/// let transfer = keeper.multi_lock(["account:7", "account:3"])?;
+/// let guards = transfer.acquire().await?;
+/// assert!(guards.token("account:3").is_some());
+/// guards.release().await?;
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
+///
+/// # What this does not protect against
+/// An owner that already holds one of the names and then asks for several: it holds out of order.
+#[derive(Clone, Debug)]
+pub struct MultiLock {
+    locks: Vec<Lock>,
+}
+
+/// Several held locks.
+#[derive(Debug)]
+#[must_use = "the locks are released when their guard is dropped"]
+pub struct MultiGuard {
+    guards: Vec<Guard>,
+}
+
+impl MultiLock {
+    pub(crate) fn new(keeper: &Lockkeeper, names: BTreeSet<Name>) -> Result<MultiLock, Error> {
+        if names.is_empty() {
+            return Err(Error::InvalidArgument {
+                what: "names",
+                reason: "there are none; name at least one lock".into(),
+            });
+        }
+        let locks = names.into_iter();
+        let locks = locks.map(|name| Lock::new(keeper.core().arbiter(name)));
+        Ok(MultiLock {
+            locks: locks.collect(),
+        })
+    }
+
+    /// The names, in the order they are taken.
+    pub fn names(&self) -> impl Iterator<Item = &Name> {
+        self.locks.iter().map(Lock::name)
+    }
+
+    /// The same locks with another lease, renewed for as long as the guard lives.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if out of range.
+    pub fn ttl(&self, lease: Duration) -> Result<MultiLock, Error> {
+        let locks: Result<_, _> = self.locks.iter().map(|lock| lock.ttl(lease)).collect();
+        Ok(MultiLock { locks: locks? })
+    }
+
+    /// The same locks, acquired for an owner.
+    pub fn as_owner(&self, owner: &Owner) -> MultiLock {
+        self.each(|lock| lock.as_owner(owner))
+    }
+
+    pub(crate) fn each(&self, change: impl Fn(&Lock) -> Lock) -> MultiLock {
+        MultiLock {
+            locks: self.locks.iter().map(change).collect(),
+        }
+    }
+
+    /// Waits as long as it takes.
+    ///
+    /// # Errors
+    /// A store error; what was taken is let go of.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind. So for all of these.
+    pub async fn acquire(&self) -> Result<MultiGuard, Error> {
+        let guard = self.attempt(Patience::Forever).await?;
+        guard.ok_or(Error::Closed)
+    }
+
+    /// Waits at most `d` for all of them.
+    ///
+    /// # Errors
+    /// As [`acquire`](MultiLock::acquire).
+    pub async fn acquire_within(&self, d: Duration) -> Result<Option<MultiGuard>, Error> {
+        self.attempt(Patience::for_at_most(d)).await
+    }
+
+    /// Takes them only if all are free.
+    ///
+    /// # Errors
+    /// As [`acquire`](MultiLock::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
+        self.attempt(Patience::None).await
+    }
+
+    pub(crate) async fn attempt(&self, patience: Patience) -> Result<Option<MultiGuard>, Error> {
+        let mut guards = Vec::with_capacity(self.locks.len());
+        for lock in &self.locks {
+            match lock.attempt(patience).await? {
+                Some(guard) => guards.push(guard),
+                None => return Ok(None),
+            }
+        }
+        let all = MultiGuard { guards };
+        // Those taken first were held while waiting for the last: one may be lost by now.
+        match all.guards.iter().find(|guard| !guard.is_held()) {
+            None => Ok(Some(all)),
+            Some(lost) => Err(Error::Lost {
+                name: lost.name().clone(),
+            }),
+        }
+    }
+}
+
+impl MultiGuard {
+    /// The guards, in the order of their names.
+    pub fn guards(&self) -> &[Guard] {
+        &self.guards
+    }
+
+    /// The fencing token of one of the names.
+    pub fn token(&self, name: &str) -> Option<Token> {
+        let guard = self.guards.iter().find(|guard| &**guard.name() == name);
+        guard.map(Guard::token)
+    }
+
+    /// Whether all of them are held now.
+    pub fn is_held(&self) -> bool {
+        self.guards.iter().all(Guard::is_held)
+    }
+
+    /// Whether all of them stay held for at least `d` without renewal.
+    pub fn ensure(&self, d: Duration) -> bool {
+        self.guards.iter().all(|guard| guard.ensure(d))
+    }
+
+    /// Waits until one of them is lost.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn lost(&self) {
+        let mut each: Vec<_> = self.guards.iter().map(|g| Box::pin(g.lost())).collect();
+        std::future::poll_fn(|context| {
+            let lost = each.iter_mut().any(|l| l.as_mut().poll(context).is_ready());
+            match lost {
+                true => std::task::Poll::Ready(()),
+                false => std::task::Poll::Pending,
+            }
+        })
+        .await;
+    }
+
+    /// Releases all of them, the last taken first; one outcome each, in the order of their names.
+    ///
+    /// # Errors
+    /// The first store error; the others are released all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases the rest in the background.
+    pub async fn release(mut self) -> Result<Vec<ReleaseOutcome>, Error> {
+        let mut outcomes = Vec::with_capacity(self.guards.len());
+        let mut failed = None;
+        while let Some(guard) = self.guards.pop() {
+            match guard.release().await {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        outcomes.reverse();
+        failed.map_or(Ok(outcomes), Err)
+    }
+}

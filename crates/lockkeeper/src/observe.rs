@@ -1,0 +1,73 @@
+//! What a keeper tells about its locks, as it happens.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::{Error, Name, Token};
+
+/// Something that happened to a lock of this keeper. The same events go to `tracing`.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A lock was acquired (not re-entered).
+    Acquired {
+        /// The lock.
+        name: &'a Name,
+        /// Its token.
+        token: Token,
+        /// How long the caller waited.
+        waited: Duration,
+    },
+    /// A lock was released by its last guard.
+    Released {
+        /// The lock.
+        name: &'a Name,
+        /// Its token.
+        token: Token,
+        /// How long it was held.
+        held: Duration,
+    },
+    /// A renewal is overdue; the lock is lost at `deadline` unless one succeeds.
+    AtRisk {
+        /// The lock.
+        name: &'a Name,
+        /// When it counts as lost.
+        deadline: Moment,
+    },
+    /// The lock was lost, for good.
+    Lost {
+        /// The lock.
+        name: &'a Name,
+    },
+    /// A renewal failed; it is tried again until the deadline.
+    RenewalFailed {
+        /// The lock.
+        name: &'a Name,
+        /// Why.
+        error: &'a Error,
+        /// When it counts as lost.
+        deadline: Moment,
+    },
+}
+
+/// Receives the events of a keeper: for metrics, logs or alarms.
+///
+/// Called on the thread where the event happens, which may be the one that renews every lock of the keeper:
+/// return quickly and do not block.
+///
+/// ```
+/// # #[derive(Debug, Default)]
+/// struct LostLocks(std::sync::atomic::AtomicU64);
+///
+/// impl lockkeeper::Observer for LostLocks {
+///     fn event(&self, event: &lockkeeper::Event<'_>) {
+///         if let lockkeeper::Event::Lost { .. } = event {
+///             self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+///         }
+///     }
+/// }
+/// ```
+pub trait Observer: Send + Sync + 'static {
+    /// Something happened.
+    fn event(&self, event: &Event<'_>);
+}

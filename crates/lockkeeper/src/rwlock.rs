@@ -1,0 +1,161 @@
+//! [`RwLock`]: many readers or one writer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::arbiter::{Arbiter, Terms, Wish};
+use crate::engine::waiting::Patience;
+use crate::error::check_lease;
+use crate::owner::OwnerId;
+use crate::store::Mode;
+use crate::{Error, Guard, Name, Owner};
+
+/// A lock that many readers or one writer have at a time.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let keeper = lockkeeper::Lockkeeper::connect("memory:rwlock-example").await?;
+/// let prices = keeper.rwlock("prices")?;
+/// let (a, b) = (prices.read().await?, prices.read().await?);
+/// assert!(prices.try_write().await?.is_none());
+/// drop((a, b));
+///
+/// let writer = prices.write().await?;
+/// let reader = writer.downgrade().await?;                // nobody else wrote in between
+/// assert!(prices.try_read().await?.is_some());
+/// # drop(reader);
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
+///
+/// # Guarantees
+/// As [`Guard`]. A waiting writer is not overtaken by readers that came later, but for readers of one
+/// process that join a read hold already there, for at most the time of [`HandOff`](crate::HandOff).
+///
+/// # What this does not protect against
+/// Upgrading: an [`Owner`] that asks to write while it reads gets [`Error::WouldDeadlock`] at once. Without
+/// an owner nobody can tell that reader and writer are one, and the writer waits for itself.
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    arbiter: Arc<Arbiter>,
+    terms: Terms,
+    owner: Option<OwnerId>,
+}
+
+impl RwLock {
+    pub(crate) fn new(arbiter: Arc<Arbiter>) -> RwLock {
+        RwLock {
+            arbiter,
+            terms: Terms::Usual,
+            owner: None,
+        }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &Name {
+        &self.arbiter.name
+    }
+
+    /// The same lock with another lease, renewed for as long as the guard lives.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if out of range.
+    pub fn ttl(&self, lease: Duration) -> Result<RwLock, Error> {
+        check_lease(lease)?;
+        Ok(RwLock {
+            terms: Terms::Renewed(lease),
+            ..self.clone()
+        })
+    }
+
+    /// The same lock with a fixed lease that is never renewed.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if out of range.
+    pub fn lease(&self, lease: Duration) -> Result<RwLock, Error> {
+        check_lease(lease)?;
+        Ok(RwLock {
+            terms: Terms::Fixed(lease),
+            ..self.clone()
+        })
+    }
+
+    /// The same lock, acquired for an owner, who may acquire it again: readers read again, a writer reads or
+    /// writes again.
+    pub fn as_owner(&self, owner: &Owner) -> RwLock {
+        self.owned_by(owner.0)
+    }
+
+    pub(crate) fn owned_by(&self, owner: OwnerId) -> RwLock {
+        RwLock {
+            owner: Some(owner),
+            ..self.clone()
+        }
+    }
+
+    /// Waits as long as it takes to read.
+    ///
+    /// # Errors
+    /// A store error.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind; the place in line is lost. So for all of these.
+    pub async fn read(&self) -> Result<Guard, Error> {
+        let guard = self.attempt(Mode::Read, Patience::Forever).await?;
+        guard.ok_or(Error::Closed)
+    }
+
+    /// Waits at most `d` to read.
+    ///
+    /// # Errors
+    /// A store error.
+    pub async fn read_within(&self, d: Duration) -> Result<Option<Guard>, Error> {
+        self.attempt(Mode::Read, Patience::for_at_most(d)).await
+    }
+
+    /// Reads only if that is possible at once.
+    ///
+    /// # Errors
+    /// A store error.
+    pub async fn try_read(&self) -> Result<Option<Guard>, Error> {
+        self.attempt(Mode::Read, Patience::None).await
+    }
+
+    /// Waits as long as it takes to write.
+    ///
+    /// # Errors
+    /// A store error, or [`Error::WouldDeadlock`] if the owner holds it for reading.
+    pub async fn write(&self) -> Result<Guard, Error> {
+        let guard = self.attempt(Mode::Write, Patience::Forever).await?;
+        guard.ok_or(Error::Closed)
+    }
+
+    /// Waits at most `d` to write.
+    ///
+    /// # Errors
+    /// As [`write`](RwLock::write).
+    pub async fn write_within(&self, d: Duration) -> Result<Option<Guard>, Error> {
+        self.attempt(Mode::Write, Patience::for_at_most(d)).await
+    }
+
+    /// Writes only if that is possible at once.
+    ///
+    /// # Errors
+    /// As [`write`](RwLock::write).
+    pub async fn try_write(&self) -> Result<Option<Guard>, Error> {
+        self.attempt(Mode::Write, Patience::None).await
+    }
+
+    pub(crate) async fn attempt(
+        &self,
+        mode: Mode,
+        patience: Patience,
+    ) -> Result<Option<Guard>, Error> {
+        let wish = Wish {
+            mode,
+            terms: self.terms,
+            owner: self.owner.or_else(OwnerId::of_scope),
+            patience,
+        };
+        Ok(self.arbiter.acquire(wish).await?.map(Guard::new))
+    }
+}

@@ -1,0 +1,131 @@
+//! [`Semaphore`]: at most so many at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::arbiter::{Arbiter, Terms, Wish};
+use crate::engine::waiting::Patience;
+use crate::error::check_lease;
+use crate::store::Mode;
+use crate::{Error, Guard, Name};
+
+/// A semaphore whose permits are leased: those of a process that died come back by themselves.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let keeper = lockkeeper::Lockkeeper::connect("memory:semaphore-example").await?;
+/// let printers = keeper.semaphore("printers", 3)?;
+/// let two = printers.acquire(2).await?;
+/// let one = printers.acquire(1).await?;
+/// assert!(printers.try_acquire(1).await?.is_none());
+/// # drop((one, two));
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
+///
+/// # Guarantees
+/// As [`Guard`]. Permits are granted in the order of asking: someone who wants many is not overtaken by
+/// those who want few.
+///
+/// # What this does not protect against
+/// Users who disagree about the number of permits: of the numbers named by those who hold, the smallest
+/// counts. Permits are not re-entrant: each acquire takes its own.
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    arbiter: Arc<Arbiter>,
+    permits: u32,
+    terms: Terms,
+}
+
+impl Semaphore {
+    pub(crate) fn new(arbiter: Arc<Arbiter>, permits: u32) -> Result<Semaphore, Error> {
+        if permits == 0 {
+            return Err(Error::InvalidArgument {
+                what: "permits",
+                reason: "a semaphore needs at least one".into(),
+            });
+        }
+        Ok(Semaphore {
+            arbiter,
+            permits,
+            terms: Terms::Usual,
+        })
+    }
+
+    /// The name.
+    pub fn name(&self) -> &Name {
+        &self.arbiter.name
+    }
+
+    /// The same semaphore with another lease, renewed for as long as the guard lives.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if out of range.
+    pub fn ttl(&self, lease: Duration) -> Result<Semaphore, Error> {
+        check_lease(lease)?;
+        Ok(Semaphore {
+            terms: Terms::Renewed(lease),
+            ..self.clone()
+        })
+    }
+
+    /// The same semaphore with a fixed lease that is never renewed.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if out of range.
+    pub fn lease(&self, lease: Duration) -> Result<Semaphore, Error> {
+        check_lease(lease)?;
+        Ok(Semaphore {
+            terms: Terms::Fixed(lease),
+            ..self.clone()
+        })
+    }
+
+    /// Waits as long as it takes for `count` permits, all or none.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for no permits or more than there are; a store error.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind; the place in line is lost. So for all of these.
+    pub async fn acquire(&self, count: u32) -> Result<Guard, Error> {
+        let guard = self.attempt(count, Patience::Forever).await?;
+        guard.ok_or(Error::Closed)
+    }
+
+    /// Waits at most `d` for `count` permits.
+    ///
+    /// # Errors
+    /// As [`acquire`](Semaphore::acquire).
+    pub async fn acquire_within(&self, count: u32, d: Duration) -> Result<Option<Guard>, Error> {
+        self.attempt(count, Patience::for_at_most(d)).await
+    }
+
+    /// Takes `count` permits only if that is possible at once.
+    ///
+    /// # Errors
+    /// As [`acquire`](Semaphore::acquire).
+    pub async fn try_acquire(&self, count: u32) -> Result<Option<Guard>, Error> {
+        self.attempt(count, Patience::None).await
+    }
+
+    pub(crate) async fn attempt(
+        &self,
+        count: u32,
+        patience: Patience,
+    ) -> Result<Option<Guard>, Error> {
+        let limit = self.permits;
+        if !(1..=limit).contains(&count) {
+            return Err(Error::InvalidArgument {
+                what: "permits",
+                reason: format!("{count} asked for, of {limit}; ask for 1 to {limit}"),
+            });
+        }
+        let wish = Wish {
+            mode: Mode::Permit { limit, count },
+            terms: self.terms,
+            owner: None,
+            patience,
+        };
+        Ok(self.arbiter.acquire(wish).await?.map(Guard::new))
+    }
+}

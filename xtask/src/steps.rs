@@ -1,0 +1,147 @@
+//! Runs steps one after the other, shows their output as it comes, and sums up.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What was run so far.
+#[derive(Debug, Default)]
+pub struct Steps {
+    done: Vec<Done>,
+    tests: Counts,
+}
+
+#[derive(Debug)]
+struct Done {
+    title: String,
+    took: Duration,
+    failed: bool,
+}
+
+/// How many tests ended how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Tests that succeeded.
+    pub passed: u64,
+    /// Tests that did not.
+    pub failed: u64,
+    /// Tests that were not run.
+    pub ignored: u64,
+}
+
+impl Counts {
+    /// Adds what a line such as `test result: ok. 3 passed; 0 failed; 0 ignored; …` says.
+    fn read(&mut self, line: &str) {
+        let Some((_, counts)) = line
+            .strip_prefix("test result: ")
+            .and_then(|rest| rest.split_once(". "))
+        else {
+            return;
+        };
+        for part in counts.split("; ") {
+            let mut words = part.split_whitespace();
+            let number = words.next().and_then(|n| n.parse::<u64>().ok());
+            match (number, words.next()) {
+                (Some(n), Some("passed")) => self.passed += n,
+                (Some(n), Some("failed")) => self.failed += n,
+                (Some(n), Some("ignored")) => self.ignored += n,
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Steps {
+    /// Runs something of our own as a step.
+    pub fn step(
+        &mut self,
+        title: &str,
+        work: impl FnOnce() -> Result<(), String>,
+    ) -> Result<(), String> {
+        println!("\n==> {title}");
+        let start = Instant::now();
+        let result = work();
+        self.done.push(Done {
+            title: title.to_owned(),
+            took: start.elapsed(),
+            failed: result.is_err(),
+        });
+        result.map_err(|reason| format!("{title}: {reason}"))
+    }
+
+    /// Runs a command as a step and counts the tests that it reports.
+    pub fn command(&mut self, title: &str, command: &mut Command) -> Result<(), String> {
+        let mut counts = Counts::default();
+        let result = self.step(title, || stream(command, |line| counts.read(line)));
+        self.tests.passed += counts.passed;
+        self.tests.failed += counts.failed;
+        self.tests.ignored += counts.ignored;
+        result
+    }
+
+    /// Prints what was run, how long it took, and last of all `N passed, N failed`.
+    pub fn summary(&self) {
+        let width = self.done.iter().map(|done| done.title.len()).max();
+        let width = width.unwrap_or(0);
+        println!("\n==> summary");
+        for done in &self.done {
+            let result = if done.failed { "FAILED" } else { "ok" };
+            let seconds = done.took.as_secs_f64();
+            println!("{:width$}  {seconds:>7.1} s  {result}", done.title);
+        }
+        if self.tests.ignored > 0 {
+            println!("{} tests were not run", self.tests.ignored);
+        }
+        // A step that failed without a failing test must not read as "0 failed".
+        let broken = self.done.iter().any(|done| done.failed) && self.tests.failed == 0;
+        let failed = self.tests.failed + u64::from(broken);
+        println!("{} passed, {failed} failed", self.tests.passed);
+    }
+}
+
+/// Runs a command, passes its output on line by line, and shows each line to `see`.
+fn stream(command: &mut Command, mut see: impl FnMut(&str)) -> Result<(), String> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("{:?} did not start: {e}", command.get_program()))?;
+    if let Some(output) = child.stdout.take() {
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line).unwrap_or(0) > 0 {
+            let _ = std::io::stdout().write_all(&line);
+            see(String::from_utf8_lossy(&line).trim_end());
+            line.clear();
+        }
+    }
+    match child.wait() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(status.to_string()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_results_are_counted() {
+        let mut counts = Counts::default();
+        for line in [
+            "running 3 tests",
+            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+            "test result: FAILED. 2 passed; 5 failed; 0 ignored; 0 measured; 9 filtered out; finished in 1s",
+            "test result: nonsense",
+        ] {
+            counts.read(line);
+        }
+        let expected = Counts {
+            passed: 5,
+            failed: 5,
+            ignored: 1,
+        };
+        assert_eq!(counts, expected);
+    }
+}

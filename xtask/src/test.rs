@@ -1,0 +1,85 @@
+//! `cargo xtask test`: everything the project checks about itself, in the order in which it fails fastest.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::packages;
+use crate::steps::Steps;
+use crate::tools::{FUZZ_TARGETS, cargo, fuzz_plainly};
+
+/// Runs every step until one fails, then sums up.
+pub fn run(quick: bool) -> Result<(), String> {
+    let mut steps = Steps::default();
+    let result = all(&mut steps, quick);
+    if let Err(reason) = &result {
+        println!("\n{reason}");
+    }
+    steps.summary();
+    result.map_err(|_| "a step failed".into())
+}
+
+fn all(steps: &mut Steps, quick: bool) -> Result<(), String> {
+    steps.step("what the tests need", packages::ensure)?;
+    steps.command("format", cargo().args(["fmt", "--all", "--check"]))?;
+    steps.command("clippy", &mut clippy(&["--workspace"]))?;
+    if !quick {
+        let library = ["-p", "lockkeeper", "--no-default-features"];
+        steps.command("clippy: no features", &mut clippy(&library))?;
+        for feature in features(&crate::tools::root().join("crates/lockkeeper/Cargo.toml"))? {
+            let title = format!("clippy: {feature} alone");
+            let args = [&library[..], &["--features", &feature]].concat();
+            steps.command(&title, &mut clippy(&args))?;
+        }
+    }
+    // Tests start these programs, also across crates, where cargo would not build them by itself.
+    steps.command("build", cargo().args(["build", "--workspace", "--bins"]))?;
+    let test = ["test", "--workspace", "--no-fail-fast"];
+    steps.command("tests", cargo().args(test))?;
+    if quick {
+        return Ok(());
+    }
+    let doc = ["doc", "--workspace", "--no-deps"];
+    steps.command(
+        "rustdoc",
+        cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"),
+    )?;
+    for target in FUZZ_TARGETS {
+        steps.command(&format!("fuzz: {target}"), &mut fuzz_plainly(target, 1))?;
+    }
+    Ok(())
+}
+
+fn clippy(args: &[&str]) -> Command {
+    let mut command = cargo();
+    command.arg("clippy").args(args);
+    command.args(["--all-targets", "--", "-D", "warnings"]);
+    command
+}
+
+/// The features a manifest declares, but not what is on by default.
+fn features(manifest: &Path) -> Result<Vec<String>, String> {
+    let text = std::fs::read_to_string(manifest).map_err(|e| format!("{manifest:?}: {e}"))?;
+    Ok(feature_names(&text))
+}
+
+fn feature_names(manifest: &str) -> Vec<String> {
+    let mut lines = manifest.lines().skip_while(|line| *line != "[features]");
+    lines.next();
+    lines
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.split_once('='))
+        .map(|(name, _)| name.trim().trim_matches('"').to_owned())
+        .filter(|name| !name.starts_with('#') && name != "default")
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_are_read_from_the_manifest() {
+        let manifest = "[package]\nname = \"x\"\n[features]\ndefault = [\"a\"]\n# why = this\na = []\nb = [\"a\"]\n[x]\nc = 1";
+        assert_eq!(feature_names(manifest), ["a", "b"]);
+    }
+}

@@ -1,0 +1,85 @@
+//! Calls cargo, and the cargo commands that not everyone has installed.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::packages::on_path;
+
+/// The fuzz targets, one a parser. See `fuzz/`.
+pub const FUZZ_TARGETS: &[&str] = &["url", "duration", "name"];
+
+/// The folder of the workspace.
+pub fn root() -> PathBuf {
+    let mut root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    root.pop();
+    root
+}
+
+/// The cargo that runs us, in the folder of the workspace.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Runs each fuzz target under libFuzzer if cargo-fuzz and a nightly compiler are there, else without
+/// coverage guidance.
+pub fn fuzz(seconds: u32) -> Result<(), String> {
+    let guided = on_path("cargo-fuzz") && has_nightly();
+    if !guided {
+        println!(
+            "cargo-fuzz or a nightly compiler is missing, so inputs are random instead of guided by coverage; \
+             for the real thing: rustup toolchain install nightly && cargo install cargo-fuzz"
+        );
+    }
+    for target in FUZZ_TARGETS {
+        println!("\n==> {target}");
+        let mut command = if guided {
+            let mut command = Command::new("rustup");
+            command.current_dir(root());
+            command.args(["run", "nightly", "cargo", "fuzz", "run", target, "--"]);
+            command.arg(format!("-max_total_time={seconds}"));
+            command
+        } else {
+            fuzz_plainly(target, seconds)
+        };
+        succeed(&mut command)?;
+    }
+    Ok(())
+}
+
+/// Builds a fuzz target as a plain program, which tries the seeds and then random inputs.
+pub fn fuzz_plainly(target: &str, seconds: u32) -> Command {
+    let mut command = cargo();
+    command
+        .args(["run", "--quiet", "--manifest-path"])
+        .arg("fuzz/Cargo.toml")
+        .args(["--target-dir", "target/fuzz", "--bin", target, "--"])
+        .arg(format!("{seconds}"));
+    command
+}
+
+/// Runs cargo-deny.
+pub fn deny() -> Result<(), String> {
+    if !on_path("cargo-deny") {
+        return Err("cargo-deny is missing; install it: cargo install cargo-deny --locked".into());
+    }
+    succeed(cargo().args(["deny", "check"]))
+}
+
+fn has_nightly() -> bool {
+    Command::new("rustup")
+        .args(["run", "nightly", "rustc", "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+fn succeed(command: &mut Command) -> Result<(), String> {
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{command:?}: {status}")),
+        Err(e) => Err(format!("{command:?} did not start: {e}")),
+    }
+}
