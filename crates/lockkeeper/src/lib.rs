@@ -1,4 +1,48 @@
 //! One lock that holds across threads, tasks, processes and machines.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! use lockkeeper::Lockkeeper;
+//!
+//! let keeper = Lockkeeper::connect("memory:").await?;    // or "sqlite:/var/lib/app/locks.db"
+//! let lock = keeper.lock("stock:42")?;
+//!
+//! let guard = lock.acquire().await?;                     // waits; renewed until released
+//! println!("sell one, fenced by {}", guard.token());     // send the token along with every write
+//! guard.release().await?;                                // tells whether it was still ours
+//!
+//! if let Some(guard) = lock.try_acquire().await? {       // does not wait
+//!     guard.run(async { /* dropped if the lock is lost */ }).await?;
+//! }
+//! # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+//! ```
+//!
+//! # Guarantees
+//! - **Exclusive**: between a grant and its [deadline](Guard::deadline), which renewals move on, nobody else
+//!   is granted the lock, as far as the store keeps its word.
+//! - **It never lies about holding**: [`Guard::is_held`] turns false and [`Guard::lost`] fires *before* the
+//!   lease can have ended in the store, on a clock that cannot be set and does not stop in suspend.
+//! - **Fenced**: each grant's [`Token`] is higher than all before it, so a resource can refuse a late writer.
+//! - **No deadlock by death**: a holder that dies is followed at once (embedded stores) or when its lease
+//!   ends.
+//! - **No stealing**: only the claim that holds can release or renew, however late a request arrives.
+//! - **Cancel safe**: any future here may be dropped at any point; nothing stays behind.
+//!
+//! # What it does not guarantee
+//! A lock cannot stop a program that was paused in the middle of a write. Only the resource can, by its
+//! token. `docs/guarantees.md` in the repository gives the reasons and the assumptions.
+//!
+//! # Layout
+//! - What you call: [`Lockkeeper`], [`Lock`], [`RwLock`], [`Semaphore`], [`Latch`], [`MultiLock`], and what
+//!   they give you, [`Guard`]. [`blocking`] has the same verbs for threads.
+//! - What happens: [`Observer`] and `tracing` events.
+//! - Where locks are kept: [`store`], with the contract that every store keeps.
+//!
+//! # Features
+//! | feature | default | gives |
+//! | --- | --- | --- |
+//! | `sqlite` | yes | `sqlite:PATH`, and the embedded default store |
+
 pub mod blocking;
 pub mod clock;
 pub mod duration;
@@ -30,3 +74,8 @@ pub use owner::Owner;
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;
 pub use token::{FenceGate, Token};
+
+/// Compiles and runs what the README shows.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
