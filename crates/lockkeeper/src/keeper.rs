@@ -295,8 +295,8 @@ impl Lockkeeper {
         self.core.store().liveness()
     }
 
-    /// Acquires nothing more, and waits until every dropped guard's release has been done. Guards that are
-    /// still alive stay valid and are renewed.
+    /// Acquires nothing more (whoever waits gets [`Error::Closed`]), and waits until every dropped guard's
+    /// release has been done. Guards that are still alive stay valid and are renewed.
     ///
     /// # Cancel safety
     /// Cancel safe; the keeper stays closed.

@@ -1,0 +1,178 @@
+//! One try, its repeats, and its end.
+
+use std::time::Duration;
+
+use lockkeeper::clock::{Clock, Moment};
+use lockkeeper::store::{Attempt, Claim, Mode};
+
+use super::Subject;
+use super::client::{Client, LONG, SHORT, name, pass};
+use crate::checker::{Demands, check};
+use crate::history::{Answer, Recorder};
+
+pub(super) async fn a_free_name_is_granted(s: Subject) {
+    let (a, _) = s.clients();
+    let claim = a.claim("free");
+    let grant = a.granted(&claim).await;
+    assert_eq!(grant.tokens, 1);
+    assert!(grant.token.get() > 0);
+    assert!(a.holds(&claim).await);
+}
+
+pub(super) async fn a_held_name_is_busy_for_others(s: Subject) {
+    let (a, b) = s.clients();
+    a.granted(&a.with_lease("held", LONG)).await;
+    for client in [&a, &b] {
+        let free_in = client.busy(&client.claim("held")).await;
+        assert!(free_in.is_none_or(|free_in| free_in <= LONG));
+    }
+}
+
+pub(super) async fn the_same_claim_is_answered_the_same_tokens(s: Subject) {
+    let (a, b) = s.clients();
+    let claim = Claim {
+        reserve: 5,
+        ..a.claim("again")
+    };
+    let first = a.granted(&claim).await;
+    for _ in 0..3 {
+        assert_eq!(a.granted(&claim).await, first);
+    }
+    // It was one acquire, so one release ends it.
+    assert!(a.release(&claim).await);
+    b.granted(&b.claim("again")).await;
+}
+
+pub(super) async fn asking_again_prolongs_and_never_shortens(s: Subject) {
+    let (a, b) = s.clients();
+    let claim = a.with_lease("prolonged", Duration::from_secs(2));
+    let first = a.granted(&claim).await;
+    let longer = Claim {
+        lease: LONG,
+        ..claim.clone()
+    };
+    assert_eq!(a.granted(&longer).await, first);
+    assert_eq!(a.granted(&claim).await, first);
+    pass(Duration::from_millis(2_100)).await;
+    b.busy(&b.claim("prolonged")).await;
+    assert!(a.release(&claim).await);
+}
+
+pub(super) async fn a_late_request_does_nothing(s: Subject) {
+    let (a, b) = s.clients();
+    let late = Claim {
+        not_after: Moment::now() - Duration::from_millis(10),
+        enqueue: true,
+        ..a.claim("late")
+    };
+    assert_eq!(a.attempt(&late).await, Attempt::TooLate);
+    assert!(!a.holds(&late).await);
+    let claim = b.claim("late");
+    b.granted(&claim).await;
+    assert_eq!(a.attempt(&late).await, Attempt::TooLate);
+    assert_eq!(b.waiters(&claim.name).await, 0);
+}
+
+pub(super) async fn a_late_repeat_leaves_the_hold_alone(s: Subject) {
+    let (a, b) = s.clients();
+    let claim = a.claim("repeat");
+    a.granted(&claim).await;
+    let late = Claim {
+        not_after: Moment::now() - Duration::from_millis(10),
+        ..claim.clone()
+    };
+    assert_eq!(a.attempt(&late).await, Attempt::TooLate);
+    b.busy(&b.claim("repeat")).await;
+    assert!(a.release(&claim).await);
+    // The danger: a repeat that arrives after the hold ended brings it back.
+    assert_eq!(a.attempt(&late).await, Attempt::TooLate);
+    b.granted(&b.claim("repeat")).await;
+}
+
+pub(super) async fn an_expired_hold_goes_to_another(s: Subject) {
+    let (a, b) = s.clients();
+    let before = Moment::now();
+    let first = a.granted(&a.with_lease("expires", SHORT)).await;
+    let second = b.eventually(&b.claim("expires")).await;
+    assert!(Moment::now().since(before) >= SHORT, "granted too early");
+    assert!(second.token > first.token);
+}
+
+pub(super) async fn withdrawing_lets_go_of_a_hold(s: Subject) {
+    let (a, b) = s.clients();
+    let claim = a.claim("withdrawn");
+    a.granted(&claim).await;
+    a.withdraw(&claim).await;
+    a.withdraw(&claim).await;
+    assert!(!a.release(&claim).await);
+    b.granted(&b.claim("withdrawn")).await;
+}
+
+pub(super) async fn withdrawing_what_is_not_there_changes_nothing(s: Subject) {
+    let (a, b) = s.clients();
+    let claim = a.claim("kept");
+    a.granted(&claim).await;
+    b.withdraw(&b.claim("kept")).await;
+    b.withdraw(&b.claim("never heard of")).await;
+    // The name is part of what a claim holds.
+    let elsewhere = Claim {
+        name: name("elsewhere"),
+        ..claim.clone()
+    };
+    a.withdraw(&elsewhere).await;
+    b.busy(&b.claim("kept")).await;
+    assert!(a.release(&claim).await);
+}
+
+pub(super) async fn one_name_does_not_disturb_another(s: Subject) {
+    let (a, b) = s.clients();
+    let one = a.claim("one");
+    a.granted(&one).await;
+    let two = b.claim("two");
+    b.granted(&two).await;
+    assert!(a.release(&one).await);
+    a.busy(&a.claim("two")).await;
+    assert!(b.release(&two).await);
+}
+
+/// How often each of the twenty holds.
+const ROUNDS: usize = 6;
+
+pub(super) async fn twenty_claimants_on_two_handles_exclude_each_other(s: Subject) {
+    let recorder = Recorder::in_memory("crowd", Clock::real());
+    let mut tasks = Vec::new();
+    for (number, client) in s.crowd(20).into_iter().enumerate() {
+        let (owner, recorder) = (format!("c{number}"), recorder.clone());
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                hold_once(&client, &owner, &recorder).await;
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.expect("a claimant finishes");
+    }
+    check(&recorder.events(), &Demands::default()).expect_valid();
+}
+
+async fn hold_once(client: &Client, owner: &str, recorder: &Recorder) {
+    let enqueue = client.store.capabilities().queue;
+    let claim = Claim {
+        enqueue,
+        ..client.claim("crowded")
+    };
+    let subscription = client.subscribe_to(&claim).await;
+    let op = recorder.acquire("crowded", owner, Mode::Exclusive);
+    let grant = loop {
+        if let Attempt::Granted(grant) = client.attempt(&claim).await {
+            break grant;
+        }
+        let retry = Duration::from_millis(if enqueue { 250 } else { 10 });
+        let _ = tokio::time::timeout(retry, subscription.hint()).await;
+    };
+    recorder.granted(op, grant.token, Moment::now() + LONG / 2);
+    tokio::task::yield_now().await;
+    let release = recorder.release(op, owner);
+    assert!(client.release(&claim).await, "{owner} held until now");
+    recorder.ok(release, Answer::Released);
+}

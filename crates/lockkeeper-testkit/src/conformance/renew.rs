@@ -1,0 +1,94 @@
+//! Going on holding.
+
+use std::time::Duration;
+
+use lockkeeper::store::{Claim, Renewed};
+
+use super::Subject;
+use super::client::{LONG, SHORT, pass};
+
+pub(super) async fn a_renewed_hold_outlives_its_lease(s: Subject) {
+    let (a, b) = s.clients();
+    let lease = Duration::from_secs(2);
+    let claim = a.with_lease("renewed", lease);
+    a.granted(&claim).await;
+    assert_eq!(a.renew(&claim, LONG).await, Renewed::Renewed);
+    pass(lease + SHORT).await;
+    b.busy(&b.claim("renewed")).await;
+    assert!(a.release(&claim).await);
+}
+
+pub(super) async fn a_renewal_never_shortens(s: Subject) {
+    let (a, _) = s.clients();
+    let claim = a.with_lease("long", LONG);
+    a.granted(&claim).await;
+    assert_eq!(a.renew(&claim, SHORT).await, Renewed::Renewed);
+    let info = a.inspect(&claim.name).await.expect("it is held");
+    assert!(info.holders[0].remaining > LONG / 2, "{info:?}");
+}
+
+pub(super) async fn a_renewal_after_expiry_revives_nothing(s: Subject) {
+    let (a, b) = s.clients();
+    let claim = a.with_lease("over", SHORT);
+    a.granted(&claim).await;
+    pass(SHORT + Duration::from_millis(50)).await;
+    // Nobody else has asked meanwhile; it is over all the same.
+    assert_eq!(a.renew(&claim, LONG).await, Renewed::NotHeld);
+    let next = b.claim("over");
+    b.granted(&next).await;
+    assert_eq!(a.renew(&claim, LONG).await, Renewed::NotHeld);
+    assert!(b.release(&next).await);
+    assert_eq!(a.renew(&claim, LONG).await, Renewed::NotHeld);
+}
+
+pub(super) async fn a_renewal_after_a_break_says_not_held(s: Subject) {
+    let (a, b) = s.clients();
+    let claim = a.claim("broken");
+    a.granted(&claim).await;
+    b.break_lock(&claim.name, "stuck").await;
+    assert_eq!(a.renew(&claim, LONG).await, Renewed::NotHeld);
+    b.granted(&b.claim("broken")).await;
+}
+
+pub(super) async fn a_renewal_of_an_unknown_claim_says_not_held(s: Subject) {
+    let (a, b) = s.clients();
+    let claim = a.claim("theirs");
+    assert_eq!(b.renew(&claim, LONG).await, Renewed::NotHeld);
+    a.granted(&claim).await;
+    assert_eq!(b.renew(&b.claim("theirs"), LONG).await, Renewed::NotHeld);
+    assert!(a.renew_all(&[]).await.is_empty());
+}
+
+pub(super) async fn a_batch_is_answered_in_its_order(s: Subject) {
+    let (a, b) = s.clients();
+    let [first, second, gone] = ["first", "second", "gone"].map(|text| a.claim(text));
+    for claim in [&first, &second, &gone] {
+        a.granted(claim).await;
+    }
+    assert!(a.release(&gone).await);
+    let unknown = b.claim("second");
+    let batch = [&gone, &second, &unknown, &first, &second].map(|claim| (claim, LONG));
+    let (renewed, not_held) = (Renewed::Renewed, Renewed::NotHeld);
+    assert_eq!(
+        a.renew_all(&batch).await,
+        [not_held, renewed, not_held, renewed, renewed]
+    );
+}
+
+pub(super) async fn a_large_batch_is_answered_in_its_order(s: Subject) {
+    let (a, _) = s.clients();
+    let claims: Vec<Claim> = (0..300).map(|n| a.claim(&format!("many {n}"))).collect();
+    for claim in claims.iter().step_by(3) {
+        a.granted(claim).await;
+    }
+    let batch: Vec<_> = claims.iter().map(|claim| (claim, LONG)).collect();
+    let answers = a.renew_all(&batch).await;
+    assert_eq!(answers.len(), claims.len());
+    for (index, answer) in answers.into_iter().enumerate() {
+        let expected = match index % 3 {
+            0 => Renewed::Renewed,
+            _ => Renewed::NotHeld,
+        };
+        assert_eq!(answer, expected, "hold {index}");
+    }
+}
