@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use lockkeeper::Error;
 use lockkeeper::store::sqlite::SqliteStore;
 use lockkeeper::store::*;
-use lockkeeper::{Error, Name};
 use rusqlite::Connection;
 use sqlite_common::{Claims, block_on, child, child_argument, release, run_as_child};
 

@@ -307,11 +307,6 @@ pub(super) fn leave(tx: &mut Tx<'_>, process: &ProcessId) -> Result<bool, Fault>
     Ok(tx.conn.execute(sql::PROCESS_LEAVE, [process])? > 0)
 }
 
-/// How many fences are idle, or a little fewer.
-pub(super) fn idle_fences(tx: &mut Tx<'_>) -> Result<i64, Fault> {
-    Ok(tx.conn.query_row(sql::FENCES_IDLE, [], |row| row.get(0))?)
-}
-
 /// Forgets idle fences after a name; their tokens live on in the floor. Answers where to go on.
 pub(super) fn forget_fences(tx: &mut Tx<'_>, after: &str) -> Result<Option<String>, Fault> {
     let mut slice: Vec<(String, i64, bool)> = Vec::new();
