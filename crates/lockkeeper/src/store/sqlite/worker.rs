@@ -156,7 +156,7 @@ fn forget_idle(core: &Core) {
     }
     let soon = || Instant::now() + Duration::from_millis(100);
     let mut after = Some(String::new());
-    while let Some(name) = after {
+    while let Some(name) = after.filter(|_| !core.is_stopping()) {
         after = match core.run_patiently(name.as_str(), verbs::forget_fences, soon(), || false) {
             Some(Ok(next)) => next,
             _ => None,
