@@ -128,6 +128,7 @@ pub async fn supervise(
             running.follow(Plan::between(hold.at_risk_at(), hold.deadline()));
         }
     };
+    let too_late = Moment::now() >= running.enforcer.plan().kill_at;
     let by_itself = matches!(end, End::Exited(_));
     take_back(&mut running.terminal, !by_itself);
     if let Some(guardian) = running.guardian.take()
@@ -138,7 +139,7 @@ pub async fn supervise(
     Ok(Outcome {
         pid,
         end,
-        lost: is_lost || running.asked_to_end || Moment::now() >= running.enforcer.plan().kill_at,
+        lost: is_lost || running.asked_to_end || too_late,
     })
 }
 

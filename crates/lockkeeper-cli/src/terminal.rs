@@ -51,10 +51,11 @@ impl Terminal {
         let Some((group, before)) = self.lent.take() else {
             return;
         };
-        if tcgetpgrp(&self.tty) == Ok(group) && tcsetpgrp(&self.tty, getpgrp()).is_ok() {
-            if let Some(before) = before.filter(|_| modes) {
-                let _ = tcsetattr(&self.tty, SetArg::TCSADRAIN, &before);
-            }
+        if tcgetpgrp(&self.tty) != Ok(group) || tcsetpgrp(&self.tty, getpgrp()).is_err() {
+            return;
+        }
+        if let Some(before) = before.filter(|_| modes) {
+            let _ = tcsetattr(&self.tty, SetArg::TCSANOW, &before);
         }
     }
 }

@@ -50,7 +50,7 @@ impl Session {
     #[track_caller]
     fn shows(&self, text: &str) {
         let look = || self.shown.lock().expect("no panic").contains(text);
-        if !std::panic::catch_unwind(|| common::until(text, look)).is_ok() {
+        if std::panic::catch_unwind(|| common::until(text, look)).is_err() {
             panic!(
                 "{text:?} is not in {:?}",
                 self.shown.lock().expect("no panic")
