@@ -4,8 +4,10 @@
 //! One file a verb: [`run`], [`ls`], [`show`], [`watch`], [`break_`], [`stores`], [`completions`], [`man`].
 //! Under `run`: [`supervise`] runs the command, [`guardian`] is the second process that ends it in time,
 //! [`plan`] is the rule both follow; [`group`], [`signals`], [`terminal`] and [`notes`] are its tools.
+//! [`bench`] is a folder.
 //! Shared by verbs: [`store`] opens a store, [`output`] and [`view`] print, [`exit`] has the exit codes.
 
+mod bench;
 mod break_;
 mod completions;
 mod exit;
@@ -26,6 +28,7 @@ mod terminal;
 mod view;
 mod watch;
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -52,15 +55,20 @@ enum Verb {
     Watch(watch::Args),
     Break(break_::Args),
     Stores(stores::Args),
+    Bench(bench::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
 
 fn main() -> ExitCode {
-    // Before clap: the hidden verb shows in no help, completion or manual page.
+    // Before clap: the hidden verbs show in no help, completion or manual page.
     let mut args = std::env::args_os().skip(1);
-    if args.next().is_some_and(|verb| verb == guardian::VERB) {
+    let verb = args.next();
+    if verb.as_deref() == Some(OsStr::new(guardian::VERB)) {
         return guardian::main(args.next().is_some_and(|flag| flag == "--quiet"));
+    }
+    if verb.as_deref() == Some(OsStr::new(bench::WORKER_VERB)) {
+        return bench::worker();
     }
     let cli = Cli::parse();
     let json = cli.store.json;
@@ -75,6 +83,7 @@ fn main() -> ExitCode {
         Verb::Watch(args) => block_on(watch::run(args, &cli.store)),
         Verb::Break(args) => block_on(break_::run(args, &cli.store)).map(|()| 0),
         Verb::Stores(stores::Args {}) => stores::run(json).map(|()| 0),
+        Verb::Bench(args) => bench::run(args, &cli.store).map(|()| 0),
         Verb::Completions(args) => completions::run(args).map(|()| 0),
         Verb::Man(args) => man::run(args, json).map(|()| 0),
     };

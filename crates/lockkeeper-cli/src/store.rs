@@ -19,7 +19,7 @@ pub struct StoreArgs {
 }
 
 /// Refuses a URL that must not stand in an argument. What is wrong with it is told without repeating it.
-fn check(url: &str) -> Result<(), Failure> {
+pub fn check(url: &str) -> Result<(), Failure> {
     if !StoreUrl::parse(url)?.has_password() {
         return Ok(());
     }
