@@ -104,6 +104,7 @@ pub async fn supervise(
         asked_to_end: false,
         killed_at: None,
         terminal,
+        wants_terminal: false,
         notes,
     };
     let tick = (ttl / 20).clamp(Duration::from_millis(5), Duration::from_millis(500));
@@ -124,6 +125,7 @@ pub async fn supervise(
             }
             () = sleep(wait) => {}
         }
+        running.lend_terminal();
         if !is_lost {
             running.follow(Plan::between(hold.at_risk_at(), hold.deadline()));
         }
@@ -167,6 +169,8 @@ struct Running<'a> {
     asked_to_end: bool,
     killed_at: Option<Moment>,
     terminal: Option<Terminal>,
+    /// It was stopped because it used the terminal from the background.
+    wants_terminal: bool,
     notes: &'a mut Notes,
 }
 
@@ -228,9 +232,8 @@ impl Running<'_> {
                     .add("a stopped command cannot keep the lock; continued it");
             }
             Signal::SIGTTIN | Signal::SIGTTOU => {
-                if self.terminal.as_mut().is_some_and(|t| t.lend(self.group)) {
-                    group::send(self.group, Signal::SIGCONT);
-                } else {
+                self.wants_terminal = true;
+                if !self.lend_terminal() {
                     self.notes.add(
                         "the command waits for the terminal, in the background, and keeps the lock",
                     );
@@ -240,14 +243,20 @@ impl Running<'_> {
         }
     }
 
+    /// Lends the terminal to a command that waits for it, once we have it: a shell's `fg` gives it to us
+    /// without a word.
+    fn lend_terminal(&mut self) -> bool {
+        if self.wants_terminal && self.terminal.as_mut().is_some_and(|t| t.lend(self.group)) {
+            self.wants_terminal = false;
+            group::send(self.group, Signal::SIGCONT);
+        }
+        !self.wants_terminal
+    }
+
     fn forward(&mut self, signal: Signal) {
         match signal {
-            // The shell brought us to the foreground: the command may have waited for the terminal.
-            Signal::SIGCONT => {
-                if self.terminal.as_mut().is_some_and(|t| t.lend(self.group)) {
-                    group::send(self.group, Signal::SIGCONT);
-                }
-            }
+            // For us, after a stop.
+            Signal::SIGCONT => {}
             Signal::SIGTSTP => self
                 .notes
                 .add("not stopping: the lock could not be renewed"),
