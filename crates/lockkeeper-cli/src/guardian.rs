@@ -146,6 +146,9 @@ fn myself() -> Command {
 
 /// The life of a guardian.
 pub fn main(quiet: bool) -> ExitCode {
+    // Otherwise process lists that show no arguments would call it "exe".
+    #[cfg(target_os = "linux")]
+    let _ = nix::sys::prctl::set_name(c"lk-guardian");
     // Signals to the group are for the command.
     for signal in [
         sig::SIGINT,

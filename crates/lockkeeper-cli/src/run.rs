@@ -328,6 +328,10 @@ fn could_not_run(args: &Args, failure: supervise::Failure) -> Failure {
             let message = format!("the guardian could not be started: {error}");
             Failure::new(exit::INTERNAL, message)
         }
+        supervise::Failure::TooLate => {
+            let message = "the lock was lost before the command could be started";
+            Failure::new(exit::LOST, message)
+        }
         supervise::Failure::Command(error) => {
             let code = match error.kind() {
                 io::ErrorKind::NotFound => exit::NOT_FOUND,

@@ -42,6 +42,8 @@ pub enum Failure {
     Setup(io::Error),
     /// The command could not be started.
     Command(io::Error),
+    /// The lock was all but lost before the command could be started.
+    TooLate,
 }
 
 /// How the command ended.
@@ -88,12 +90,19 @@ pub async fn supervise(
     if let Some(terminal) = &mut terminal {
         terminal.lend_for_input(group);
     }
-    let pid = match command.process_group(group.as_raw()).spawn() {
+    // We may have been stopped until now.
+    let started = if Moment::now() < plan.term_at {
+        let child = command.process_group(group.as_raw()).spawn();
+        child.map_err(Failure::Command)
+    } else {
+        Err(Failure::TooLate)
+    };
+    let pid = match started {
         Ok(child) => Pid::from_raw(child.id().cast_signed()),
-        Err(error) => {
+        Err(failure) => {
             take_back(&mut terminal, false);
             guardian.dismiss().await;
-            return Err(Failure::Command(error));
+            return Err(failure);
         }
     };
     let mut running = Running {
