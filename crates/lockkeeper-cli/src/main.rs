@@ -1,2 +1,124 @@
-//! Placeholder.
-fn main() {}
+//! The `lockkeeper` command: runs programs under a lock, and shows and manages locks.
+//!
+//! # Layout
+//! One file a verb: [`run`], [`ls`], [`show`], [`watch`], [`break_`], [`stores`], [`completions`], [`man`].
+//! Under `run`: [`supervise`] runs the command, [`guardian`] is the second process that ends it in time,
+//! [`plan`] is the rule both follow; [`group`], [`signals`], [`terminal`] and [`notes`] are its tools.
+//! [`bench`] is a folder.
+//! Shared by verbs: [`store`] opens a store, [`output`] and [`view`] print, [`exit`] has the exit codes.
+
+mod bench;
+mod break_;
+mod completions;
+mod exit;
+mod group;
+mod guardian;
+mod ls;
+mod man;
+mod notes;
+mod output;
+mod plan;
+mod run;
+mod show;
+mod signals;
+mod store;
+mod stores;
+mod supervise;
+mod terminal;
+mod view;
+mod watch;
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use exit::Failure;
+use store::StoreArgs;
+
+/// Runs programs under a lock that holds across processes and machines, and shows and manages such locks
+#[derive(Debug, Parser)]
+#[command(name = "lockkeeper", version, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    store: StoreArgs,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Run(run::Args),
+    Ls(ls::Args),
+    Show(show::Args),
+    Watch(watch::Args),
+    Break(break_::Args),
+    Stores(stores::Args),
+    Bench(bench::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+fn main() -> ExitCode {
+    // Before clap: the hidden verbs show in no help, completion or manual page.
+    let mut args = std::env::args_os().skip(1);
+    let verb = args.next();
+    if verb.as_deref() == Some(OsStr::new(guardian::VERB)) {
+        return guardian::main(args.next().is_some_and(|flag| flag == "--quiet"));
+    }
+    if verb.as_deref() == Some(OsStr::new(bench::WORKER_VERB)) {
+        return bench::worker();
+    }
+    let cli = Cli::parse();
+    let json = cli.store.json;
+    let result = match &cli.verb {
+        Verb::Run(args) => {
+            // Before the runtime starts a thread, so that it goes for all of them.
+            terminal::use_from_background();
+            block_on(run::run(args, &cli.store))
+        }
+        Verb::Ls(args) => block_on(ls::run(args, &cli.store)).map(|()| 0),
+        Verb::Show(args) => block_on(show::run(args, &cli.store)).map(|()| 0),
+        Verb::Watch(args) => block_on(watch::run(args, &cli.store)),
+        Verb::Break(args) => block_on(break_::run(args, &cli.store)).map(|()| 0),
+        Verb::Stores(stores::Args {}) => stores::run(json).map(|()| 0),
+        Verb::Bench(args) => bench::run(args, &cli.store).map(|()| 0),
+        Verb::Completions(args) => completions::run(args).map(|()| 0),
+        Verb::Man(args) => man::run(args, json).map(|()| 0),
+    };
+    ExitCode::from(result.unwrap_or_else(|failure| tell(failure, json)))
+}
+
+fn block_on<T>(verb: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(verb)
+}
+
+/// Tells why it went wrong, on standard error, and returns the exit code.
+fn tell(failure: Failure, json: bool) -> u8 {
+    if let Some(message) = failure.message {
+        let message = if json {
+            let code = failure.code;
+            serde_json::json!({ "error": message, "exit_code": code }).to_string()
+        } else {
+            format!("lockkeeper: {message}")
+        };
+        // Nobody to tell is no reason to fail differently.
+        let _ = writeln!(std::io::stderr(), "{message}");
+    }
+    failure.code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

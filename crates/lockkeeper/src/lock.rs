@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::engine::arbiter::{Arbiter, Terms, Wish};
 use crate::engine::waiting::Patience;
-use crate::error::check_lease;
 use crate::owner::OwnerId;
 use crate::store::Mode;
 use crate::{Error, Guard, Name, Owner};
@@ -86,11 +85,7 @@ impl Lock {
     /// # Errors
     /// [`Error::InvalidArgument`] if out of range.
     pub fn ttl(&self, lease: Duration) -> Result<Lock, Error> {
-        check_lease(lease)?;
-        let terms = match lease == self.arbiter.core.lease {
-            true => Terms::Usual,
-            false => Terms::Renewed(lease),
-        };
+        let terms = Terms::renewed(&self.arbiter.core, lease)?;
         Ok(Lock {
             terms,
             ..self.clone()
@@ -102,9 +97,8 @@ impl Lock {
     /// # Errors
     /// [`Error::InvalidArgument`] if out of range.
     pub fn lease(&self, lease: Duration) -> Result<Lock, Error> {
-        check_lease(lease)?;
         Ok(Lock {
-            terms: Terms::Fixed(lease),
+            terms: Terms::fixed(lease)?,
             ..self.clone()
         })
     }

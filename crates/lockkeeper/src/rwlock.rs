@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::engine::arbiter::{Arbiter, Terms, Wish};
 use crate::engine::waiting::Patience;
-use crate::error::check_lease;
 use crate::owner::OwnerId;
 use crate::store::Mode;
 use crate::{Error, Guard, Name, Owner};
@@ -60,9 +59,9 @@ impl RwLock {
     /// # Errors
     /// [`Error::InvalidArgument`] if out of range.
     pub fn ttl(&self, lease: Duration) -> Result<RwLock, Error> {
-        check_lease(lease)?;
+        let terms = Terms::renewed(&self.arbiter.core, lease)?;
         Ok(RwLock {
-            terms: Terms::Renewed(lease),
+            terms,
             ..self.clone()
         })
     }
@@ -72,9 +71,8 @@ impl RwLock {
     /// # Errors
     /// [`Error::InvalidArgument`] if out of range.
     pub fn lease(&self, lease: Duration) -> Result<RwLock, Error> {
-        check_lease(lease)?;
         Ok(RwLock {
-            terms: Terms::Fixed(lease),
+            terms: Terms::fixed(lease)?,
             ..self.clone()
         })
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::engine::arbiter::{Arbiter, Terms, Wish};
 use crate::engine::waiting::Patience;
-use crate::error::check_lease;
 use crate::store::Mode;
 use crate::{Error, Guard, Name};
 
@@ -61,9 +60,9 @@ impl Semaphore {
     /// # Errors
     /// [`Error::InvalidArgument`] if out of range.
     pub fn ttl(&self, lease: Duration) -> Result<Semaphore, Error> {
-        check_lease(lease)?;
+        let terms = Terms::renewed(&self.arbiter.core, lease)?;
         Ok(Semaphore {
-            terms: Terms::Renewed(lease),
+            terms,
             ..self.clone()
         })
     }
@@ -73,9 +72,8 @@ impl Semaphore {
     /// # Errors
     /// [`Error::InvalidArgument`] if out of range.
     pub fn lease(&self, lease: Duration) -> Result<Semaphore, Error> {
-        check_lease(lease)?;
         Ok(Semaphore {
-            terms: Terms::Fixed(lease),
+            terms: Terms::fixed(lease)?,
             ..self.clone()
         })
     }

@@ -760,6 +760,63 @@ async fn a_closed_keeper_acquires_nothing_and_keeps_what_it_has() {
 }
 
 #[tokio::test]
+async fn closing_ends_every_wait() {
+    let store = Tampered::new();
+    let keeper = store.keeper(LEASE).await;
+    let held = keeper
+        .lock("x")
+        .expect("a name")
+        .acquire()
+        .await
+        .expect("acquired");
+    let mut waiting = tokio::task::JoinSet::new();
+    for fair in [false, true] {
+        let lock = keeper.lock("x").expect("a name");
+        let lock = if fair {
+            lock.fair().expect("fair")
+        } else {
+            lock
+        };
+        waiting.spawn(async move { lock.acquire().await.map(|guard| guard.token()) });
+        let reader = keeper.rwlock("x").expect("a name");
+        waiting.spawn(async move { reader.read().await.map(|guard| guard.token()) });
+    }
+    eventually("they wait", async || {
+        keeper
+            .inspect("x")
+            .await
+            .expect("works")
+            .expect("known")
+            .waiters
+            == 2
+    })
+    .await;
+    keeper.close().await;
+    while let Some(ended) = waiting.join_next().await {
+        assert_eq!(ended.expect("no panic"), Err(Error::Closed));
+    }
+    drop(held);
+    eventually("nothing is left", async || store.inner.in_use() == (0, 0)).await;
+}
+
+#[tokio::test]
+async fn a_silent_store_does_not_stretch_a_wait() {
+    let store = Tampered::new();
+    let keeper = store.keeper(LEASE).await;
+    let lock = keeper.lock("x").expect("a name");
+    store.set(Verb::Acquire, Some(Fault::Silent));
+    for lock in [lock.clone(), lock.fair().expect("fair")] {
+        let waited = tokio::time::timeout(LEASE, lock.acquire_within(MS(50))).await;
+        assert!(waited.expect("in time").expect("works").is_none());
+    }
+    store.set(Verb::Acquire, None);
+    eventually("it works again", async || {
+        lock.try_acquire().await.expect("works").is_some()
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_guard_dropped_on_a_plain_thread_releases() {
     let store = Tampered::new();
     let keeper = store.keeper(LEASE).await;

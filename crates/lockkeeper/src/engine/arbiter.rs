@@ -18,6 +18,7 @@ use super::lease::{Lease, Standing};
 use super::tenure::{Departure, Entry, Seat, Tenure};
 use super::waiting::{Contest, Patience, Won};
 use crate::clock::Moment;
+use crate::error::check_lease;
 use crate::guard::ReleaseOutcome;
 use crate::owner::OwnerId;
 use crate::store::{ClaimId, Mode};
@@ -46,6 +47,23 @@ pub(crate) enum Terms {
     Renewed(Duration),
     /// A lease that ends by itself.
     Fixed(Duration),
+}
+
+impl Terms {
+    /// A renewed lease of this length.
+    pub fn renewed(core: &Core, length: Duration) -> Result<Terms, Error> {
+        check_lease(length)?;
+        Ok(match length == core.lease {
+            true => Terms::Usual,
+            false => Terms::Renewed(length),
+        })
+    }
+
+    /// A fixed lease of this length.
+    pub fn fixed(length: Duration) -> Result<Terms, Error> {
+        check_lease(length)?;
+        Ok(Terms::Fixed(length))
+    }
 }
 
 #[derive(Debug)]
@@ -308,12 +326,13 @@ impl Arbiter {
             Seat::Shared => Mode::Read,
             Seat::Handed | Seat::Own => Mode::Exclusive,
         });
-        match contest.try_once(1).await {
+        match contest.try_within(wish.patience, 1).await {
             Ok(Ok(won)) => {
                 aside.not_needed();
                 return Ok(Some(self.first_turn(seat, won, wish.owner)));
             }
-            Ok(Err(_)) if wish.patience == Patience::None => return Ok(None),
+            // `None` has its deadline behind it.
+            Ok(Err(_)) if Moment::now() >= wish.patience.deadline() => return Ok(None),
             Err(error) if wish.patience == Patience::None || !error.is_transient() => {
                 return Err(error);
             }
@@ -426,14 +445,15 @@ impl Arbiter {
             line.busy = false;
             std::mem::take(&mut line.waiters)
         };
-        for waiter in waiters.into_values() {
-            let _ = waiter.turn.send(Err(error.clone()));
-        }
+        refuse(waiters, error);
     }
 
     /// Our attempt came to nothing: whoever queued up behind it goes on.
     pub fn step_aside(self: &Arc<Self>, seat: Seat) {
-        let mut state = self.state();
+        self.let_the_next_contend(self.state(), seat);
+    }
+
+    fn let_the_next_contend(self: &Arc<Self>, mut state: MutexGuard<'_, State>, seat: Seat) {
         let line = state.line(seat);
         line.busy = !line.waiters.is_empty();
         let goes_on = line.busy;
@@ -668,8 +688,17 @@ impl Arbiter {
             return;
         }
         state.reign = None;
-        drop(state);
-        self.step_aside(Seat::Handed);
+        self.let_the_next_contend(state, Seat::Handed);
+    }
+
+    /// The keeper was closed: nobody waits any longer.
+    pub fn close(&self) {
+        for seat in [Seat::Handed, Seat::Shared] {
+            let waiters = std::mem::take(&mut self.state().line(seat).waiters);
+            refuse(waiters, &Error::Closed);
+        }
+        self.look_handed.notify_one();
+        self.look_shared.notify_one();
     }
 
     /// How deep the owner of a hold has entered it, if it is this process's.
@@ -693,6 +722,13 @@ impl Reign {
 impl Drop for Arbiter {
     fn drop(&mut self) {
         self.core.arbiter_dropped(&self.name);
+    }
+}
+
+/// Tells waiters why they wait in vain.
+fn refuse(waiters: BTreeMap<u64, Waiter>, error: &Error) {
+    for waiter in waiters.into_values() {
+        let _ = waiter.turn.send(Err(error.clone()));
     }
 }
 

@@ -61,19 +61,21 @@ impl Lease {
     }
 
     fn count_from(&mut self, sent: Moment, length: Duration) {
-        let margin = (length / 10).max(Duration::from_millis(50));
-        let lost_at = sent + length.saturating_sub(margin);
-        if lost_at <= self.lost_at {
-            return; // a longer extension still runs
+        let lost_at = sent + until_lost(length);
+        if lost_at > self.lost_at {
+            self.lost_at = lost_at;
+            self.told_at_risk = false;
         }
-        let third = sent + length / 3;
-        self.lost_at = lost_at;
+        // Both count back from the loss, so that an extension is neither renewed nor feared for too early.
+        let usual = if self.renewed { self.length } else { length };
+        let lost = until_lost(usual);
         // In a very short lease Lost comes before two thirds: stay a little ahead of it.
-        self.at_risk_at = (sent + length * 2 / 3).min(lost_at - lost_at.since(third) / 4);
-        self.told_at_risk = false;
+        let alarm = lost
+            .saturating_sub(usual * 2 / 3)
+            .max((lost - usual / 3) / 4);
+        self.at_risk_at = self.lost_at - alarm;
         if self.renewed {
-            // An extension that outlives the ordinary lease needs no renewal before its own last third.
-            self.next_renewal = third.max(sent + length.saturating_sub(self.length * 2 / 3));
+            self.next_renewal = self.lost_at - (lost - usual / 3);
         }
     }
 
@@ -180,6 +182,11 @@ impl Lease {
     }
 }
 
+/// How long after its last success a lease counts as lost: the rest is the safety margin.
+fn until_lost(length: Duration) -> Duration {
+    length - (length / 10).max(Duration::from_millis(50)).min(length)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -261,8 +268,9 @@ mod tests {
         assert_eq!(lease.deadline(), T + S(271));
         assert!(lease.confirmed(T + S(10), S(30), T + S(10)));
         assert_eq!(lease.deadline(), T + S(271));
-        // Nor renewed more often than needed.
-        assert_eq!(lease.next_renewal, T + S(281));
+        // Nor is it renewed or at risk before its last part.
+        assert_eq!(lease.next_renewal, T + S(254));
+        assert_eq!(lease.at_risk_at(), T + S(264));
     }
 
     #[test]

@@ -15,14 +15,19 @@ pub(crate) mod watchdog;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
+use crate::clock::Moment;
 use crate::store::{ClaimId, KeeperId, Store};
 use crate::{Error, Event, HandOff, Name, Observer};
 use arbiter::Arbiter;
 use background::Background;
+use reaper::REQUEST_WINDOW;
 use watchdog::Watchdog;
 
 /// What one keeper is made of.
@@ -37,6 +42,7 @@ pub(crate) struct Core {
     pub watchdog: Arc<Watchdog>,
     arbiters: Mutex<HashMap<Name, Weak<Arbiter>>>,
     closed: AtomicBool,
+    closing: Notify,
 }
 
 /// What the keeper's background work needs, without keeping the keeper alive.
@@ -70,11 +76,30 @@ impl Core {
             watchdog,
             arbiters: Mutex::default(),
             closed: AtomicBool::new(false),
+            closing: Notify::new(),
         })
     }
 
     pub fn store(&self) -> &dyn Store {
         &*self.shared.store
+    }
+
+    /// Waits for a store's answer, but not for ever: a store that stays silent must not hang a line of
+    /// waiters. No timer is set when the answer is there at once.
+    pub async fn answer<T>(
+        &self,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        tokio::select! {
+            biased;
+            answer = answer => answer,
+            () = self.background.sleep_until(Moment::now() + REQUEST_WINDOW) => {
+                Err(Error::OutcomeUnknown {
+                    store: self.store().capabilities().store,
+                    reason: format!("no answer within {REQUEST_WINDOW:?}"),
+                })
+            }
+        }
     }
 
     /// A claim id that was never used before.
@@ -121,8 +146,21 @@ impl Core {
         }
     }
 
+    /// Acquires nothing more; whoever waits learns it.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
+        self.closing.notify_waiters();
+        let arbiters: Vec<_> = self.arbiters().values().filter_map(Weak::upgrade).collect();
+        arbiters.iter().for_each(|arbiter| arbiter.close());
+    }
+
+    /// Waits until the keeper is closed.
+    pub async fn closed(&self) {
+        let mut closing = std::pin::pin!(self.closing.notified());
+        closing.as_mut().enable();
+        if self.check_open().is_ok() {
+            closing.await;
+        }
     }
 }
 

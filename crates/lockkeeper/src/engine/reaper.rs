@@ -11,8 +11,8 @@ use crate::clock::Moment;
 use crate::store::{ClaimId, Release, Store};
 use crate::{Error, Name};
 
-/// How long a request may be on its way before the store must ignore it.
-pub(crate) const REQUEST_WINDOW: Duration = Duration::from_secs(5);
+/// How long a request may be on its way: past this the store ignores it, and we stop waiting for its answer.
+pub(crate) const REQUEST_WINDOW: Duration = Duration::from_secs(10);
 
 /// What is to be undone in the store, and when its lease undoes it anyway.
 struct Undo {
@@ -39,7 +39,7 @@ impl Core {
             lease,
         };
         self.background
-            .spawn_cleanup(async move { undo.until_done(core.store()).await });
+            .spawn_cleanup(async move { undo.until_done(&core).await });
     }
 
     /// Takes back a claim in the background. `in_doubt`: its request may still be on its way to the store,
@@ -60,12 +60,12 @@ impl Core {
             lease,
         };
         self.background.spawn_cleanup(async move {
-            undo.until_done(core.store()).await;
+            undo.until_done(&core).await;
             if in_doubt {
                 let again = core.clone();
                 core.background.spawn(async move {
                     again.background.sleep_until(late).await;
-                    undo.until_done(again.store()).await;
+                    undo.until_done(&again).await;
                 });
             }
         });
@@ -73,10 +73,10 @@ impl Core {
 }
 
 impl Undo {
-    async fn until_done(&self, store: &dyn Store) {
+    async fn until_done(&self, core: &Core) {
         let give_up = Moment::now() + self.lease;
         let mut pause = Duration::from_millis(20);
-        while let Err(error) = self.once(store).await {
+        while let Err(error) = core.answer(self.once(core.store())).await {
             if !error.is_transient() || Moment::now() >= give_up {
                 tracing::warn!(%error, name = %self.name, "not released; the lease ends it");
                 return;

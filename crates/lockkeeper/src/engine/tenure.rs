@@ -121,8 +121,7 @@ impl Departure {
             requeue,
         };
         let sent = Moment::now();
-        let answer = store.release(&release).await;
-        match answer {
+        match arbiter.core.answer(store.release(&release)).await {
             Ok(released) => {
                 self.done = true;
                 self.move_on(next, released.regrant, sent);

@@ -31,7 +31,7 @@ impl Patience {
         Patience::Until(Moment::now() + d)
     }
 
-    fn deadline(self) -> Moment {
+    pub fn deadline(self) -> Moment {
         match self {
             Patience::None => Moment::BOOT,
             Patience::Until(moment) => moment,
@@ -113,7 +113,8 @@ impl Contest {
         self.claim.not_after = sent + REQUEST_WINDOW;
         self.claim.enqueue = self.subscription.is_some();
         self.exposed = true;
-        match self.core.store().try_acquire(&self.claim).await {
+        let answer = self.core.store().try_acquire(&self.claim);
+        match self.core.answer(answer).await {
             Ok(Attempt::Granted(grant)) => {
                 self.exposed = false;
                 Ok(Ok(Won {
@@ -139,6 +140,23 @@ impl Contest {
         }
     }
 
+    /// Tries once, but not past the end of patience: a store that is silent for longer counts as busy.
+    pub async fn try_within(
+        &mut self,
+        patience: Patience,
+        reserve: u32,
+    ) -> Result<Result<Won, Option<Duration>>, Error> {
+        let Patience::Until(deadline) = patience else {
+            return self.try_once(reserve).await;
+        };
+        let core = self.core.clone();
+        tokio::select! {
+            biased;
+            answer = self.try_once(reserve) => answer,
+            () = core.background.sleep_until(deadline) => Ok(Err(None)),
+        }
+    }
+
     /// Waits for the grant. `wanted` says, before each try, how many tokens to reserve; 0 means that nobody
     /// wants the lock any more, and ends the wait like a deadline. `look` makes it ask again.
     pub async fn run(
@@ -153,7 +171,7 @@ impl Contest {
             if reserve == 0 {
                 return Ok(None);
             }
-            let pause = match self.try_once(reserve).await {
+            let pause = match self.try_within(patience, reserve).await {
                 Ok(Ok(won)) => return Ok(Some(won)),
                 Ok(Err(_)) if patience == Patience::None => return Ok(None),
                 Ok(Err(free_in)) => {
@@ -178,6 +196,7 @@ impl Contest {
             tokio::select! {
                 () = hint(self.subscription.as_ref()) => {}
                 () = look.notified() => {}
+                () = self.core.closed() => return Err(Error::Closed),
                 () = self.core.background.sleep_until(until) => {}
             }
         }
@@ -198,7 +217,8 @@ impl Contest {
     async fn subscribe(&mut self) -> Result<(), Error> {
         if self.subscription.is_none() {
             let interest = Interest::Claim(self.claim.name.clone(), self.claim.id);
-            self.subscription = Some(self.core.store().subscribe(interest).await?);
+            let answer = self.core.store().subscribe(interest);
+            self.subscription = Some(self.core.answer(answer).await?);
         }
         Ok(())
     }

@@ -52,12 +52,6 @@ impl Watchdog {
         }
     }
 
-    /// How many holds are looked after.
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.schedule().holds.len()
-    }
-
     /// Schedules the next look, after something about the lease changed.
     pub fn look_again(&self, hold: &Arc<Hold>) {
         let mut schedule = self.schedule();

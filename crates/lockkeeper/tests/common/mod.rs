@@ -28,6 +28,8 @@ pub enum Fault {
     Refused,
     /// It takes effect, but the answer is lost.
     AnswerLost,
+    /// It takes effect, and nobody ever answers.
+    Silent,
 }
 
 /// Wraps a memory store: counts verbs, makes them fail, and lets them be interrupted.
@@ -98,6 +100,7 @@ impl Tampered {
             pause().await;
         }
         match fault {
+            Some(Fault::Silent) => std::future::pending().await,
             Some(Fault::AnswerLost) => Err(Error::OutcomeUnknown {
                 store: "tampered",
                 reason,

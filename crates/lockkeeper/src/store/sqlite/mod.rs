@@ -1,1 +1,315 @@
-//! Placeholder.
+//! Locks among the processes of one machine, in a SQLite file: the embedded default.
+//!
+//! # What it rests on
+//! * Every verb is one transaction; SQLite lets one process write at a time.
+//! * Times are of the clock since boot, which nobody can set. A reboot ends everything that was held.
+//! * A process that dies is noticed by the lock of the operating system that ends with it ([`liveness`]),
+//!   and what it held is free at once, not at the end of its lease.
+//! * Waiters are woken by datagrams ([`wake`]).
+//!
+//! # What it does not protect against
+//! * The file being deleted or replaced under running programs: each notices within a tenth of a second and
+//!   refuses to go on, but until then they may hold locks that programs which open the new file do not see.
+//! * Other machines: files on network file systems are refused.
+//!
+//! # Layout
+//! [`file`] opens and checks the database. A [`session`] is a connection with its transactions, in which the
+//! [`verbs`] change a [`record`]. A verb runs at once where it was called, unless someone else is writing:
+//! then the [`worker`] does it.
+
+mod core;
+mod fault;
+mod file;
+mod liveness;
+mod record;
+mod session;
+mod sql;
+mod verbs;
+mod volume;
+mod wake;
+mod worker;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rusqlite::params;
+
+use self::core::{Core, Verb};
+use self::fault::{Fault, STORE, refused};
+use self::liveness::{Instance, Pulse};
+use self::session::Session;
+use self::wake::{Inbox, Outbox, Sentry};
+use super::*;
+use crate::clock::Clock;
+
+/// How many holds are renewed in one transaction. Others can write in between.
+const RENEW_SLICE: usize = 256;
+/// How many names are described in one transaction.
+const LIST_SLICE: usize = 256;
+/// How long a store that is dropped waits for other writers to sign out. If it cannot, whoever comes next
+/// cleans up after it.
+const SIGN_OUT: Duration = Duration::from_millis(200);
+
+/// Keeps locks in a SQLite file. Stores on one file exclude each other, in one process or many.
+///
+/// Dropping it ends its threads and removes its files. What it still holds then counts as left by a dead
+/// process, unless a handle from [`Store::liveness`] is open somewhere.
+#[derive(Debug)]
+pub struct SqliteStore {
+    core: Arc<Core>,
+    sentry: Sentry,
+    worker: Option<JoinHandle<()>>,
+    instance: Instance,
+    me: record::ProcessId,
+}
+
+impl SqliteStore {
+    /// Opens the file at `path`, creating it if there is none.
+    ///
+    /// A missing folder is created only if it is named `lockkeeper`, as the default's is.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for what cannot be a store of locks: a folder, another program's database, a damaged
+    /// or read-only file, a file of a newer version, a network file system. [`Error::Unavailable`] if another
+    /// program keeps it locked for more than five seconds or the disk is full.
+    pub fn open(path: &Path) -> Result<SqliteStore, Error> {
+        SqliteStore::open_with_clock(path, Clock::real())
+    }
+
+    /// Opens a file on this clock. All stores on one file must have the same.
+    ///
+    /// # Errors
+    /// As [`SqliteStore::open`].
+    pub fn open_with_clock(path: &Path, clock: Clock) -> Result<SqliteStore, Error> {
+        let boot = clock.boot_id();
+        let (conn, path) = file::open(path, &boot)?;
+        let folder: Arc<Path> = keepers_folder(&path).into();
+        let log = file::reopen(&path)?;
+        let mut session = Session::new(conn, clock, path.clone(), folder.clone())?;
+
+        let instance = Instance::new(&folder, &path)?;
+        let signed_in = file::retry(|| sign_in(&mut session, &instance, &boot));
+        let me = match signed_in {
+            Ok(me) => me,
+            Err(fault) => {
+                instance.remove();
+                return Err(fault.explain(&path));
+            }
+        };
+        session.sign_in(me);
+
+        let no_socket = |error| refused(format!("no socket can be made: {error}"));
+        let outbox = Outbox::new().map_err(no_socket)?;
+        // After its row: whatever a crash leaves behind is found by it.
+        let inbox = Inbox::new(&instance.socket).map_err(no_socket)?;
+        if let Err(error) = instance.share_socket() {
+            tracing::debug!(%error, "other users cannot send hints");
+        }
+        let (jobs, todo) = mpsc::channel();
+        let core = Arc::new(Core::new(path, session, outbox, jobs));
+        file::retry(|| core.bury_all()).map_err(|fault| fault.explain(&core.path))?;
+        let known = core.session().others();
+        if let Ok(known) = known {
+            let mut known: Vec<String> = known.iter().map(|peer| peer.instance.clone()).collect();
+            known.push(instance.id.clone());
+            liveness::remove_orphans(&folder, &known);
+        }
+        let sentry = Sentry::start(core.clone(), inbox)?;
+        let worker = Some(worker::start(core.clone(), log, todo)?);
+        Ok(SqliteStore {
+            core,
+            sentry,
+            worker,
+            instance,
+            me,
+        })
+    }
+
+    /// Runs a verb at once if nobody else is writing, else in the worker.
+    async fn call<A, T>(&self, ask: &A, verb: Verb<A, T>) -> Result<T, Error>
+    where
+        A: ToOwned + ?Sized + 'static,
+        A::Owned: Send + 'static,
+        T: Send + 'static,
+    {
+        match self.core.run_inline(ask, verb) {
+            Some(answer) => answer,
+            None => worker::run(&self.core, ask, verb).await,
+        }
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        loop {
+            let (attempt, in_the_way) = self.call(claim, verbs::acquire).await?;
+            let dead: Vec<_> = in_the_way.iter().filter(|peer| peer.is_dead()).collect();
+            if dead.is_empty() {
+                return Ok(attempt);
+            }
+            for peer in dead {
+                while !self.call(&peer.id, verbs::bury).await? {}
+                peer.remove_files();
+            }
+        }
+    }
+
+    async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        if renewals.len() <= 1 {
+            return self.call(renewals, verbs::renew).await;
+        }
+        // In the order of names, so that a transaction touches few pages.
+        let mut order: Vec<usize> = (0..renewals.len()).collect();
+        order.sort_by(|&a, &b| renewals[a].name.cmp(&renewals[b].name));
+        let mut answers = vec![Renewed::NotHeld; renewals.len()];
+        for (number, slice) in order.chunks(RENEW_SLICE).enumerate() {
+            let ask: Vec<Renewal> = slice.iter().map(|&at| renewals[at].clone()).collect();
+            let renewed = match self.call(ask.as_slice(), verbs::renew).await {
+                // Some were renewed before this one failed.
+                Err(Error::Unavailable { store, reason }) if number > 0 => {
+                    return Err(Error::OutcomeUnknown { store, reason });
+                }
+                renewed => renewed?,
+            };
+            for (&at, renewed) in slice.iter().zip(renewed) {
+                answers[at] = renewed;
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn look(&self, name: &Name) -> Result<Option<LockInfo>, Error> {
+        self.bury_dead()?;
+        self.call(name, verbs::inspect).await
+    }
+
+    async fn look_all(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
+        self.bury_dead()?;
+        let names = self.call(prefix, verbs::names).await?;
+        let names: Vec<Name> = names
+            .iter()
+            .filter_map(|name| Name::new(name).ok())
+            .collect();
+        let mut infos = Vec::new();
+        for slice in names.chunks(LIST_SLICE) {
+            infos.extend(self.call(slice, verbs::inspect_all).await?);
+        }
+        Ok(infos)
+    }
+
+    /// Nobody wants to be shown what a dead process held. If it cannot be freed just now, it is shown.
+    fn bury_dead(&self) -> Result<(), Error> {
+        match self.core.bury_dead() {
+            Err(fault @ (Fault::Sqlite(_) | Fault::Told(_))) => Err(fault.explain(&self.core.path)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Adds this store to the process table, after ending what an earlier boot left.
+fn sign_in(
+    session: &mut Session,
+    instance: &Instance,
+    boot: &str,
+) -> Result<record::ProcessId, Fault> {
+    let process = Process::current();
+    let socket = std::os::unix::ffi::OsStrExt::as_bytes(instance.socket.as_os_str());
+    let (me, _) = session.write(|tx| {
+        // A store that lives proves that this is still its boot, also where the system gives boots no names.
+        let others = tx.others()?;
+        if !others.iter().any(|peer| peer.pulse() == Pulse::Alive) {
+            session::start_boot(tx.conn, boot)?;
+        }
+        let row = params![
+            instance.id,
+            process.host,
+            process.pid,
+            process.program,
+            socket
+        ];
+        tx.conn.execute(sql::PROCESS_ADD, row)?;
+        Ok(tx.conn.last_insert_rowid())
+    })?;
+    Ok(me)
+}
+
+/// The folder of the stores that use a database.
+fn keepers_folder(database: &Path) -> PathBuf {
+    let mut folder = OsString::from(database);
+    folder.push("-keepers");
+    folder.into()
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.sentry.stop();
+        self.core.stop_worker();
+        if let Some(worker) = self.worker.take() {
+            let _ = worker.join();
+        }
+        let give_up = Instant::now() + SIGN_OUT;
+        let left = self
+            .core
+            .run_patiently(&self.me, verbs::leave, give_up, || false);
+        // With holds left, the row and the files are what tells others whether they still count.
+        if let Some(Ok(true)) = left {
+            self.instance.remove();
+        }
+    }
+}
+
+impl Store for SqliteStore {
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
+        Box::pin(self.acquire(claim))
+    }
+    fn withdraw<'a>(&'a self, name: &'a Name, claim: ClaimId) -> Answer<'a, ()> {
+        Box::pin(async move { self.call(&(name.clone(), claim), verbs::withdraw).await })
+    }
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Answer<'a, Vec<Renewed>> {
+        Box::pin(self.renew_all(renewals))
+    }
+    fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released> {
+        Box::pin(self.call(release, verbs::release))
+    }
+    fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {
+        Box::pin(async move {
+            let subscription = self.core.hints.subscribe(interest.clone());
+            Ok(self.sentry.accompany(interest, subscription))
+        })
+    }
+    fn inspect<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<LockInfo>> {
+        Box::pin(self.look(name))
+    }
+    fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>> {
+        Box::pin(self.look_all(prefix))
+    }
+    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>> {
+        Box::pin(self.call(request, verbs::break_lock))
+    }
+    fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState> {
+        Box::pin(self.call(request, verbs::latch))
+    }
+    fn liveness(&self) -> Option<std::os::fd::OwnedFd> {
+        self.instance.handle()
+    }
+}
+
+pub(super) const CAPABILITIES: Capabilities = Capabilities {
+    store: STORE,
+    reach: Reach::Machine,
+    fair: true,
+    read_write: true,
+    permits: true,
+    latches: true,
+    queue: true,
+    fencing: Fencing::DataOrClock,
+    wakeups: Wakeups::Direct,
+    survives_restart: true,
+    frees_dead_at_once: true,
+    time: TimeAuthority::Boot,
+};

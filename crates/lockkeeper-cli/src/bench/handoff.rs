@@ -1,0 +1,145 @@
+//! *handoff*: how long a lock that one process releases takes to be acquired by another that waits for it.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use lockkeeper::clock::Moment;
+use lockkeeper::store::Reach;
+
+use super::Bench;
+use super::lap::Window;
+use super::progress::Progress;
+use super::report::{Entry, Figure, Quantiles, Reference, Target};
+use super::side::Series;
+use super::tally::{Tally, Times, median};
+use super::workers::{Answer, Note, Order, Worker};
+
+/// How long the lock is held at least: the other process waits for it by then.
+const HOLD: Duration = Duration::from_millis(2);
+
+const PIPE: &str = "a line through a pipe to another process";
+
+impl Bench {
+    pub fn handoff(&self) -> Result<Vec<Entry>> {
+        if self.capabilities.reach == Reach::Process {
+            return Ok(vec![self.one_process_only("handoff")]);
+        }
+        let name = self.name("handoff");
+        let mut workers = [Worker::start(&self.address)?, Worker::start(&self.address)?];
+        let rounds = self.rounds;
+        let progress = Progress::new("handoff", u64::from(rounds.count) + 1);
+        let warm = rounds.length.min(Duration::from_millis(200));
+        self.take_turns(&mut workers, &name, warm)?;
+        progress.step();
+        let (mut pings, mut handoffs) = (Times::new(), Times::new());
+        let (mut ratios, mut rates) = (Vec::new(), Vec::new());
+        let mut total: Option<Tally> = None;
+        for _ in 0..rounds.count {
+            let ping = ping(&mut workers, rounds.length / 4)?;
+            let (tally, handoff) = self.take_turns(&mut workers, &name, rounds.length)?;
+            if handoff.count() > 0 && ping.count() > 0 {
+                ratios.push(handoff.quantile(0.5) / ping.quantile(0.5));
+            }
+            rates.push(tally.rate());
+            pings.add(&ping);
+            handoffs.add(&handoff);
+            match &mut total {
+                Some(total) => total.then(&tally),
+                None => total = Some(tally),
+            }
+            progress.step();
+        }
+        let Some(total) = total else {
+            bail!("there was no round");
+        };
+        let series = Series { rates, total };
+        let mut figure = Figure::of("handoff", "async", 1, &series, (PIPE, &series));
+        figure.reference = Reference {
+            what: PIPE,
+            pairs_per_second: None,
+            p50_us: Some(pings.quantile(0.5)),
+            ratio: (!ratios.is_empty()).then(|| median(&ratios)),
+        };
+        let seen = (handoffs.count() > 0).then(|| Quantiles::of(&handoffs));
+        let p50 = seen.map(|handoff| handoff.p50);
+        figure.handoff_us = seen;
+        figure.targets = vec![Target::at_most("handoff_us.p50", 1000.0, p50)];
+        Ok(vec![Entry::Figure(Box::new(figure))])
+    }
+
+    /// Both processes acquire and release for one window.
+    fn take_turns(
+        &self,
+        workers: &mut [Worker; 2],
+        name: &str,
+        length: Duration,
+    ) -> Result<(Tally, Times)> {
+        let window = Window::soon(length, self.rounds.hold.max(HOLD), 1);
+        let mut tallies = Vec::new();
+        let mut notes = Vec::new();
+        for worker in workers.iter_mut() {
+            worker.order(&Order::HandOff {
+                name: name.to_owned(),
+                window,
+            })?;
+        }
+        for (at, worker) in workers.iter_mut().enumerate() {
+            let Answer::HandedOff(tally, own) = worker.answer()? else {
+                bail!("a worker answered something else");
+            };
+            tallies.push(tally);
+            notes.extend(own.into_iter().map(|note| (at, note)));
+        }
+        let mut all = tallies.remove(0);
+        tallies.into_iter().for_each(|tally| all.beside(tally));
+        Ok((all, latencies(notes)))
+    }
+}
+
+/// From release to acquired, wherever the lock went to the other process while that waited.
+fn latencies(mut notes: Vec<(usize, Note)>) -> Times {
+    notes.sort_by_key(|(_, [_, acquired, _])| *acquired);
+    let mut times = Times::new();
+    for pair in notes.windows(2) {
+        let [(from, [_, _, releasing]), (to, [asked, acquired, _])] = pair else {
+            continue;
+        };
+        if from != to && asked < releasing {
+            times.record(Moment::from_nanos(*acquired).since(Moment::from_nanos(*releasing)));
+        }
+    }
+    times
+}
+
+/// Wakes one worker after the other through its pipe, as rarely as locks change hands: a process that was
+/// just awake wakes sooner.
+fn ping(workers: &mut [Worker; 2], length: Duration) -> Result<Times> {
+    let mut times = Times::new();
+    let end = Moment::now() + length;
+    while Moment::now() < end || times.count() == 0 {
+        for worker in workers.iter_mut() {
+            std::thread::sleep(HOLD);
+            times.record(worker.ping()?);
+        }
+    }
+    Ok(times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_waiting_process_is_handed_a_lock() {
+        let ms = |t: u64| t * 1_000_000;
+        let note = |at, asked, acquired, releasing| (at, [ms(asked), ms(acquired), ms(releasing)]);
+        let times = latencies(vec![
+            note(1, 1, 7, 9), // waited since 1, released at 5: 2 ms
+            note(0, 0, 1, 5),
+            note(1, 9, 10, 12),  // the same process again
+            note(0, 13, 14, 15), // did not wait
+        ]);
+        assert_eq!(times.count(), 1);
+        assert!((times.max() - 2000.0).abs() < 20.0);
+    }
+}

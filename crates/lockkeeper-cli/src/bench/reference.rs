@@ -1,0 +1,150 @@
+//! What a figure stands beside: the least that the same work could cost.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use lockkeeper::clock::{Clock, Moment};
+use rusqlite::{Connection, Statement, params};
+
+use super::lap::{BlockingPair, Lap, Pair, Window, repeat_blocking};
+use super::side::Side;
+use super::tally::Tally;
+
+/// A lock that is no more than a lock of this process.
+#[derive(Clone, Default)]
+pub struct Mutex(Arc<tokio::sync::Mutex<()>>);
+
+impl Pair for Mutex {
+    async fn run(&mut self, lap: &mut Lap) -> Result<()> {
+        let guard = self.0.lock().await;
+        lap.acquired().await;
+        drop(guard);
+        Ok(())
+    }
+}
+
+/// The statements of an acquire and a release that nobody contests, as the sqlite store runs them.
+mod sql {
+    pub const BEGIN: &str = "BEGIN IMMEDIATE";
+    pub const COMMIT: &str = "COMMIT";
+    pub const LOAD: &str = include_str!("../../../lockkeeper/src/store/sqlite/load.sql");
+    pub const LEASE_START: &str = "INSERT INTO lease VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)";
+    pub const LEASE_END: &str = "DELETE FROM lease WHERE name=?1 AND claim=?2";
+    pub const FENCE_START: &str = "INSERT OR IGNORE INTO fence (name, last) VALUES (?1, 0)";
+    pub const FENCE_MOVE: &str = "UPDATE fence SET last=?2 WHERE name=?1";
+}
+
+/// A Lockkeeper file of its own, on the same disk as the store, and a plain connection to it.
+pub struct RawSqlite {
+    conn: Connection,
+    _folder: Folder,
+}
+
+impl RawSqlite {
+    /// `store` is the file under test.
+    pub fn open(store: &Path, unique: &str) -> Result<RawSqlite> {
+        let folder = Folder::beside(store, unique)?;
+        let path = folder.0.join("reference.db");
+        drop(lockkeeper::store::sqlite::SqliteStore::open(&path)?);
+        let conn = Connection::open(&path)?;
+        conn.busy_timeout(Duration::from_secs(5))?;
+        conn.pragma_update(None, "synchronous", "NORMAL")?;
+        conn.pragma_update(None, "cache_size", -16_000)?;
+        conn.pragma_update(None, "temp_store", "MEMORY")?;
+        conn.execute(sql::FENCE_START, ["reference"])?;
+        Ok(RawSqlite {
+            conn,
+            _folder: folder,
+        })
+    }
+}
+
+impl Side for RawSqlite {
+    fn window(&mut self, window: Window) -> Result<Tally> {
+        let counted = repeat_blocking(Raw::prepare(&self.conn)?, window)?;
+        Ok(Tally::of(vec![counted], window.length(), None))
+    }
+}
+
+struct Raw<'c> {
+    begin: Statement<'c>,
+    load: Statement<'c>,
+    lease_start: Statement<'c>,
+    lease_end: Statement<'c>,
+    fence_move: Statement<'c>,
+    commit: Statement<'c>,
+    claim: [u8; 24],
+    clock: Clock,
+}
+
+impl<'c> Raw<'c> {
+    fn prepare(conn: &'c Connection) -> Result<Raw<'c>> {
+        Ok(Raw {
+            begin: conn.prepare(sql::BEGIN)?,
+            load: conn.prepare(sql::LOAD)?,
+            lease_start: conn.prepare(sql::LEASE_START)?,
+            lease_end: conn.prepare(sql::LEASE_END)?,
+            fence_move: conn.prepare(sql::FENCE_MOVE)?,
+            commit: conn.prepare(sql::COMMIT)?,
+            claim: [7; 24],
+            clock: Clock::real(),
+        })
+    }
+
+    /// Reads everything about the name; answers the last token.
+    fn load(&mut self) -> Result<i64> {
+        let mut last = 0;
+        let mut rows = self.load.query([NAME])?;
+        while let Some(row) = rows.next()? {
+            if row.get::<_, i64>(0)? == 2 {
+                last = row.get(6)?;
+            }
+        }
+        Ok(last)
+    }
+}
+
+const NAME: &str = "reference";
+
+impl BlockingPair for Raw<'_> {
+    fn run(&mut self, lap: &mut Lap) -> Result<()> {
+        self.begin.execute([])?;
+        let (now, micros) = (Moment::now(), self.clock.unix_micros() as i64);
+        let token = micros.max(self.load()? + 1);
+        let expires = (now + Duration::from_secs(30)).as_nanos() as i64;
+        self.lease_start.execute(params![
+            NAME, self.claim, 1, 0, 0, 0, token, 1, expires, micros
+        ])?;
+        self.fence_move.execute(params![NAME, token])?;
+        self.commit.execute([])?;
+
+        lap.acquired_blocking();
+
+        self.begin.execute([])?;
+        self.load()?;
+        self.lease_end.execute(params![NAME, self.claim])?;
+        self.commit.execute([])?;
+        Ok(())
+    }
+}
+
+/// A folder that is removed with what is in it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn beside(file: &Path, unique: &str) -> Result<Folder> {
+        let parent = file.parent().unwrap_or(Path::new(""));
+        let path = std::path::absolute(parent.join(format!(".lockkeeper-bench-{unique}")))?;
+        std::fs::create_dir(&path)
+            .with_context(|| format!("{path:?}, the place of the reference, cannot be created"))?;
+        Ok(Folder(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

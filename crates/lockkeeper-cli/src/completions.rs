@@ -1,0 +1,26 @@
+//! `lockkeeper completions`: what makes the Tab key work.
+
+use clap::CommandFactory;
+
+use crate::exit::Failure;
+use crate::output::print;
+
+/// Prints shell completions
+///
+/// For instance: lockkeeper completions bash > ~/.local/share/bash-completion/completions/lockkeeper
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The shell
+    shell: clap_complete::Shell,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(
+        args.shell,
+        &mut crate::Cli::command(),
+        "lockkeeper",
+        &mut text,
+    );
+    Ok(print(&String::from_utf8_lossy(&text))?)
+}

@@ -1,0 +1,31 @@
+//! `lockkeeper man`: the manual pages.
+
+use std::path::PathBuf;
+
+use clap::CommandFactory;
+
+use crate::exit::{Failure, INTERNAL};
+use crate::output::{print, print_json};
+
+/// Prints the manual page, or writes all of them into a folder
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The folder, for instance ~/.local/share/man/man1
+    folder: Option<PathBuf>,
+}
+
+pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
+    let command = crate::Cli::command();
+    let Some(folder) = &args.folder else {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command).render(&mut page)?;
+        return Ok(print(&String::from_utf8_lossy(&page))?);
+    };
+    let failed = |error| Failure::new(INTERNAL, format!("{}: {error}", folder.display()));
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    clap_mangen::generate_to(command, folder).map_err(failed)?;
+    if json {
+        return Ok(print_json(&serde_json::json!({ "folder": folder }))?);
+    }
+    Ok(())
+}

@@ -1,0 +1,342 @@
+//! `lockkeeper run`: takes a lock, runs a command, lets go.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use lockkeeper::clock::Moment;
+use lockkeeper::store::Reach;
+use lockkeeper::{Error, Guard, Lockkeeper, ReleaseOutcome};
+use serde::Serialize;
+use tokio::time::timeout;
+
+use crate::exit::{self, Failure};
+use crate::notes::Notes;
+use crate::output::{human, millis, unix_ms};
+use crate::signals::Signals;
+use crate::store::{self, StoreArgs};
+use crate::supervise::{self, End, Hold, Outcome, supervise};
+
+/// How long to wait for what is given back to the store when we leave.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Takes a lock, runs a command while holding it, and lets go
+///
+/// The command finds LOCKKEEPER_NAME, LOCKKEEPER_TOKEN (the fencing token), LOCKKEEPER_OWNER and
+/// LOCKKEEPER_DEADLINE_MS (Unix time at which the lock would be lost if it were never renewed) in its
+/// environment, and not the store's URL.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = LIMITS)]
+pub struct Args {
+    /// For how long the lock outlives a machine that went away; renewed all the time
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    ttl: Duration,
+    /// Wait for the lock at most this long [default: for ever]
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "no_wait")]
+    wait: Option<Duration>,
+    /// Do not wait for the lock
+    #[arg(long)]
+    no_wait: bool,
+    /// Hold the lock together with others that share it
+    #[arg(long, conflicts_with = "permits")]
+    shared: bool,
+    /// Take one of N permits instead of a lock; all must name the same N
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    permits: Option<u32>,
+    /// Give the command, joined by spaces, to a shell
+    #[arg(short = 'c', long)]
+    shell: bool,
+    /// Exit with this code when the lock was not acquired in time
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::BUSY)]
+    busy_code: u8,
+    /// The lock
+    name: String,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+const LIMITS: &str = "\
+Exit codes:
+  the command's own; 128+n if signal n ended it
+  2    wrong usage
+  69   the store is unavailable
+  71   the guardian process could not be started
+  75   the lock was not acquired in time (see -E)
+  76   the lock was lost while the command ran; the command was ended
+  126  the command could not be run
+  127  the command was not found
+
+If the lock is being lost, the command and its process group get TERM, then KILL when the lock counts as \
+lost, before anyone else can have it. A guardian process sees to that even if lockkeeper itself is killed or \
+stopped. Not covered: processes that left the group (setsid) or run as another user, sleep that nothing \
+interrupts, and the death of both lockkeeper and its guardian. Let the resource check LOCKKEEPER_TOKEN where \
+that matters.";
+
+fn duration(text: &str) -> Result<Duration, Error> {
+    lockkeeper::duration::parse(text)
+}
+
+impl Hold for Guard {
+    fn at_risk_at(&self) -> Moment {
+        Guard::at_risk_at(self)
+    }
+    fn deadline(&self) -> Moment {
+        Guard::deadline(self)
+    }
+    fn lost(&self) -> impl Future<Output = ()> {
+        Guard::lost(self)
+    }
+}
+
+/// What `--json` prints at the end, on standard error: standard output belongs to the command.
+#[derive(Default, Serialize)]
+struct Report<'a> {
+    name: &'a str,
+    outcome: &'static str,
+    exit_code: u8,
+    token: Option<u64>,
+    owner: Option<String>,
+    waited_ms: Option<u64>,
+    held_ms: Option<u64>,
+    command: Option<CommandReport>,
+    error: Option<String>,
+    notes: Vec<String>,
+}
+
+/// How the command ended; neither when it did not.
+#[derive(Serialize)]
+struct CommandReport {
+    pid: i32,
+    exited: Option<i32>,
+    signal: Option<&'static str>,
+}
+
+/// Runs the verb and answers the exit code.
+pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
+    let mut report = Report {
+        name: &args.name,
+        ..Report::default()
+    };
+    let mut notes = Notes::new(store.json);
+    match hold_and_run(args, store, &mut report, &mut notes).await {
+        Ok(code) => report.exit_code = code,
+        Err(failure) => {
+            report.exit_code = failure.code;
+            if let Some(message) = failure.message {
+                if !store.json {
+                    notes.add(&message);
+                }
+                report.error = Some(message);
+            }
+        }
+    }
+    if store.json {
+        report.notes = notes.take();
+        let text = serde_json::to_string(&report).map_err(io::Error::from)?;
+        // Nobody to tell changes nothing about how the command ended.
+        let _ = io::Write::write_all(&mut io::stderr(), format!("{text}\n").as_bytes());
+    }
+    Ok(report.exit_code)
+}
+
+async fn hold_and_run(
+    args: &Args,
+    store: &StoreArgs,
+    report: &mut Report<'_>,
+    notes: &mut Notes,
+) -> Result<u8, Failure> {
+    report.outcome = "failed";
+    let mut signals = Signals::listen()?;
+    let start = Moment::now();
+    let keeper = tokio::select! {
+        keeper = store::open(store) => keeper?,
+        signal = signals.next_fatal() => {
+            report.outcome = "interrupted";
+            return Ok(exit::signaled(signal));
+        }
+    };
+    if keeper.capabilities().reach == Reach::Process {
+        notes.add("this store's locks hold within one process only: nobody else is kept out");
+    }
+    let acquired = tokio::select! {
+        acquired = acquire(&keeper, args) => acquired,
+        // The dropped future leaves the queue; closing waits for that.
+        signal = signals.next_fatal() => {
+            report.outcome = "interrupted";
+            close(&keeper).await;
+            return Ok(exit::signaled(signal));
+        }
+    };
+    report.waited_ms = Some(millis(Moment::now().since(start)));
+    let guard = match acquired {
+        Ok(Some(guard)) => guard,
+        Ok(None) => {
+            report.outcome = "not acquired";
+            close(&keeper).await;
+            return Err(Failure::new(args.busy_code, busy(args)));
+        }
+        Err(error) => {
+            close(&keeper).await;
+            return Err(error.into());
+        }
+    };
+    report.token = Some(guard.token().get());
+    report.owner = Some(guard.claim().to_string());
+    let held = Moment::now();
+    let mut command = command(args, &guard);
+    let liveness = keeper.liveness();
+    let result = supervise(
+        &mut command,
+        &guard,
+        args.ttl,
+        liveness,
+        &mut signals,
+        notes,
+    )
+    .await;
+    let released = guard.release().await;
+    report.held_ms = Some(millis(Moment::now().since(held)));
+    close(&keeper).await;
+    match result {
+        Ok(outcome) => finish(args, &outcome, released, report, notes),
+        Err(failure) => Err(could_not_run(args, failure)),
+    }
+}
+
+/// Decides how the run ended, once the command has ended and the lock was given back.
+fn finish(
+    args: &Args,
+    outcome: &Outcome,
+    released: Result<ReleaseOutcome, Error>,
+    report: &mut Report<'_>,
+    notes: &mut Notes,
+) -> Result<u8, Failure> {
+    let (exited, signal) = match outcome.end {
+        End::Exited(code) => (Some(code), None),
+        End::Signaled(signal) => (None, Some(signal)),
+        End::Stuck => (None, None),
+    };
+    report.command = Some(CommandReport {
+        pid: outcome.pid.as_raw(),
+        exited,
+        signal: signal.map(|signal| signal.as_str()),
+    });
+    let broken = match &released {
+        Ok(ReleaseOutcome::NotHeld { broken, .. }) => Some(broken.as_ref()),
+        _ => None,
+    };
+    if outcome.lost || broken.is_some() {
+        report.outcome = "lost";
+        let why = match broken.flatten() {
+            Some(broken) => format!(" (broken: {})", broken.reason),
+            None => String::new(),
+        };
+        let command = match outcome.end {
+            End::Stuck => "which could not be killed and is still there",
+            _ => "which has ended",
+        };
+        let name = &args.name;
+        let message = format!("the lock {name:?} was lost{why} under the command, {command}");
+        return Err(Failure::new(exit::LOST, message));
+    }
+    if let Err(error) = released {
+        let within = human(args.ttl);
+        notes.add(&format!(
+            "the lock was not released and frees itself within {within}: {error}"
+        ));
+    }
+    report.outcome = "finished";
+    Ok(match (exited, signal) {
+        (Some(code), _) => code as u8,
+        (None, Some(signal)) => exit::signaled(signal),
+        (None, None) => exit::INTERNAL,
+    })
+}
+
+async fn close(keeper: &Lockkeeper) {
+    let _ = timeout(CLOSE_PATIENCE, keeper.close()).await;
+}
+
+/// `None` when it could not be had in time.
+async fn acquire(keeper: &Lockkeeper, args: &Args) -> Result<Option<Guard>, Error> {
+    let (name, ttl) = (&args.name, args.ttl);
+    let wait = if args.no_wait {
+        Some(Duration::ZERO)
+    } else {
+        args.wait
+    };
+    if let Some(permits) = args.permits {
+        let semaphore = keeper.semaphore(name, permits)?.ttl(ttl)?;
+        return match wait {
+            None => semaphore.acquire(1).await.map(Some),
+            Some(Duration::ZERO) => semaphore.try_acquire(1).await,
+            Some(wait) => semaphore.acquire_within(1, wait).await,
+        };
+    }
+    if args.shared {
+        let lock = keeper.rwlock(name)?.ttl(ttl)?;
+        return match wait {
+            None => lock.read().await.map(Some),
+            Some(Duration::ZERO) => lock.try_read().await,
+            Some(wait) => lock.read_within(wait).await,
+        };
+    }
+    let lock = keeper.lock(name)?.ttl(ttl)?;
+    match wait {
+        None => lock.acquire().await.map(Some),
+        Some(Duration::ZERO) => lock.try_acquire().await,
+        Some(wait) => lock.acquire_within(wait).await,
+    }
+}
+
+fn busy(args: &Args) -> String {
+    let name = &args.name;
+    match args.wait {
+        Some(wait) => format!("the lock {name:?} was not free within {}", human(wait)),
+        None => format!("the lock {name:?} is not free"),
+    }
+}
+
+/// The command to run, with what it may know about the lock.
+fn command(args: &Args, guard: &Guard) -> Command {
+    let mut command = if args.shell {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(args.command.join(OsStr::new(" ")));
+        shell
+    } else {
+        let mut command = Command::new(&args.command[0]);
+        command.args(&args.command[1..]);
+        command
+    };
+    let deadline = SystemTime::now() + guard.deadline().remaining();
+    command
+        .env("LOCKKEEPER_NAME", &args.name)
+        .env("LOCKKEEPER_TOKEN", guard.token().get().to_string())
+        .env("LOCKKEEPER_OWNER", guard.claim().to_string())
+        .env("LOCKKEEPER_DEADLINE_MS", unix_ms(deadline).to_string())
+        .env_remove(lockkeeper::url::STORE_VARIABLE);
+    command
+}
+
+fn could_not_run(args: &Args, failure: supervise::Failure) -> Failure {
+    match failure {
+        supervise::Failure::Setup(error) => {
+            let message = format!("the guardian could not be started: {error}");
+            Failure::new(exit::INTERNAL, message)
+        }
+        supervise::Failure::Command(error) => {
+            let code = match error.kind() {
+                io::ErrorKind::NotFound => exit::NOT_FOUND,
+                _ => exit::CANNOT_RUN,
+            };
+            let program = if args.shell {
+                "sh"
+            } else {
+                &args.command[0].to_string_lossy()
+            };
+            Failure::new(code, format!("cannot run {program:?}: {error}"))
+        }
+    }
+}

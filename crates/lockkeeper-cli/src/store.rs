@@ -1,0 +1,41 @@
+//! Which store a verb works on.
+
+use lockkeeper::Lockkeeper;
+use lockkeeper::url::{STORE_VARIABLE, StoreUrl};
+
+use crate::exit::{Failure, USAGE};
+
+/// What every verb takes.
+#[derive(Debug, clap::Args)]
+pub struct StoreArgs {
+    /// The store, for instance sqlite:/var/lib/app/locks.db [default: $LOCKKEEPER_STORE, or a SQLite file in
+    /// your state folder]
+    // Not clap's own handling of variables: it would not tell an argument, which others can see, from them.
+    #[arg(long, global = true, value_name = "URL")]
+    pub store: Option<String>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// Refuses a URL that must not stand in an argument. What is wrong with it is told without repeating it.
+pub fn check(url: &str) -> Result<(), Failure> {
+    if !StoreUrl::parse(url)?.has_password() {
+        return Ok(());
+    }
+    let advice = format!(
+        "everyone on this machine can see the password in an argument; put the URL into the variable \
+         {STORE_VARIABLE} instead of --store"
+    );
+    Err(Failure::new(USAGE, advice))
+}
+
+/// Opens the store.
+pub async fn open(store: &StoreArgs) -> Result<Lockkeeper, Failure> {
+    let mut builder = Lockkeeper::builder();
+    if let Some(url) = &store.store {
+        check(url)?;
+        builder = builder.url(url);
+    }
+    Ok(builder.connect().await?)
+}

@@ -1,0 +1,132 @@
+//! `lockkeeper stores`: which stores there are and what each can do.
+
+use lockkeeper::store::{Capabilities, Fencing, Reach, Scheme, TimeAuthority, Wakeups, schemes};
+use serde::Serialize;
+
+use crate::exit::Failure;
+use crate::output::{print, print_json, table, table_text};
+
+/// Lists the kinds of stores and what each can do
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+#[derive(Serialize)]
+struct StoreView {
+    scheme: &'static str,
+    example: &'static str,
+    feature: Option<&'static str>,
+    /// Whether this build has it; what follows is known only then.
+    built_in: bool,
+    #[serde(flatten)]
+    can: Option<CapabilitiesView>,
+}
+
+#[derive(Serialize)]
+struct CapabilitiesView {
+    reach: &'static str,
+    fair: bool,
+    read_write: bool,
+    permits: bool,
+    latches: bool,
+    queue: bool,
+    fencing: &'static str,
+    wakeups: &'static str,
+    survives_restart: bool,
+    frees_dead_at_once: bool,
+    time: &'static str,
+}
+
+impl CapabilitiesView {
+    fn new(can: Capabilities) -> CapabilitiesView {
+        CapabilitiesView {
+            reach: match can.reach {
+                Reach::Process => "process",
+                Reach::Machine => "machine",
+                Reach::Network => "network",
+                _ => "other",
+            },
+            fair: can.fair,
+            read_write: can.read_write,
+            permits: can.permits,
+            latches: can.latches,
+            queue: can.queue,
+            fencing: match can.fencing {
+                Fencing::DataOrClock => "data or clock",
+                Fencing::Native => "native",
+                _ => "other",
+            },
+            wakeups: match can.wakeups {
+                Wakeups::Direct => "direct",
+                Wakeups::Polling => "polling",
+                _ => "other",
+            },
+            survives_restart: can.survives_restart,
+            frees_dead_at_once: can.frees_dead_at_once,
+            time: match can.time {
+                TimeAuthority::Boot => "boot clock",
+                TimeAuthority::ServerWall => "server clock",
+                _ => "other",
+            },
+        }
+    }
+}
+
+fn view(scheme: &Scheme) -> StoreView {
+    StoreView {
+        scheme: scheme.scheme,
+        example: scheme.example,
+        feature: scheme.feature,
+        built_in: scheme.capabilities.is_some(),
+        can: scheme.capabilities.map(CapabilitiesView::new),
+    }
+}
+
+pub fn run(json: bool) -> Result<(), Failure> {
+    let views: Vec<_> = schemes().iter().map(view).collect();
+    if json {
+        return Ok(print_json(&views)?);
+    }
+    // Stores are few and their abilities many: one column a store stays readable.
+    let header = std::iter::once("").chain(views.iter().map(|v| v.scheme));
+    let mut table = table(&header.collect::<Vec<_>>());
+    for (title, cell) in ROWS {
+        let cells = views.iter().map(|view| match &view.can {
+            Some(can) => cell(can).to_owned(),
+            None => "-".to_owned(),
+        });
+        table.add_row(std::iter::once((*title).to_owned()).chain(cells));
+    }
+    print(&table_text(&table))?;
+    for view in &views {
+        match view.feature {
+            Some(feature) if !view.built_in => print(&format!(
+                "{}: not in this build; enable the cargo feature `{feature}`",
+                view.scheme
+            ))?,
+            _ => print(&format!("{}: for instance {}", view.scheme, view.example))?,
+        }
+    }
+    Ok(())
+}
+
+type Cell = fn(&CapabilitiesView) -> &'static str;
+
+const ROWS: &[(&str, Cell)] = &[
+    ("excludes within one", |can| can.reach),
+    ("fair locks", |can| yes(can.fair)),
+    ("read and write locks", |can| yes(can.read_write)),
+    ("semaphores", |can| yes(can.permits)),
+    ("latches", |can| yes(can.latches)),
+    ("queue", |can| yes(can.queue)),
+    ("fencing tokens by", |can| can.fencing),
+    ("wake-ups", |can| can.wakeups),
+    ("holds survive a restart", |can| yes(can.survives_restart)),
+    ("a dead holder frees at once", |can| {
+        yes(can.frees_dead_at_once)
+    }),
+    ("leases end by", |can| can.time),
+];
+
+fn yes(value: bool) -> &'static str {
+    if value { "yes" } else { "no" }
+}

@@ -1,0 +1,105 @@
+//! What a store knows about a lock, as JSON shows it. The fields are part of the command's interface.
+
+use lockkeeper::store::{Broken, Holder, LockInfo, Mode};
+use serde::Serialize;
+
+use crate::output::{millis, unix_ms};
+
+/// One lock.
+#[derive(Debug, Serialize)]
+pub struct LockView<'a> {
+    pub name: &'a str,
+    pub held: bool,
+    /// Whether the store knows anything about the name.
+    pub known: bool,
+    pub holders: Vec<HolderView<'a>>,
+    pub waiters: usize,
+    pub last_token: Option<u64>,
+    pub broken: Option<BrokenView<'a>>,
+}
+
+impl<'a> LockView<'a> {
+    pub fn new(info: &'a LockInfo) -> LockView<'a> {
+        LockView {
+            name: &info.name,
+            held: !info.holders.is_empty(),
+            known: true,
+            holders: info.holders.iter().map(HolderView::new).collect(),
+            waiters: info.waiters,
+            last_token: info.last_token.map(|token| token.get()),
+            broken: info.broken.as_ref().map(BrokenView::new),
+        }
+    }
+
+    /// A name that the store knows nothing about.
+    pub fn unknown(name: &'a str) -> LockView<'a> {
+        LockView {
+            name,
+            held: false,
+            known: false,
+            holders: Vec::new(),
+            waiters: 0,
+            last_token: None,
+            broken: None,
+        }
+    }
+}
+
+/// One hold.
+#[derive(Debug, Serialize)]
+pub struct HolderView<'a> {
+    pub owner: String,
+    pub host: &'a str,
+    pub pid: u32,
+    pub program: &'a str,
+    pub mode: &'static str,
+    /// Of a semaphore: how many permits this hold has, and how many there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permits: Option<(u32, u32)>,
+    pub token: u64,
+    pub since_unix_ms: u64,
+    pub remaining_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
+}
+
+impl<'a> HolderView<'a> {
+    pub fn new(holder: &'a Holder) -> HolderView<'a> {
+        let (mode, permits) = match holder.mode {
+            Mode::Exclusive => ("exclusive", None),
+            Mode::Fair => ("fair", None),
+            Mode::Read => ("read", None),
+            Mode::Write => ("write", None),
+            Mode::Permit { limit, count } => ("permit", Some((count, limit))),
+            _ => ("other", None),
+        };
+        HolderView {
+            owner: holder.claim.to_string(),
+            host: &holder.process.host,
+            pid: holder.process.pid,
+            program: &holder.process.program,
+            mode,
+            permits,
+            token: holder.token.get(),
+            since_unix_ms: unix_ms(holder.since),
+            remaining_ms: millis(holder.remaining),
+            depth: holder.depth,
+        }
+    }
+}
+
+/// When and why a lock was broken.
+#[derive(Debug, Serialize)]
+pub struct BrokenView<'a> {
+    pub reason: &'a str,
+    pub at_unix_ms: u64,
+}
+
+impl<'a> BrokenView<'a> {
+    pub fn new(broken: &'a Broken) -> BrokenView<'a> {
+        BrokenView {
+            reason: &broken.reason,
+            at_unix_ms: unix_ms(broken.at),
+        }
+    }
+}

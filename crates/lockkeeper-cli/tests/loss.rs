@@ -1,0 +1,181 @@
+//! `lockkeeper run` when the lock is lost, or lockkeeper itself is: the command ends in time.
+
+mod common;
+
+use std::process::Stdio;
+
+use common::{Done, Place, alive, until, until_in};
+use nix::sys::signal::{Signal, kill};
+
+/// Does not end when asked to, but writes it down. The short sleeps let the shell get to its trap.
+const STUBBORN: &str = "trap 'echo asked >> asked' TERM; while :; do sleep 0.1; done";
+
+/// Starts another run that waits for the lock and tells in which state it finds a process.
+fn contender(place: &Place, name: &str, pid: nix::unistd::Pid) -> std::process::Child {
+    let script = format!("ps -o stat= -p {pid} || echo gone");
+    place
+        .lockkeeper(&["run", "--wait", "5m", "-c", name, "--", &script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts")
+}
+
+/// Checks that a contender got the lock and found nobody running.
+fn found_nobody(contender: std::process::Child) {
+    let done = Done(contender.wait_with_output().expect("ends")).code(0);
+    let out = done.out();
+    // Dead but not yet buried, because lockkeeper is stopped, is dead.
+    assert!(
+        out.contains("gone") || out.trim().starts_with('Z'),
+        "{out:?}"
+    );
+}
+
+#[test]
+fn a_killed_lockkeeper_takes_its_command_along_and_frees_the_lock_at_once() {
+    let place = Place::new();
+    // Far longer than the test: it is not the lease that frees the lock.
+    let holder = place.hold(&["--ttl", "1h"], "x", "exec sleep 600");
+    let (command, guardian) = (holder.command, holder.guardian);
+    let contender = contender(&place, "x", command);
+    until("it waits", || place.show("x")["waiters"] == 1);
+    holder.signal(Signal::SIGKILL);
+    found_nobody(contender);
+    until("the command is gone", || !alive(command));
+    until("the guardian is gone", || !alive(guardian));
+}
+
+#[test]
+fn a_killed_lockkeepers_stubborn_command_is_killed_before_the_lease_ends() {
+    let place = Place::new();
+    let holder = place.hold(&["--ttl", "3s"], "x", STUBBORN);
+    let (command, guardian) = (holder.command, holder.guardian);
+    let contender = contender(&place, "x", command);
+    holder.signal(Signal::SIGKILL);
+    until_in(&place.path("asked"), "asked");
+    found_nobody(contender);
+    until("the command is gone", || !alive(command));
+    until("the guardian is gone", || !alive(guardian));
+}
+
+#[test]
+fn a_stopped_lockkeepers_command_is_gone_before_anyone_else_gets_the_lock() {
+    let place = Place::new();
+    let holder = place.hold(&["--ttl", "3s"], "x", STUBBORN);
+    let contender = contender(&place, "x", holder.command);
+    until("it waits", || place.show("x")["waiters"] == 1);
+    holder.signal(Signal::SIGSTOP);
+    found_nobody(contender);
+    until_in(&place.path("asked"), "asked");
+    holder.signal(Signal::SIGCONT);
+    let done = holder.done().code(76);
+    assert!(done.err().contains("was lost"), "{done:?}");
+}
+
+#[test]
+fn a_command_is_ended_when_its_lock_is_broken() {
+    let place = Place::new();
+    let holder = place.hold(&["--ttl", "3s"], "x", "exec sleep 600");
+    let told = place
+        .done(&["break", "x", "--reason", "maintenance"])
+        .code(0);
+    assert!(told.out().contains("took x from lockkeeper["), "{told:?}");
+    let done = holder.done().code(76);
+    assert!(done.err().contains("maintenance"), "{done:?}");
+}
+
+#[test]
+fn a_stubborn_command_is_killed_when_its_lock_is_broken() {
+    let place = Place::new();
+    let holder = place.hold(&["--ttl", "3s", "--json"], "x", STUBBORN);
+    let command = holder.command;
+    place
+        .done(&["break", "x", "--reason", "maintenance", "--json"])
+        .code(0);
+    let done = holder.done().code(76);
+    assert!(!alive(command));
+    let report: serde_json::Value = serde_json::from_str(&done.err()).expect("JSON alone");
+    assert_eq!(report["outcome"], "lost");
+    assert_eq!(report["command"]["signal"], "SIGKILL");
+}
+
+#[test]
+fn a_store_that_stops_answering_ends_the_command() {
+    let place = Place::new();
+    let holder = place.hold(&["--ttl", "3s"], "x", STUBBORN);
+    let command = holder.command;
+    let blocker = rusqlite::Connection::open(place.path("locks.db")).expect("opens");
+    blocker
+        .busy_timeout(std::time::Duration::from_secs(10))
+        .expect("sets");
+    blocker.execute_batch("BEGIN IMMEDIATE").expect("blocks");
+    until("the command is gone", || !alive(command));
+    until_in(&place.path("asked"), "asked");
+    blocker.execute_batch("ROLLBACK").expect("lets go");
+    let done = holder.done().code(76);
+    assert!(done.err().contains("was lost"), "{done:?}");
+}
+
+#[test]
+fn without_its_guardian_lockkeeper_does_the_duty_itself() {
+    let place = Place::new();
+    let holder = place.hold(&["--ttl", "3s"], "x", STUBBORN);
+    let command = holder.command;
+    kill(holder.guardian, Signal::SIGKILL).expect("there");
+    place
+        .done(&["break", "x", "--reason", "maintenance"])
+        .code(0);
+    until_in(&place.path("asked"), "asked");
+    let done = holder.done().code(76);
+    assert!(done.err().contains("guardian is gone"), "{done:?}");
+    assert!(!alive(command));
+}
+
+#[test]
+fn without_its_guardian_an_ordinary_end_stays_one() {
+    let place = Place::new();
+    let holder = place.hold(&[], "x", "while [ ! -e go ]; do sleep 0.1; done; exit 5");
+    kill(holder.guardian, Signal::SIGKILL).expect("there");
+    std::fs::write(place.path("go"), "").expect("writes");
+    let done = holder.done().code(5);
+    assert!(done.err().contains("guardian is gone"), "{done:?}");
+    assert_eq!(place.show("x")["held"], false);
+}
+
+#[test]
+fn a_stopped_guardian_does_not_stop_lockkeeper() {
+    let place = Place::new();
+    let holder = place.hold(&["--ttl", "3s"], "x", STUBBORN);
+    let (command, guardian) = (holder.command, holder.guardian);
+    kill(guardian, Signal::SIGSTOP).expect("there");
+    place
+        .done(&["break", "x", "--reason", "maintenance"])
+        .code(0);
+    holder.done().code(76);
+    assert!(!alive(command));
+    until("the guardian is gone", || !alive(guardian));
+}
+
+#[test]
+fn renewals_reach_the_guardian() {
+    let place = Place::new();
+    // Several leases long: a guardian that missed one renewal would end it.
+    let holder = place.hold(&["--ttl", "1s"], "x", "sleep 4; exit 5");
+    let guardian = holder.guardian;
+    let done = holder.done().code(5);
+    assert_eq!(done.err(), "");
+    assert!(!alive(guardian), "it leaves with lockkeeper");
+}
+
+#[test]
+fn what_the_command_leaves_behind_is_not_touched() {
+    let place = Place::new();
+    let script = "sleep 600 > /dev/null 2>&1 & echo $! > left";
+    place.done(&["run", "-c", "x", "--", script]).code(0);
+    let left = std::fs::read_to_string(place.path("left")).expect("reads");
+    let left = nix::unistd::Pid::from_raw(left.trim().parse().expect("a process id"));
+    assert!(alive(left));
+    kill(left, Signal::SIGKILL).expect("there");
+    place.done(&["run", "--no-wait", "x", "--", "true"]).code(0);
+}

@@ -1,0 +1,164 @@
+//! `lockkeeper run` on a terminal, which `script` provides.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+
+use common::Place;
+
+/// A shell script that runs on a terminal of its own.
+struct Session {
+    script: Child,
+    shown: Arc<Mutex<String>>,
+}
+
+impl Session {
+    /// `$L` is lockkeeper.
+    fn start(place: &Place, text: &str) -> Session {
+        let file = place.path("session.sh");
+        std::fs::write(&file, text).expect("writes");
+        let mut command = std::process::Command::new("script");
+        command
+            .args(["-qec", &format!("sh {}", file.display()), "/dev/null"])
+            .env("LOCKKEEPER_STORE", place.url())
+            .env("L", env!("CARGO_BIN_EXE_lockkeeper"))
+            .current_dir(place.path(""))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut script = command.spawn().expect("script, of Debian's bsdutils");
+        let mut out = script.stdout.take().expect("a pipe");
+        let shown = Arc::new(Mutex::new(String::new()));
+        let keep = shown.clone();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 1024];
+            while let Ok(n @ 1..) = out.read(&mut buffer) {
+                let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
+                keep.lock().expect("no panic").push_str(&text);
+            }
+        });
+        Session { script, shown }
+    }
+
+    fn keys(&mut self, keys: &str) {
+        let stdin = self.script.stdin.as_mut().expect("a pipe");
+        stdin.write_all(keys.as_bytes()).expect("it reads");
+    }
+
+    #[track_caller]
+    fn shows(&self, text: &str) {
+        let look = || self.shown.lock().expect("no panic").contains(text);
+        if !std::panic::catch_unwind(|| common::until(text, look)).is_ok() {
+            panic!(
+                "{text:?} is not in {:?}",
+                self.shown.lock().expect("no panic")
+            );
+        }
+    }
+
+    #[track_caller]
+    fn ends(mut self, code: i32) {
+        let status = common::eventually("the session ends", || {
+            self.script.try_wait().expect("a child")
+        });
+        assert_eq!(status.code(), Some(code), "{:?}", self.shown);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.script.kill();
+        let _ = self.script.wait();
+    }
+}
+
+#[test]
+fn the_command_reads_keys_and_the_terminal_comes_back() {
+    let place = Place::new();
+    let mut session = Session::start(
+        &place,
+        "$L run x -- sh -c 'echo now-a; read a; echo \"got:$a\"; exit 4'; echo code:$?
+         $L run y -- true
+         echo now-b; read b; echo \"back:$b\"; exit 3",
+    );
+    session.shows("now-a");
+    session.keys("one\n");
+    session.shows("got:one");
+    session.shows("code:4");
+    session.shows("now-b");
+    session.keys("two\n");
+    session.shows("back:two");
+    session.ends(3);
+}
+
+#[test]
+fn ctrl_c_reaches_the_command_alone() {
+    let place = Place::new();
+    let mut session = Session::start(
+        &place,
+        "trap 'echo outer-int' INT
+         $L run x -- sh -c 'trap \"echo inner-int; exit 5\" INT; echo ready; while :; do sleep 0.1; done'
+         echo code:$?",
+    );
+    session.shows("ready");
+    session.keys("\x03");
+    session.shows("inner-int");
+    session.shows("code:5");
+    assert!(
+        !session
+            .shown
+            .lock()
+            .expect("no panic")
+            .contains("outer-int")
+    );
+    session.ends(0);
+}
+
+#[test]
+fn ctrl_z_does_not_suspend_a_holder() {
+    let place = Place::new();
+    let mut session = Session::start(
+        &place,
+        "$L run x -- sh -c 'echo ready; read a; echo \"got:$a\"'; echo code:$?",
+    );
+    session.shows("ready");
+    session.keys("\x1a");
+    session.shows("continued it");
+    session.keys("still here\n");
+    session.shows("got:still here");
+    session.shows("code:0");
+    session.ends(0);
+}
+
+#[test]
+fn a_command_that_is_ended_leaves_the_terminal_usable() {
+    let place = Place::new();
+    let mut session = Session::start(
+        &place,
+        "$L run x --ttl 2s -- sh -c 'stty -echo -icanon; echo ready; while :; do sleep 0.1; done'
+         echo code:$?; stty -a; read a; echo \"back:$a\"",
+    );
+    session.shows("ready");
+    place.done(&["break", "x", "--reason", "test"]).code(0);
+    session.shows("code:76");
+    session.shows(" icanon");
+    session.keys("yes\n");
+    session.shows("back:yes");
+    session.ends(0);
+}
+
+#[test]
+fn ctrl_c_while_waiting_ends_it() {
+    let place = Place::new();
+    let holder = place.hold(&[], "x", "exec sleep 600");
+    let mut session = Session::start(&place, "trap : INT; $L run x -- true; echo code:$?");
+    common::until("it waits", || place.show("x")["waiters"] == 1);
+    session.keys("\x03");
+    session.shows("code:130");
+    session.ends(0);
+    assert_eq!(place.show("x")["waiters"], 0);
+    holder.signal(nix::sys::signal::Signal::SIGTERM);
+    holder.done().code(143);
+}

@@ -1,0 +1,172 @@
+//! The verbs that look at locks and manage them.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use common::{Done, Place, bare, finish};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+#[test]
+fn ls_and_show_tell_who_holds() {
+    let place = Place::new();
+    assert!(place.done(&["ls"]).code(0).out().contains("no lock"));
+    assert_eq!(
+        place.done(&["ls", "--json"]).code(0).json(),
+        serde_json::json!([])
+    );
+    let unknown = place.done(&["show", "app/x"]).code(0);
+    assert!(unknown.out().contains("free"), "{unknown:?}");
+    assert_eq!(place.show("app/x")["known"], false);
+
+    let holder = place.hold(&[], "app/x", "exec sleep 600");
+    let listed = place.done(&["ls", "app/"]).code(0).out();
+    assert!(listed.starts_with("NAME"), "{listed}");
+    assert!(
+        listed.contains("app/x") && listed.contains("exclusive"),
+        "{listed}"
+    );
+    assert!(
+        place
+            .done(&["ls", "other"])
+            .code(0)
+            .out()
+            .contains("no lock")
+    );
+    let shown = place.done(&["show", "app/x"]).code(0).out();
+    assert!(
+        shown.contains("held by") && shown.contains("lockkeeper["),
+        "{shown}"
+    );
+    let info = place.show("app/x");
+    assert_eq!(info["held"], true);
+    assert_eq!(info["holders"][0]["pid"], holder.lockkeeper.id());
+    assert!(info["holders"][0]["remaining_ms"].as_u64() > Some(0));
+    let list = place.done(&["--json", "ls"]).code(0).json();
+    assert_eq!(list[0]["holders"][0]["owner"], info["holders"][0]["owner"]);
+
+    holder.signal(Signal::SIGTERM);
+    holder.done().code(143);
+    let shown = place.done(&["show", "app/x"]).code(0).out();
+    assert!(shown.contains("free"), "{shown}");
+}
+
+#[test]
+fn watch_tells_what_happens() {
+    let place = Place::new();
+    let mut watch = place
+        .lockkeeper(&["watch", "x", "--json"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
+    // The wanted event comes; others, such as of waiters, may come before it.
+    let mut until = |event: &str| -> Value {
+        loop {
+            let line = lines.next().expect("more to come").expect("text");
+            let line: Value = serde_json::from_str(&line).expect("JSON lines");
+            assert_eq!(line["name"], "x");
+            if line["event"] == event {
+                return line;
+            }
+        }
+    };
+    until("free");
+    let holder = place.hold(&[], "x", "exec sleep 600");
+    let acquired = until("acquired");
+    assert_eq!(acquired["holder"]["pid"], holder.lockkeeper.id());
+    let mut waiter = place
+        .lockkeeper(&["run", "x", "--", "sleep", "600"])
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("starts");
+    assert_eq!(until("waiting")["waiters"], 1);
+    holder.signal(Signal::SIGTERM);
+    holder.done().code(143);
+    until("released");
+    assert_eq!(until("acquired")["holder"]["pid"], waiter.id());
+    place.done(&["break", "x", "--reason", "why not"]).code(0);
+    assert_eq!(until("broken")["reason"], "why not");
+    kill(Pid::from_raw(waiter.id().cast_signed()), Signal::SIGTERM).expect("there");
+    waiter.wait().expect("ends");
+    kill(Pid::from_raw(watch.id().cast_signed()), Signal::SIGINT).expect("there");
+    assert_eq!(watch.wait().expect("ends").code(), Some(130));
+}
+
+#[test]
+fn break_says_who_held() {
+    let place = Place::new();
+    let nobody = place.done(&["break", "x", "--reason", "r"]).code(0);
+    assert!(nobody.out().contains("nobody held"), "{nobody:?}");
+    let holder = place.hold(&["--ttl", "2s"], "x", "exec sleep 600");
+    let done = place
+        .done(&["break", "x", "--reason", "r", "--json"])
+        .code(0)
+        .json();
+    assert_eq!(done["broken"][0]["pid"], holder.lockkeeper.id());
+    assert_eq!(place.show("x")["broken"]["reason"], "r");
+    holder.done().code(76);
+}
+
+#[test]
+fn stores_lists_what_this_build_has() {
+    let text = finish(&mut bare(&["stores"])).code(0).out();
+    assert!(text.contains("memory") && text.contains("sqlite"), "{text}");
+    let json = finish(&mut bare(&["stores", "--json"])).code(0).json();
+    let schemes = json.as_array().expect("an array");
+    assert!(
+        schemes
+            .iter()
+            .any(|s| s["scheme"] == "sqlite" && s["reach"] == "machine"),
+        "{json}"
+    );
+}
+
+#[test]
+fn completions_and_manual_pages() {
+    for shell in ["bash", "zsh", "fish"] {
+        let text = finish(&mut bare(&["completions", shell])).code(0).out();
+        assert!(text.contains("lockkeeper"));
+        assert!(!text.contains("__guardian"), "the hidden verb stays hidden");
+    }
+    assert!(finish(&mut bare(&["man"])).code(0).out().starts_with(".ie"));
+    let place = Place::new();
+    place.done(&["man", "pages"]).code(0);
+    assert!(place.path("pages/lockkeeper.1").exists());
+    assert!(place.path("pages/lockkeeper-run.1").exists());
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let place = Place::new();
+    for args in [
+        &["stores"][..],
+        &["man"],
+        &["ls"],
+        &["completions", "bash"],
+        &["watch", "x"],
+    ] {
+        let mut child = place
+            .lockkeeper(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        drop(child.stdout.take());
+        let done = Done(child.wait_with_output().expect("ends")).code(0);
+        assert_eq!(done.err(), "", "{args:?}");
+    }
+}
+
+#[test]
+fn the_default_store_is_in_the_state_folder() {
+    let place = Place::new();
+    let mut run = bare(&["run", "x", "--", "true"]);
+    finish(run.env("XDG_STATE_HOME", place.path("state"))).code(0);
+    assert!(place.path("state/lockkeeper/locks.db").exists());
+}

@@ -1,0 +1,240 @@
+//! Opening the database file: what is refused and why, how a new one is made.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OpenFlags};
+use uuid::Uuid;
+
+use super::fault::{Fault, refused};
+use super::sql;
+use super::volume;
+use crate::Error;
+
+/// Marks a file as ours: "Lock".
+pub(super) const APPLICATION_ID: i32 = 0x4C6F_636B;
+/// The version of the tables.
+pub(super) const SCHEMA_VERSION: i32 = 1;
+/// How long another program may keep the file locked before a verb fails.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Small pages: a transaction writes whole pages, and a lease has about 100 bytes.
+const PAGE_SIZE: u32 = 1024;
+/// A log that grew past this is cut when it starts over.
+const LOG_LIMIT: u32 = 4 << 20;
+
+/// Opens the database at `path`, creating it if there is none. Answers its real path as well.
+pub(super) fn open(path: &Path, boot: &str) -> Result<(Connection, PathBuf), Error> {
+    // Absolute, so that no name looks like one of SQLite's special ones.
+    let path = std::path::absolute(path)
+        .map_err(|error| refused(format!("{path:?} is not a usable path: {error}")))?;
+    check_folder(&path)?;
+    check_file(&path)?;
+    let conn = retry(|| establish(&path, boot)).map_err(|fault| fault.explain(&path))?;
+    // Different links to one file must lead to the same folder of keepers.
+    let real = fs::canonicalize(&path)
+        .map_err(|error| refused(format!("{path:?} cannot be found again: {error}")))?;
+    Ok((conn, real))
+}
+
+/// Another connection to a file that `open` has prepared.
+pub(super) fn reopen(path: &Path) -> Result<Connection, Error> {
+    retry(|| connect(path)).map_err(|fault| fault.explain(path))
+}
+
+/// Tries again while another program has the file locked, as long as patience lasts.
+pub(super) fn retry<T>(mut attempt: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
+    let give_up = Instant::now() + PATIENCE;
+    let mut pause = Pause::default();
+    loop {
+        match attempt() {
+            Err(Fault::Locked) if Instant::now() < give_up => pause.sleep(),
+            answer => return answer,
+        }
+    }
+}
+
+/// Short pauses that grow: another writer is gone in microseconds, another program perhaps in seconds.
+#[derive(Debug)]
+pub(super) struct Pause(Duration);
+
+impl Default for Pause {
+    fn default() -> Pause {
+        Pause(Duration::from_micros(50))
+    }
+}
+
+impl Pause {
+    pub fn sleep(&mut self) {
+        std::thread::sleep(self.0);
+        self.0 = (self.0 * 3 / 2).min(Duration::from_millis(2));
+    }
+}
+
+fn check_folder(path: &Path) -> Result<(), Error> {
+    let Some(folder) = path.parent() else {
+        return Err(refused(format!("{path:?} names no file")));
+    };
+    match fs::metadata(folder) {
+        Ok(found) if !found.is_dir() => {
+            return Err(refused(format!("{folder:?} is not a folder")));
+        }
+        Ok(_) => {}
+        // The default place is ours to make; any other may be a typing error.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if folder.file_name().is_none_or(|name| name != "lockkeeper") {
+                return Err(refused(format!(
+                    "the folder {folder:?} does not exist; create it, or name another place"
+                )));
+            }
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+            made.map_err(|error| {
+                refused(format!(
+                    "the folder {folder:?} cannot be created ({error}); create it, or name another place"
+                ))
+            })?;
+        }
+        Err(error) => {
+            return Err(refused(format!("{folder:?} cannot be looked at: {error}")));
+        }
+    }
+    volume::check(folder)
+}
+
+fn check_file(path: &Path) -> Result<(), Error> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => Err(refused(format!(
+            "{path:?} is a folder; name a file in it, for instance {:?}",
+            path.join("locks.db")
+        ))),
+        Ok(found) if !found.is_file() => Err(refused(format!("{path:?} is not an ordinary file"))),
+        // The log is found by the name of the database: with two names there would be two logs.
+        Ok(found) if found.nlink() > 1 => Err(refused(format!(
+            "{path:?} has more than one hard link; use a copy or a symbolic link"
+        ))),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create(path),
+        Err(error) => Err(refused(format!("{path:?} cannot be looked at: {error}"))),
+    }
+}
+
+/// Creates an empty file with the permissions that the umask allows; SQLite alone would never let a group
+/// write. The file is made under another name and then linked: opening and closing the database itself would
+/// drop the locks that this process has on it, if another thread was faster.
+fn create(path: &Path) -> Result<(), Error> {
+    if fs::symlink_metadata(path).is_ok() {
+        return Err(refused(format!(
+            "{path:?} is a symbolic link to nowhere; remove it, or name what it should lead to"
+        )));
+    }
+    let draft = path.with_file_name(format!(".lockkeeper-{}", Uuid::new_v4().simple()));
+    let explain = |error: io::Error| {
+        refused(format!(
+            "{path:?} cannot be created ({error}); give this user write access to its folder"
+        ))
+    };
+    File::create_new(&draft).map_err(explain)?;
+    let linked = fs::hard_link(&draft, path);
+    let _ = fs::remove_file(&draft);
+    match linked {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(explain(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Connects, and makes sure that the file is ours or becomes it.
+fn establish(path: &Path, boot: &str) -> Result<Connection, Fault> {
+    let conn = Connection::open_with_flags(path, flags())?;
+    if conn.is_readonly("main")? {
+        return Err(Fault::Told(refused(format!(
+            "{path:?} is read-only; give this user write access to the file"
+        ))));
+    }
+    if !check_content(&conn, path)? {
+        conn.pragma_update(None, "page_size", PAGE_SIZE)?;
+        set_log(&conn)?;
+        create_tables(&conn, path, boot)?;
+    }
+    configure(&conn)?;
+    Ok(conn)
+}
+
+fn connect(path: &Path) -> Result<Connection, Fault> {
+    let conn = Connection::open_with_flags(path, flags())?;
+    configure(&conn)?;
+    Ok(conn)
+}
+
+fn flags() -> OpenFlags {
+    // Not CREATE: the file is there, and one that was deleted since must not come back empty.
+    OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX
+}
+
+/// Whether the file is ours already; false if it is empty. Any other file is refused unchanged.
+fn check_content(conn: &Connection, path: &Path) -> Result<bool, Fault> {
+    let pragma = |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
+    let (id, version) = (pragma("application_id")?, pragma("user_version")?);
+    let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if id == 0 && version == 0 && tables == 0 {
+        return Ok(false);
+    }
+    let refuse = |reason: String| Err(Fault::Told(refused(reason)));
+    if id != APPLICATION_ID {
+        return refuse(format!(
+            "{path:?} is the database of another program; name another file"
+        ));
+    }
+    if version > SCHEMA_VERSION {
+        return refuse(format!(
+            "{path:?} was made by a newer Lockkeeper (its tables are version {version}, this program knows \
+             {SCHEMA_VERSION}); update this program"
+        ));
+    }
+    Ok(true)
+}
+
+fn create_tables(conn: &Connection, path: &Path, boot: &str) -> Result<(), Fault> {
+    let tx = rusqlite::Transaction::new_unchecked(conn, rusqlite::TransactionBehavior::Immediate)?;
+    // Another process may have been faster.
+    if check_content(&tx, path)? {
+        return Ok(());
+    }
+    tx.execute_batch(sql::SCHEMA)?;
+    tx.execute(sql::META_START, [boot])?;
+    tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+    tx.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    tx.commit()?;
+    Ok(())
+}
+
+fn configure(conn: &Connection) -> Result<(), Fault> {
+    conn.busy_timeout(Duration::ZERO)?;
+    set_log(conn)?;
+    // The log is synced when it is copied back, not with every commit: a power cut may lose the last
+    // commits, whose holders it has ended as well, but never leaves a broken file.
+    conn.pragma_update(None, "synchronous", "NORMAL")?;
+    // Copying back is the worker's job.
+    conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+    conn.pragma_update(None, "journal_size_limit", LOG_LIMIT)?;
+    conn.pragma_update(None, "cache_size", -16_000)?;
+    conn.pragma_update(None, "temp_store", "MEMORY")?;
+    // Others can write to the file; what they put into its schema must not do anything here.
+    conn.pragma_update(None, "trusted_schema", false)?;
+    conn.set_prepared_statement_cache_capacity(64);
+    Ok(())
+}
+
+fn set_log(conn: &Connection) -> Result<(), Fault> {
+    let mode: String =
+        conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+    if mode.eq_ignore_ascii_case("wal") {
+        return Ok(());
+    }
+    Err(Fault::Told(refused(format!(
+        "the file system cannot share memory between processes (the log mode stays {mode}); put the file on \
+         a local disk"
+    ))))
+}

@@ -1,0 +1,257 @@
+//! Which stores still live. Each keeps a lock of the operating system (`flock`) on a file of its own, which
+//! ends with its process however that ends, and which a process id that is used again cannot fake.
+//!
+//! The files are in a folder next to the database, so that whoever can use the one can see the other:
+//! `locks.db-keepers/<instance>.alive`, and `.sock` for hints. They take over the database's permissions: for
+//! two users of one group to share it, create the database with a umask that lets the group write (`umask
+//! 002`) in a folder of that group with the set-group-id bit.
+//!
+//! A file that is missing says nothing: a clean-up of old files must not free a lock that is held. Then the
+//! lease alone decides.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rusqlite::Row;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use uuid::Uuid;
+
+use super::fault::refused;
+use super::record::ProcessId;
+use crate::Error;
+use crate::store::Process;
+
+/// The longest address of a socket that every system takes.
+const MAX_SOCKET_PATH: usize = 100;
+
+/// This store's own file, locked for as long as it lives.
+#[derive(Debug)]
+pub(super) struct Instance {
+    pub id: String,
+    pub socket: PathBuf,
+    alive: PathBuf,
+    file: File,
+    /// Permissions for what is created: those of the database.
+    mode: u32,
+}
+
+impl Instance {
+    /// Creates and locks the file of a new instance.
+    pub fn new(folder: &Path, database: &Path) -> Result<Instance, Error> {
+        let explain = |error: io::Error| {
+            refused(format!(
+                "{folder:?} cannot be written ({error}); give this user write access to it"
+            ))
+        };
+        let mode = fs::metadata(database).map_or(0o600, |file| file.mode()) & 0o666;
+        loop {
+            create_folder(folder, mode).map_err(explain)?;
+            let id = Uuid::new_v4().simple().to_string();
+            let alive = folder.join(format!("{id}.alive"));
+            let file = match create(&alive, mode) {
+                Ok(file) => file,
+                // Another store was the last to leave and took the folder with it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(explain(error)),
+            };
+            flock(&file, FlockOperation::LockExclusive).map_err(|error| explain(error.into()))?;
+            // Before it was locked it looked like that of a dead store, and may have been removed.
+            if file.metadata().map_err(explain)?.nlink() > 0 {
+                return Ok(Instance {
+                    socket: socket_path(folder, &id),
+                    id,
+                    alive,
+                    file,
+                    mode,
+                });
+            }
+        }
+    }
+
+    /// Lets others of the group write to the socket, if they can write to the database.
+    pub fn share_socket(&self) -> io::Result<()> {
+        fs::set_permissions(&self.socket, fs::Permissions::from_mode(self.mode))
+    }
+
+    /// Another handle of the lock: the instance counts as living until the last is closed.
+    pub fn handle(&self) -> Option<OwnedFd> {
+        self.file.try_clone().map(OwnedFd::from).ok()
+    }
+
+    /// Takes away the files, and the folder if it is empty now.
+    pub fn remove(&self) {
+        remove(&self.alive, Some(&self.socket));
+        if let Some(folder) = self.alive.parent() {
+            // Fails while others use it.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+/// Another store on the same file.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub id: ProcessId,
+    pub instance: String,
+    pub process: Process,
+    pub socket: Option<PathBuf>,
+    alive: PathBuf,
+}
+
+/// What a look at an instance's file says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pulse {
+    Alive,
+    Dead,
+    /// No file, or one that this user cannot open.
+    Unknown,
+}
+
+impl Peer {
+    pub fn read(row: &Row<'_>, folder: &Path) -> rusqlite::Result<Peer> {
+        let instance: String = row.get(1)?;
+        let socket: Option<Vec<u8>> = row.get(5)?;
+        Ok(Peer {
+            id: row.get(0)?,
+            // The file's name is made of it, and others of the group can write to the database.
+            alive: match is_instance(&instance) {
+                true => folder.join(format!("{instance}.alive")),
+                false => PathBuf::new(),
+            },
+            instance,
+            process: Process {
+                host: row.get(2)?,
+                pid: row.get(3)?,
+                program: row.get(4)?,
+            },
+            socket: socket.map(|path| std::ffi::OsString::from_vec(path).into()),
+        })
+    }
+
+    pub fn pulse(&self) -> Pulse {
+        pulse(&self.alive)
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.pulse() == Pulse::Dead
+    }
+
+    /// Takes away what a dead instance left. Its rows must be gone already: they are found by these files.
+    pub fn remove_files(&self) {
+        // Only a socket of ours: the path was read from a file that others can write.
+        let ours = |path: &&PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| {
+                name.ends_with(".sock") && name.contains(self.instance.as_str())
+            })
+        };
+        remove(
+            &self.alive,
+            self.socket.as_ref().filter(ours).map(PathBuf::as_path),
+        );
+    }
+}
+
+/// Removes the files of instances that died before they had a row, or whose row is gone.
+pub(super) fn remove_orphans(folder: &Path, known: &[String]) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let stem = path.file_stem().and_then(|stem| stem.to_str());
+        let Some(instance) = stem.filter(|stem| is_instance(stem)) else {
+            continue;
+        };
+        let is_known = known.iter().any(|known| known == instance);
+        if is_known || path.extension().is_none_or(|end| end != "alive") {
+            continue;
+        }
+        if pulse(&path) == Pulse::Dead {
+            remove(&path, Some(&folder.join(format!("{instance}.sock"))));
+        }
+    }
+}
+
+fn pulse(alive: &Path) -> Pulse {
+    let Ok(file) = File::open(alive) else {
+        return Pulse::Unknown;
+    };
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Pulse::Dead,
+        Err(Errno::WOULDBLOCK) => Pulse::Alive,
+        Err(_) => Pulse::Unknown,
+    }
+}
+
+fn remove(alive: &Path, socket: Option<&Path>) {
+    if let Some(socket) = socket {
+        let _ = fs::remove_file(socket);
+    }
+    let _ = fs::remove_file(alive);
+}
+
+fn is_instance(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn create_folder(folder: &Path, mode: u32) -> io::Result<()> {
+    match fs::create_dir(folder) {
+        // Who may read the database may also look into the folder.
+        Ok(()) => fs::set_permissions(
+            folder,
+            fs::Permissions::from_mode(mode | ((mode & 0o444) >> 2)),
+        ),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn create(path: &Path, mode: u32) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(mode).open(path)
+}
+
+/// Next to the lock, or where temporary files go if that path is too long for a socket.
+fn socket_path(folder: &Path, instance: &str) -> PathBuf {
+    let near = folder.join(format!("{instance}.sock"));
+    if near.as_os_str().len() <= MAX_SOCKET_PATH {
+        return near;
+    }
+    std::env::temp_dir().join(format!("lockkeeper-{instance}.sock"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_lives_until_its_last_handle_is_closed() {
+        let folder = tempfile::tempdir().expect("folder");
+        let keepers = folder.path().join("db-keepers");
+        let instance = Instance::new(&keepers, &folder.path().join("db")).expect("instance");
+        let path = instance.alive.clone();
+        assert_eq!(pulse(&path), Pulse::Alive);
+        let handle = instance.handle().expect("handle");
+        drop(instance);
+        assert_eq!(pulse(&path), Pulse::Alive);
+        remove_orphans(&keepers, &[]);
+        assert!(path.exists());
+        drop(handle);
+        assert_eq!(pulse(&path), Pulse::Dead);
+        remove_orphans(&keepers, &[]);
+        assert!(!path.exists());
+        assert_eq!(pulse(&path), Pulse::Unknown);
+    }
+
+    #[test]
+    fn a_long_path_moves_the_socket_and_nothing_else() {
+        let long = Path::new("/").join("x".repeat(120));
+        assert!(!socket_path(&long, "i").starts_with(&long));
+        assert!(socket_path(Path::new("/tmp/x"), "i").starts_with("/tmp/x"));
+    }
+}

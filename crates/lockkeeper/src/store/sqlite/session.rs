@@ -1,0 +1,273 @@
+//! One connection and the transactions on it. Whoever has the session is the only one of this store to
+//! write; other processes are kept out by SQLite.
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::fault::{Fault, refused};
+use super::liveness::Peer;
+use super::record::{ProcessId, Record};
+use super::sql;
+use crate::clock::{Clock, Moment};
+use crate::store::ClaimId;
+use crate::{Error, Name};
+
+/// How often to look whether the file is still the one that was opened.
+const FILE_CHECK: Duration = Duration::from_millis(100);
+
+/// Peers remembered before starting over.
+const MAX_PEERS: usize = 1024;
+
+/// The time of one verb.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub moment: Moment,
+    pub micros: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Session {
+    conn: Connection,
+    clock: Clock,
+    boot: String,
+    path: PathBuf,
+    /// Device and inode of the file that was opened.
+    identity: (u64, u64),
+    next_check: Moment,
+    /// Which row of the process table is ours.
+    me: ProcessId,
+    folder: Arc<Path>,
+    peers: HashMap<ProcessId, Option<Arc<Peer>>>,
+}
+
+/// What a transaction leaves to do once it is committed.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    /// Claims that got a lock from the queue, and where they live if not here.
+    pub granted: Vec<(Name, ClaimId, Option<Arc<Peer>>)>,
+    /// Names about which something changed.
+    pub changed: Vec<Name>,
+    pub latches: Vec<Name>,
+    /// About how many pages the log grew by.
+    pub wrote: usize,
+    /// Names whose fence is new.
+    pub new_names: usize,
+}
+
+/// A running transaction.
+#[derive(Debug)]
+pub(super) struct Tx<'s> {
+    pub conn: &'s Connection,
+    pub now: Now,
+    pub me: ProcessId,
+    pub effects: Effects,
+    folder: &'s Arc<Path>,
+    peers: &'s mut HashMap<ProcessId, Option<Arc<Peer>>>,
+}
+
+impl Session {
+    pub fn new(
+        conn: Connection,
+        clock: Clock,
+        path: PathBuf,
+        folder: Arc<Path>,
+    ) -> Result<Session, Error> {
+        let boot = clock.boot_id();
+        let identity = identity(&path)?;
+        Ok(Session {
+            conn,
+            clock,
+            boot,
+            path,
+            identity,
+            next_check: Moment::BOOT,
+            me: 0,
+            folder,
+            peers: HashMap::new(),
+        })
+    }
+
+    /// From now on this store is that row of the process table.
+    pub fn sign_in(&mut self, me: ProcessId) {
+        self.me = me;
+        self.peers.clear();
+    }
+
+    /// Runs `verb` in one transaction: entirely or not at all.
+    pub fn write<T>(
+        &mut self,
+        verb: impl FnOnce(&mut Tx<'_>) -> Result<T, Fault>,
+    ) -> Result<(T, Effects), Fault> {
+        self.check_file()?;
+        self.execute(sql::BEGIN)?;
+        match self.body(verb) {
+            Ok(done) => match self.execute(sql::COMMIT) {
+                Ok(()) => Ok(done),
+                Err(fault) => Err(self.roll_back(fault)),
+            },
+            Err(fault) => Err(self.roll_back(fault)),
+        }
+    }
+
+    fn body<T>(
+        &mut self,
+        verb: impl FnOnce(&mut Tx<'_>) -> Result<T, Fault>,
+    ) -> Result<(T, Effects), Fault> {
+        self.notice_reboot()?;
+        let mut tx = Tx {
+            conn: &self.conn,
+            // Read while nobody else can write, so that no verb runs at an earlier time than the one before.
+            now: Now {
+                moment: self.clock.now(),
+                micros: self.clock.unix_micros(),
+            },
+            me: self.me,
+            effects: Effects::default(),
+            folder: &self.folder,
+            peers: &mut self.peers,
+        };
+        let answer = verb(&mut tx)?;
+        Ok((answer, tx.effects))
+    }
+
+    fn roll_back(&mut self, fault: Fault) -> Fault {
+        // SQLite may have rolled back by itself, for instance when the disk is full.
+        if !self.conn.is_autocommit()
+            && let Err(stuck) = self.conn.execute_batch(sql::ROLLBACK)
+        {
+            tracing::warn!(%stuck, "a transaction could not be rolled back");
+        }
+        fault
+    }
+
+    fn execute(&self, sql: &str) -> Result<(), Fault> {
+        self.conn.prepare_cached(sql)?.execute([])?;
+        Ok(())
+    }
+
+    /// Only a simulated machine reboots under an open store: nothing of before still runs.
+    fn notice_reboot(&mut self) -> Result<(), Fault> {
+        let boot = self.clock.boot_id();
+        if boot == self.boot {
+            return Ok(());
+        }
+        start_boot(&self.conn, &boot)?;
+        self.boot = boot;
+        Ok(())
+    }
+
+    /// A file that was deleted or replaced keeps nobody out who opens its path now.
+    fn check_file(&mut self) -> Result<(), Fault> {
+        let now = Moment::now();
+        if now < self.next_check {
+            return Ok(());
+        }
+        if identity(&self.path).ok() != Some(self.identity) {
+            return Err(Fault::Told(refused(format!(
+                "{:?} was deleted or replaced while open; restart the programs that use it",
+                self.path
+            ))));
+        }
+        self.next_check = now + FILE_CHECK;
+        Ok(())
+    }
+
+    /// A number that changes whenever another connection changed the file.
+    pub fn data_version(&self) -> Result<i64, Fault> {
+        let mut version = self.conn.prepare_cached(sql::DATA_VERSION)?;
+        Ok(version.query_row([], |row| row.get(0))?)
+    }
+
+    /// Every open store but this one, as far as their rows tell.
+    pub fn others(&self) -> Result<Vec<Arc<Peer>>, Fault> {
+        others(&self.conn, &self.folder, self.me)
+    }
+}
+
+impl Tx<'_> {
+    /// Every open store but this one, as far as their rows tell.
+    pub fn others(&self) -> Result<Vec<Arc<Peer>>, Fault> {
+        others(self.conn, self.folder, self.me)
+    }
+
+    /// Runs one verb on the settled record of a name and settles again.
+    pub fn on_record<T>(
+        &mut self,
+        name: &Name,
+        verb: impl FnOnce(&mut Tx<'_>, &mut Record<'_>) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let mut record = Record::load(self.conn, name, self.now)?;
+        let was_new = !record.exists();
+        record.settle(|process| self.is_dead(process))?;
+        let answer = verb(self, &mut record)?;
+        record.settle(|process| self.is_dead(process))?;
+        record.save()?;
+        if record.changed {
+            for granted in std::mem::take(&mut record.granted) {
+                let peer = self.peer(granted.process)?;
+                self.effects
+                    .granted
+                    .push((name.clone(), granted.claim, peer));
+            }
+            self.effects.wrote += 1;
+            self.effects.new_names += usize::from(was_new);
+            self.effects.changed.push(name.clone());
+        }
+        Ok(answer)
+    }
+
+    /// What is known about a process; `None` for this one, and for one without a row.
+    pub fn peer(&mut self, process: ProcessId) -> Result<Option<Arc<Peer>>, Fault> {
+        if process == self.me {
+            return Ok(None);
+        }
+        if let Some(known) = self.peers.get(&process) {
+            return Ok(known.clone());
+        }
+        let mut find = self.conn.prepare_cached(sql::PROCESS)?;
+        let mut rows = find.query([process])?;
+        let peer = match rows.next()? {
+            Some(row) => Some(Arc::new(Peer::read(row, self.folder)?)),
+            None => None,
+        };
+        if self.peers.len() >= MAX_PEERS {
+            self.peers.clear();
+        }
+        self.peers.insert(process, peer.clone());
+        Ok(peer)
+    }
+
+    pub fn is_dead(&mut self, process: ProcessId) -> Result<bool, Fault> {
+        Ok(self.peer(process)?.is_some_and(|peer| peer.is_dead()))
+    }
+}
+
+fn others(conn: &Connection, folder: &Path, me: ProcessId) -> Result<Vec<Arc<Peer>>, Fault> {
+    let mut all = conn.prepare_cached(sql::PROCESSES)?;
+    let peers = all.query_map([], |row| Peer::read(row, folder))?;
+    let others = peers.filter(|peer| !matches!(peer, Ok(peer) if peer.id == me));
+    Ok(others
+        .map(|peer| peer.map(Arc::new))
+        .collect::<Result<_, _>>()?)
+}
+
+/// Begins a boot: if the file is of another, nothing in it still holds or waits.
+pub(super) fn start_boot(conn: &Connection, boot: &str) -> Result<(), Fault> {
+    let last: String = conn.query_row(sql::BOOT, [], |row| row.get(0))?;
+    if last != boot {
+        conn.execute_batch(sql::CLEAR)?;
+        conn.execute(sql::BOOT_SET, [boot])?;
+    }
+    Ok(())
+}
+
+fn identity(path: &Path) -> Result<(u64, u64), Error> {
+    let file = std::fs::metadata(path)
+        .map_err(|error| refused(format!("{path:?} cannot be looked at: {error}")))?;
+    Ok((file.dev(), file.ino()))
+}

@@ -1,0 +1,109 @@
+//! The statements. Longer ones have files of their own.
+//!
+//! Prepared statements are found by their text, which is hashed each time: the explaining head of a file is
+//! cut off here, when the program is compiled.
+
+pub(super) const SCHEMA: &str = include_str!("schema.sql");
+
+pub(super) const LOAD: &str = body(include_str!("load.sql"));
+pub(super) const RENEW: &str = body(include_str!("renew.sql"));
+pub(super) const ENQUEUE: &str = body(include_str!("enqueue.sql"));
+pub(super) const FENCES: &str = body(include_str!("fences.sql"));
+pub(super) const BURY: &str = body(include_str!("bury.sql"));
+
+pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
+pub(super) const COMMIT: &str = "COMMIT";
+pub(super) const ROLLBACK: &str = "ROLLBACK";
+
+pub(super) const LEASE_START: &str = "INSERT INTO lock \
+     (name,claim,token,process,mode,permits,taken,tokens,expires,since) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)";
+pub(super) const LEASE_MOVE: &str = "UPDATE lock SET expires=?3 WHERE name=?1 AND claim=?2";
+pub(super) const LEASE_END: &str = "DELETE FROM lock WHERE name=?1 AND claim=?2";
+
+pub(super) const FENCE_START: &str =
+    "INSERT INTO lock (name,claim,token,waited) VALUES (?1,x'',?2,?3)";
+pub(super) const FENCE_MOVE: &str =
+    "UPDATE lock SET token=?2,waited=?3 WHERE name=?1 AND claim=x''";
+pub(super) const FENCE_BREAK: &str =
+    "UPDATE lock SET reason=?2,broken=?3 WHERE name=?1 AND claim=x''";
+pub(super) const FENCE_BROKEN: &str = "SELECT reason,broken FROM lock WHERE name=?1 AND claim=x''";
+pub(super) const FENCE_FORGET: &str = "DELETE FROM lock WHERE name=?1 AND claim=x''";
+/// How many more fences than leases there are: about how many are idle.
+pub(super) const FENCES_IDLE: &str =
+    "SELECT count(*) FILTER (WHERE claim=x'') - count(*) FILTER (WHERE claim>x'') FROM lock";
+pub(super) const FLOOR: &str = "SELECT floor FROM meta";
+pub(super) const FLOOR_RAISE: &str = "UPDATE meta SET floor=max(floor,?1)";
+
+pub(super) const QUEUE_HEAD: &str = "SELECT claim,process,mode,permits,taken,lease,reserve,until,seq \
+     FROM waiter WHERE name=?1 ORDER BY seq LIMIT 1";
+pub(super) const QUEUE_KEEP: &str =
+    "UPDATE waiter SET until=?3 WHERE name=?1 AND claim=?2 AND until>?4";
+pub(super) const QUEUE_POP: &str = "DELETE FROM waiter WHERE name=?1 AND seq=?2";
+pub(super) const QUEUE_LEAVE: &str = "DELETE FROM waiter WHERE name=?1 AND claim=?2";
+pub(super) const QUEUE_LEAVE_ALL: &str = "DELETE FROM waiter WHERE name=?1 AND process=?2";
+pub(super) const QUEUE_EXPIRE: &str = "DELETE FROM waiter WHERE name=?1 AND until<=?2";
+pub(super) const QUEUE_COUNT: &str = "SELECT count(*) FROM waiter WHERE name=?1 AND until>?2";
+/// Names in use that start with a prefix. No byte of a name is FF, so that ends the range.
+pub(super) const NAMES: &str = "\
+     SELECT name FROM lock WHERE name>=?1 AND name<?1||CAST(x'FF' AS TEXT) AND claim>x'' \
+     UNION SELECT name FROM waiter WHERE name>=?1 AND name<?1||CAST(x'FF' AS TEXT) ORDER BY 1";
+
+pub(super) const LATCH: &str = "SELECT count FROM latch WHERE name=?1";
+pub(super) const LATCH_SET: &str = "INSERT INTO latch VALUES (?1,?2)";
+pub(super) const LATCH_DOWN: &str = "UPDATE latch SET count=count-1 WHERE name=?1";
+pub(super) const LATCH_ARRIVE: &str = "INSERT OR IGNORE INTO arrival VALUES (?1,?2)";
+pub(super) const LATCH_OPEN: &str = "DELETE FROM latch WHERE name=?1";
+pub(super) const LATCH_FORGET: &str = "DELETE FROM arrival WHERE name=?1";
+
+pub(super) const PROCESS: &str =
+    "SELECT id,instance,host,pid,program,socket FROM process WHERE id=?1";
+pub(super) const PROCESSES: &str =
+    "SELECT id,instance,host,pid,program,socket FROM process ORDER BY id";
+pub(super) const PROCESS_ADD: &str =
+    "INSERT INTO process (instance,host,pid,program,socket) VALUES (?1,?2,?3,?4,?5)";
+pub(super) const PROCESS_GONE: &str = "DELETE FROM process WHERE id=?1";
+/// Forgets a process that neither holds nor waits.
+pub(super) const PROCESS_LEAVE: &str = "DELETE FROM process WHERE id=?1 \
+     AND NOT EXISTS (SELECT 1 FROM lock WHERE process=?1) \
+     AND NOT EXISTS (SELECT 1 FROM waiter WHERE process=?1)";
+pub(super) const WAITERS_GONE: &str = "DELETE FROM waiter WHERE process=?1 RETURNING name";
+
+pub(super) const BOOT: &str = "SELECT boot FROM meta";
+pub(super) const BOOT_SET: &str = "UPDATE meta SET boot=?1";
+pub(super) const META_START: &str = "INSERT INTO meta VALUES (1,?1,0,0)";
+/// Nothing of an earlier boot still runs.
+pub(super) const CLEAR: &str = "DELETE FROM lock WHERE claim>x''; DELETE FROM waiter;";
+
+pub(super) const DATA_VERSION: &str = "PRAGMA data_version";
+/// Changes nothing that matters, but writes a page.
+pub(super) const TURN: &str = "UPDATE meta SET turns=turns+1";
+
+/// What follows the first empty line.
+const fn body(text: &'static str) -> &'static str {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at + 1 < bytes.len() {
+        if bytes[at] == b'\n' && bytes[at + 1] == b'\n' {
+            return text.split_at(at + 2).1;
+        }
+        at += 1;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn heads_of_files_are_cut_off() {
+        for statement in [
+            super::LOAD,
+            super::RENEW,
+            super::ENQUEUE,
+            super::FENCES,
+            super::BURY,
+        ] {
+            assert!(!statement.contains("--"), "{statement}");
+        }
+        assert!(super::LOAD.starts_with("SELECT"));
+    }
+}

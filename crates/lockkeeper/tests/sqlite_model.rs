@@ -1,0 +1,344 @@
+//! The SQLite store answers exactly as the memory store does, whatever is asked in whatever order.
+#![cfg(feature = "sqlite")]
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use lockkeeper::Name;
+use lockkeeper::clock::{Clock, Moment};
+use lockkeeper::store::memory::MemoryStore;
+use lockkeeper::store::sqlite::SqliteStore;
+use lockkeeper::store::*;
+use proptest::prelude::*;
+
+/// Runs a future on this thread. The worker may have to answer: it counts idle fences when it starts.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    loop {
+        let polled = future
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        match polled {
+            Poll::Ready(answer) => return answer,
+            Poll::Pending => std::thread::yield_now(),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Acquire {
+        claim: usize,
+        enqueue: bool,
+        late: bool,
+    },
+    Withdraw(usize),
+    Renew(Vec<(usize, u64)>),
+    Release {
+        claim: usize,
+        requeue: Option<usize>,
+    },
+    Inspect(usize),
+    List(bool),
+    Break(usize),
+    Latch {
+        name: usize,
+        id: usize,
+        op: LatchOp,
+        late: bool,
+    },
+    Advance(u64),
+    SetClock(i64),
+    Reboot,
+    /// The process ends in good order and starts again.
+    Reopen,
+}
+
+const NAMES: [&str; 3] = ["shop:1", "shop:1'); DROP TABLE lease; --", "订单 %_"];
+const CLAIMS: usize = 24;
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let claim = 0..CLAIMS;
+    let op = prop_oneof![
+        Just(LatchOp::Read),
+        (0..4u32).prop_map(LatchOp::Set),
+        Just(LatchOp::CountDown),
+        Just(LatchOp::CountDown),
+        Just(LatchOp::Open),
+    ];
+    let step = prop_oneof![
+        8 => (claim.clone(), any::<bool>(), proptest::bool::weighted(0.1))
+            .prop_map(|(claim, enqueue, late)| Step::Acquire { claim, enqueue, late }),
+        2 => claim.clone().prop_map(Step::Withdraw),
+        2 => proptest::collection::vec((claim.clone(), 100..40_000u64), 1..6).prop_map(Step::Renew),
+        5 => (claim.clone(), proptest::option::of(claim.clone()))
+            .prop_map(|(claim, requeue)| Step::Release { claim, requeue }),
+        2 => (0..NAMES.len()).prop_map(Step::Inspect),
+        1 => any::<bool>().prop_map(Step::List),
+        1 => (0..NAMES.len()).prop_map(Step::Break),
+        3 => (0..NAMES.len(), claim, op, proptest::bool::weighted(0.1))
+            .prop_map(|(name, id, op, late)| Step::Latch { name, id, op, late }),
+        5 => prop_oneof![0..50u64, 400..1_200u64, 4_000..6_000u64, 20_000..40_000u64]
+            .prop_map(Step::Advance),
+        1 => (-5_000_000..5_000_000i64).prop_map(Step::SetClock),
+        1 => Just(Step::Reboot),
+        1 => Just(Step::Reopen),
+    ];
+    proptest::collection::vec(step, 1..80)
+}
+
+struct Pair {
+    folder: tempfile::TempDir,
+    clock: Clock,
+    memory: MemoryStore,
+    sqlite: Option<SqliteStore>,
+    claims: Vec<Claim>,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let folder = tempfile::tempdir().expect("folder");
+        let clock = Clock::simulated();
+        let mut pair = Pair {
+            memory: MemoryStore::with_clock(clock.clone()),
+            sqlite: None,
+            claims: (0..CLAIMS).map(claim).collect(),
+            folder,
+            clock,
+        };
+        pair.open();
+        pair
+    }
+
+    fn open(&mut self) {
+        let path = self.folder.path().join("locks.db");
+        let store = SqliteStore::open_with_clock(&path, self.clock.clone());
+        self.sqlite = Some(store.expect("opens"));
+    }
+
+    fn sqlite(&self) -> &SqliteStore {
+        self.sqlite.as_ref().expect("open")
+    }
+
+    /// A claim as of now.
+    fn claim(&self, at: usize, enqueue: bool, late: bool) -> Claim {
+        let mut claim = self.claims[at].clone();
+        claim.enqueue = enqueue;
+        claim.not_after = if late {
+            self.clock.now() - Duration::from_nanos(1)
+        } else {
+            self.clock.now() + Duration::from_secs(3)
+        };
+        claim
+    }
+
+    fn run(&mut self, step: &Step) {
+        match step {
+            Step::Acquire {
+                claim,
+                enqueue,
+                late,
+            } => {
+                let claim = self.claim(*claim, *enqueue, *late);
+                let want = now(self.memory.try_acquire(&claim)).expect("memory");
+                assert_eq!(now(self.sqlite().try_acquire(&claim)), Ok(want));
+            }
+            Step::Withdraw(claim) => self.withdraw(*claim),
+            Step::Renew(renewals) => self.renew(renewals),
+            Step::Release { claim, requeue } => self.release(*claim, *requeue),
+            Step::Inspect(name) => self.inspect(*name),
+            Step::List(all) => self.list(if *all { "" } else { "shop:" }),
+            Step::Break(at) => {
+                let request = Break {
+                    name: name(*at),
+                    reason: format!("because of {at}"),
+                };
+                let want = now(self.memory.break_lock(&request)).expect("memory");
+                let got = now(self.sqlite().break_lock(&request)).expect("sqlite");
+                assert_eq!(holders(&got), holders(&want));
+            }
+            Step::Latch {
+                name: at,
+                id,
+                op,
+                late,
+            } => {
+                let late = Duration::from_nanos(u64::from(*late));
+                let request = LatchRequest {
+                    name: name(*at),
+                    id: self.claims[*id].id,
+                    not_after: self.clock.now() - late,
+                    op: *op,
+                };
+                let want = now(self.memory.latch(&request)).expect("memory");
+                assert_eq!(now(self.sqlite().latch(&request)), Ok(want));
+            }
+            Step::Advance(millis) => self.clock.advance(Duration::from_millis(*millis)),
+            Step::SetClock(by) => {
+                let micros = self.clock.unix_micros().saturating_add_signed(*by);
+                self.clock.set_unix_micros(micros);
+            }
+            Step::Reboot => {
+                // Memory does not know about reboots.
+                self.empty_memory();
+                self.clock.reboot();
+            }
+            Step::Reopen => {
+                // What a store leaves behind when it is dropped counts as left by a dead process.
+                self.empty_memory();
+                self.sqlite = None;
+                self.open();
+            }
+        }
+    }
+
+    fn renew(&self, renewals: &[(usize, u64)]) {
+        let renewal = |(at, millis): &(usize, u64)| Renewal {
+            name: self.claims[*at].name.clone(),
+            claim: self.claims[*at].id,
+            lease: Duration::from_millis(*millis),
+        };
+        let mut renewals: Vec<Renewal> = renewals.iter().map(renewal).collect();
+        // The order of names is that of the transaction; within a name the request's order stays.
+        renewals.sort_by(|a, b| a.name.cmp(&b.name));
+        let want = now(self.memory.renew(&renewals)).expect("memory");
+        assert_eq!(now(self.sqlite().renew(&renewals)), Ok(want));
+    }
+
+    fn withdraw(&self, at: usize) {
+        let claim = &self.claims[at];
+        now(self.memory.withdraw(&claim.name, claim.id)).expect("memory");
+        now(self.sqlite().withdraw(&claim.name, claim.id)).expect("sqlite");
+    }
+
+    fn release(&self, at: usize, requeue: Option<usize>) {
+        let claim = &self.claims[at];
+        // A claim is requeued for the name that is released.
+        let requeue = requeue.map(|next| Claim {
+            name: claim.name.clone(),
+            beside: None,
+            id: twin(self.claims[next].id),
+            ..self.claim(next, true, next % 7 == 0)
+        });
+        let release = Release {
+            name: claim.name.clone(),
+            claim: claim.id,
+            requeue,
+        };
+        let want = now(self.memory.release(&release)).expect("memory");
+        assert_eq!(now(self.sqlite().release(&release)), Ok(want));
+    }
+
+    fn inspect(&self, at: usize) {
+        let want = now(self.memory.inspect(&name(at))).expect("memory");
+        let got = now(self.sqlite().inspect(&name(at))).expect("sqlite");
+        assert_eq!(show(got), show(want));
+    }
+
+    fn list(&self, prefix: &str) {
+        let want = now(self.memory.list(prefix)).expect("memory");
+        let got = now(self.sqlite().list(prefix)).expect("sqlite");
+        let all = |infos: Vec<LockInfo>| -> Vec<_> {
+            infos.into_iter().map(|info| show(Some(info))).collect()
+        };
+        assert_eq!(all(got), all(want));
+    }
+
+    /// Ends all holds and waits in memory, without granting anything to anyone.
+    fn empty_memory(&self) {
+        for at in 0..NAMES.len() {
+            self.inspect(at);
+            let info = now(self.memory.inspect(&name(at))).expect("memory");
+            let holders = info.iter().flat_map(|info| &info.holders);
+            let holding: Vec<ClaimId> = holders.map(|holder| holder.claim).collect();
+            let ids = self.claims.iter();
+            let ids = ids.flat_map(|claim| [claim.id, twin(claim.id)]);
+            let (holds, waits): (Vec<_>, Vec<_>) = ids.partition(|id| holding.contains(id));
+            for id in waits.into_iter().chain(holds) {
+                now(self.memory.withdraw(&name(at), id)).expect("memory");
+            }
+        }
+    }
+}
+
+fn name(at: usize) -> Name {
+    Name::new(NAMES[at]).expect("name")
+}
+
+fn twin(id: ClaimId) -> ClaimId {
+    ClaimId {
+        number: id.number + 1_000,
+        ..id
+    }
+}
+
+/// The claims differ in name, keeper, mode, lease and how many tokens they want; some stand beside others.
+fn claim(at: usize) -> Claim {
+    let keeper = KeeperId::from_bits(1 + at as u128 % 3);
+    let number = at as u64;
+    let mode = match at % 8 {
+        0 | 1 => Mode::Exclusive,
+        2 => Mode::Fair,
+        3 | 4 => Mode::Read,
+        5 => Mode::Write,
+        at => Mode::Permit {
+            limit: 3,
+            count: at as u32 - 5,
+        },
+    };
+    Claim {
+        id: ClaimId { keeper, number },
+        name: name(at % NAMES.len()),
+        mode,
+        lease: Duration::from_millis(100 + 3_000 * (number % 10)),
+        reserve: 1 + (at as u32 % 4) * 20,
+        not_after: Moment::NEVER,
+        enqueue: true,
+        beside: (at % 11 == 3).then(|| ClaimId {
+            keeper,
+            number: number - 3,
+        }),
+    }
+}
+
+/// All but the process. A name without token and history is the same as one never heard of.
+fn show(info: Option<LockInfo>) -> Option<String> {
+    let info = info?;
+    let unheard_of = info.last_token.is_none() && info.broken.is_none();
+    if info.holders.is_empty() && info.waiters == 0 && unheard_of {
+        return None;
+    }
+    let (name, token, broken) = (info.name, info.last_token, info.broken);
+    let (holders, waiters) = (holders(&info.holders), info.waiters);
+    Some(format!(
+        "{name:?} {holders:?} {waiters} {token:?} {broken:?}"
+    ))
+}
+
+fn holders(holders: &[Holder]) -> Vec<String> {
+    let show = |h: &Holder| {
+        let (claim, mode, token) = (h.claim, h.mode, h.token);
+        format!(
+            "{claim:?} {mode:?} {token:?} {:?} {:?}",
+            h.since, h.remaining
+        )
+    };
+    holders.iter().map(show).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn sqlite_answers_as_memory_does(steps in steps()) {
+        let mut pair = Pair::new();
+        for step in &steps {
+            pair.run(step);
+        }
+        for at in 0..NAMES.len() {
+            pair.inspect(at);
+        }
+    }
+}
