@@ -67,6 +67,13 @@ impl Session {
     }
 }
 
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.script.kill();
+        let _ = self.script.wait();
+    }
+}
+
 #[test]
 fn the_command_reads_keys_and_the_terminal_comes_back() {
     let place = Place::new();

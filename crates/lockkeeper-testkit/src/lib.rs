@@ -6,13 +6,16 @@
 //! - [`conformance`]: the cases every [`Store`](lockkeeper::store::Store) has to pass, chosen by its
 //!   capabilities.
 //! - [`wrappers`]: stores that count or misbehave, over any store.
-//! - [`polling`]: futures by hand, to be dropped half-way.
 //! - [`fenced`]: a resource in a file that refuses late writers and remembers every write.
+//! - [`polling`], [`random`]: futures dropped half-way, and chance that can be repeated.
 //!
 //! A run that proves nothing (too few grants, nobody contended, the fault never bit) is not a pass: the
 //! checker calls it [`Invalid`](checker::Verdict::Invalid).
 
 pub mod checker;
 pub mod conformance;
+pub mod fenced;
 pub mod history;
 pub mod polling;
+pub mod random;
+pub mod wrappers;

@@ -17,7 +17,7 @@ fn demands() -> Demands {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn good_histories_pass(turns in turns(), books in any::<bool>()) {

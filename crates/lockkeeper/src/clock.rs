@@ -11,6 +11,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A point in time since this machine booted. It only grows, also while the machine sleeps, and means
 /// nothing on another machine or after a reboot.
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkeeper::clock::Moment;
+/// let deadline = Moment::now() + Duration::from_secs(30);
+/// assert!(deadline.remaining() > Duration::from_secs(20));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
@@ -74,6 +81,15 @@ impl fmt::Debug for Moment {
 }
 
 /// Where a store reads the time. Real unless a test simulates it.
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkeeper::clock::Clock;
+/// let clock = Clock::simulated();
+/// let before = clock.now();
+/// clock.advance(Duration::from_secs(60));
+/// assert_eq!(clock.now().since(before), Duration::from_secs(60));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Option<Arc<Simulated>>);
 

@@ -7,6 +7,18 @@ use crate::Name;
 /// Why an operation failed. "Held by someone else" is never an error: it is `Ok(None)`.
 ///
 /// Each variant is one meaning and its text says what to do next. Decide by variant, never by text.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use lockkeeper::{Error, Lockkeeper};
+///
+/// match Lockkeeper::connect("redis+typo://localhost").await {
+///     Err(Error::InvalidUrl { reason }) => println!("{reason}"),       // names the stores there are
+///     Err(error) if error.is_transient() => println!("try again: {error}"),
+///     other => println!("{other:?}"),
+/// }
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

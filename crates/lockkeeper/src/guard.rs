@@ -17,6 +17,20 @@ use crate::{Error, Name, Token};
 ///
 /// It can be stored, moved and sent anywhere; it borrows nothing.
 ///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # use std::time::Duration;
+/// # let keeper = lockkeeper::Lockkeeper::connect("memory:guard-example").await?;
+/// let guard = keeper.lock("ledger")?.acquire().await?;
+/// if guard.ensure(Duration::from_secs(5)) {                  // time enough for a short write
+///     println!("write with token {}", guard.token());
+/// }
+/// guard.run(async {}).await?;                                // dropped if the lock is lost meanwhile
+/// guard.extend(Duration::from_secs(120)).await?;             // a long step follows
+/// guard.release().await?;
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
+///
 /// # Guarantees
 /// - Until [`deadline`](Guard::deadline), which renewals move on, no one else is granted the lock, as far as
 ///   the store keeps its word (see `docs/guarantees.md`).
@@ -35,6 +49,20 @@ use crate::{Error, Name, Token};
 pub struct Guard(Entry);
 
 /// What became of a release.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let keeper = lockkeeper::Lockkeeper::connect("memory:outcome-example").await?;
+/// use lockkeeper::ReleaseOutcome;
+///
+/// let guard = keeper.lock("job")?.acquire().await?;
+/// match guard.release().await? {
+///     ReleaseOutcome::Released => println!("done, and it was ours to the end"),
+///     ReleaseOutcome::NotHeld { now_held_by, .. } => println!("lost it; now with {now_held_by:?}"),
+///     _ => {}
+/// }
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseOutcome {

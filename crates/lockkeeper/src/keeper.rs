@@ -37,6 +37,14 @@ pub struct Lockkeeper {
 ///
 /// Handing on is much faster than a release and an acquire; a process elsewhere that waits pays for it with
 /// at most this much more waiting. The lock goes back when either bound is reached.
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkeeper::HandOff;
+///
+/// let short = HandOff { time: Duration::from_millis(1), ..HandOff::default() };
+/// assert_ne!(short, HandOff::OFF);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HandOff {
     /// How often it is handed on in a row.
@@ -64,6 +72,21 @@ impl Default for HandOff {
 }
 
 /// Settings of a keeper, before it connects.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use std::time::Duration;
+/// use lockkeeper::{HandOff, Lockkeeper};
+///
+/// let keeper = Lockkeeper::builder()
+///     .url("memory:builder-example")
+///     .lease(Duration::from_secs(10))
+///     .hand_off(HandOff::OFF)
+///     .connect()
+///     .await?;
+/// # drop(keeper);
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 #[derive(Default)]
 #[must_use]
 pub struct Builder {

@@ -29,6 +29,17 @@ pub struct MultiLock {
 }
 
 /// Several held locks.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let keeper = lockkeeper::Lockkeeper::connect("memory:multi-guard-example").await?;
+/// let both = keeper.multi_lock(["a", "b"])?.acquire().await?;
+/// for guard in both.guards() {
+///     println!("{} under token {}", guard.name(), guard.token());
+/// }
+/// assert!(both.is_held());
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 #[derive(Debug)]
 #[must_use = "the locks are released when their guard is dropped"]
 pub struct MultiGuard {

@@ -12,6 +12,13 @@ pub const MAX_NAME_BYTES: usize = 512;
 /// The name of a lock, semaphore or latch: 1 to 512 bytes of text without control characters.
 ///
 /// Names are compared byte by byte: case, accents and spaces all count, and nothing in a name is special.
+///
+/// ```
+/// use lockkeeper::Name;
+/// assert_eq!(Name::new("order:42")?.as_str(), "order:42");
+/// assert!(Name::new("").is_err());
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<str>);
 

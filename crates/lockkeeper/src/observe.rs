@@ -6,6 +6,16 @@ use crate::clock::Moment;
 use crate::{Error, Name, Token};
 
 /// Something that happened to a lock of this keeper. The same events go to `tracing`.
+///
+/// ```
+/// fn line(event: &lockkeeper::Event<'_>) -> String {
+///     match event {
+///         lockkeeper::Event::Acquired { name, waited, .. } => format!("{name} after {waited:?}"),
+///         lockkeeper::Event::Lost { name } => format!("{name} LOST"),
+///         other => format!("{other:?}"),
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {

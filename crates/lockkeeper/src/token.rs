@@ -8,6 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A lock alone cannot stop a holder that was paused longer than its lease from writing late. The resource
 /// can, by refusing any token lower than the highest it has seen: send the token with each write, and see
 /// [`FenceGate`].
+///
+/// ```
+/// use lockkeeper::Token;
+/// let (earlier, later) = (Token::new(41), Token::new(42));
+/// assert!(earlier < later);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token(u64);
 

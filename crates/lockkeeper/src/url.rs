@@ -9,6 +9,13 @@ use crate::Error;
 pub const STORE_VARIABLE: &str = "LOCKKEEPER_STORE";
 
 /// A store's address: `scheme:rest`. Its `Debug` and `Display` never show a password.
+///
+/// ```
+/// use lockkeeper::url::StoreUrl;
+/// let url = StoreUrl::parse("sqlite:/var/lib/app/locks.db")?;
+/// assert_eq!(url.scheme(), "sqlite");
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreUrl {
     scheme: String,

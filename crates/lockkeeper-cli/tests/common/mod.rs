@@ -1,7 +1,7 @@
 //! What the tests of the command share: a store of their own, and waiting for things to happen.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -65,6 +65,7 @@ impl Place {
         let command = eventually("the command runs", || read().map(Pid::from_raw));
         Holder {
             lockkeeper,
+            ended: false,
             command,
             guardian: getpgid(Some(command)).expect("the command's group"),
         }
@@ -142,6 +143,8 @@ impl Done {
 /// A `lockkeeper run` that holds a lock.
 pub struct Holder {
     pub lockkeeper: Child,
+    /// Whether it was waited for.
+    ended: bool,
     /// The command that it runs.
     pub command: Pid,
     pub guardian: Pid,
@@ -157,8 +160,30 @@ impl Holder {
     }
 
     /// Waits for its end.
-    pub fn done(self) -> Done {
-        Done(self.lockkeeper.wait_with_output().expect("it ends"))
+    pub fn done(mut self) -> Done {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        // What it prints here is short: it fits into the pipes, so one after the other will do.
+        let pipes = (self.lockkeeper.stdout.take(), self.lockkeeper.stderr.take());
+        pipes.0.map(|mut pipe| pipe.read_to_end(&mut stdout));
+        pipes.1.map(|mut pipe| pipe.read_to_end(&mut stderr));
+        let status = self.lockkeeper.wait().expect("it ends");
+        self.ended = true;
+        Done(Output {
+            status,
+            stdout,
+            stderr,
+        })
+    }
+}
+
+impl Drop for Holder {
+    /// A test that fails leaves nothing running: the guardian ends the command.
+    fn drop(&mut self) {
+        if !self.ended {
+            let _ = kill(self.guardian, Signal::SIGCONT);
+            let _ = self.lockkeeper.kill();
+            let _ = self.lockkeeper.wait();
+        }
     }
 }
 

@@ -31,19 +31,24 @@ pub(super) fn check(lock: &Lock, found: &mut Vec<Violation>) {
     }
 }
 
-/// A hold that reached its deadline, or whose holder was told of its loss, is over for good.
+/// A hold that reached its deadline, whose holder was told of its loss, or that was broken, is over for good.
 fn revivals(lock: &Lock, found: &mut Vec<Violation>) {
     for acquire in &lock.acquires {
         let Some(hold) = acquire.hold() else { continue };
         let mut deadline = hold.deadline;
         for renewal in &acquire.renewals {
             let over = deadline.min(acquire.lost.unwrap_or(u64::MAX));
-            if renewal.answered > over {
+            let mut breaks = lock.breaks.iter();
+            let broken = breaks.any(|(asked, done)| *asked >= hold.ok && *done < renewal.invoked);
+            if renewal.answered > over || broken {
                 let text = format!(
-                    "the hold of {} with token {} was over at {} and was renewed at {}",
+                    "the hold of {} with token {} was {} and was renewed at {}",
                     acquire.owner,
                     hold.token,
-                    show(over),
+                    match broken {
+                        true => "broken".to_owned(),
+                        false => format!("over at {}", show(over)),
+                    },
                     show(renewal.answered)
                 );
                 found.push(lock.violation(Rule::S1, text));

@@ -20,8 +20,8 @@ pub(super) struct Run {
 pub(super) struct Lock {
     pub name: String,
     pub acquires: Vec<Acquire>,
-    /// When it was broken: holds from before end here.
-    pub breaks: Vec<u64>,
+    /// When it was broken, from the asking to the answer: holds from before end here.
+    pub breaks: Vec<(u64, u64)>,
 }
 
 /// One acquire and the hold it may have begun.
@@ -58,6 +58,7 @@ pub(super) struct Hold {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Renewal {
+    pub invoked: u64,
     pub answered: u64,
     pub deadline: u64,
 }
@@ -146,8 +147,8 @@ impl Lock {
 
     /// The first time the lock was broken after a moment.
     pub fn broken_after(&self, moment: u64) -> Option<u64> {
-        let at = self.breaks.partition_point(|broken| *broken < moment);
-        self.breaks.get(at).copied()
+        let at = self.breaks.partition_point(|(asked, _)| *asked < moment);
+        self.breaks.get(at).map(|(asked, _)| *asked)
     }
 
     pub fn violation(&self, rule: Rule, text: String) -> Violation {
@@ -162,10 +163,10 @@ impl Lock {
 /// Where an operation's record is kept, while its answer is awaited.
 enum Slot {
     Acquire(String, usize),
-    Renew(OpId),
+    Renew(OpId, u64),
     Release(OpId, usize),
     Write(String, usize),
-    Break,
+    Break(String, usize),
 }
 
 type OpId = (String, u64);
@@ -178,9 +179,6 @@ impl Run {
         let mut slots: HashMap<OpId, Slot> = HashMap::new();
         for event in order {
             run.add(event, &mut slots);
-        }
-        for lock in run.locks.values_mut() {
-            lock.breaks.sort_unstable();
         }
         run.unknown += slots.values().filter(|slot| run.is_open(slot)).count();
         run
@@ -232,7 +230,7 @@ impl Run {
                 });
                 Slot::Acquire(lock.clone(), record.acquires.len() - 1)
             }
-            Call::Renew { hold } => Slot::Renew((event.process.clone(), *hold)),
+            Call::Renew { hold } => Slot::Renew((event.process.clone(), *hold), event.at),
             Call::Release { hold, owner } => {
                 let id = (event.process.clone(), *hold);
                 let acquire = self.acquire(&id, slots)?;
@@ -246,8 +244,9 @@ impl Run {
                 Slot::Release(id, index)
             }
             Call::Break { lock } => {
-                self.lock(lock).breaks.push(event.at);
-                Slot::Break
+                let breaks = &mut self.lock(lock).breaks;
+                breaks.push((event.at, u64::MAX));
+                Slot::Break(lock.clone(), breaks.len() - 1)
             }
             Call::Write {
                 resource,
@@ -281,7 +280,9 @@ impl Run {
         let fits = match slots.get(id) {
             None => false,
             Some(Slot::Acquire(..)) => self.complete_acquire(event.at, id, answer, failed, slots),
-            Some(Slot::Renew(hold)) => self.complete_renewal(event.at, hold, answer, slots),
+            Some(Slot::Renew(hold, invoked)) => {
+                self.complete_renewal((*invoked, event.at), hold, answer, slots)
+            }
             Some(Slot::Release(hold, index)) => self.acquire(hold, slots).is_some_and(|acquire| {
                 let release = &mut acquire.releases[*index];
                 release.completed = Some(event.at);
@@ -291,7 +292,12 @@ impl Run {
                     None | Some(Answer::Released | Answer::StillHeld { .. } | Answer::NotHeld)
                 )
             }),
-            Some(Slot::Break) => matches!(answer, None | Some(Answer::Broken)),
+            Some(Slot::Break(lock, index)) => {
+                if answer == Some(&Answer::Broken) {
+                    self.lock(lock).breaks[*index].1 = event.at;
+                }
+                matches!(answer, None | Some(Answer::Broken))
+            }
             Some(Slot::Write(resource, index)) => {
                 let writes = self.writes.get_mut(resource);
                 writes.and_then(|all| all.get_mut(*index)).is_some_and(|w| {
@@ -343,7 +349,7 @@ impl Run {
 
     fn complete_renewal(
         &mut self,
-        at: u64,
+        (invoked, answered): (u64, u64),
         hold: &OpId,
         answer: Option<&Answer>,
         slots: &HashMap<OpId, Slot>,
@@ -353,7 +359,8 @@ impl Run {
         };
         match answer {
             Some(&Answer::Renewed { deadline }) => acquire.renewals.push(Renewal {
-                answered: at,
+                invoked,
+                answered,
                 deadline,
             }),
             None | Some(Answer::NotHeld) => {}

@@ -137,6 +137,7 @@ where
     F: Future<Output = Subject>,
 {
     let capabilities = make().await.store.capabilities();
+    let watch = StallWatch::start();
     let mut running = Vec::new();
     for case in cases(&capabilities) {
         let subject = make().await;
@@ -145,7 +146,12 @@ where
     let mut failed = Vec::new();
     for (case, task) in running {
         if task.await.is_err() {
-            failed.push(case.name);
+            failed.push(case);
+        }
+    }
+    if watch.longest() > STALL {
+        for case in std::mem::take(&mut failed) {
+            run_conclusively(case, &make).await;
         }
     }
     assert!(failed.is_empty(), "failed: {failed:?}");
@@ -166,28 +172,30 @@ where
         .enable_all()
         .build()
         .expect("a runtime");
-    runtime.block_on(async {
-        for round in 1.. {
-            let subject = make().await;
-            if !case.applies(&subject.store.capabilities()) {
-                println!("{name} does not apply to {:?}", subject.store);
-                return;
-            }
-            let watch = StallWatch::start();
-            let outcome = tokio::spawn(async move { case.run(subject).await }).await;
-            match outcome {
-                Ok(()) => return,
-                // A lease that ran out while the machine stood still proves nothing about the store.
-                Err(_) if watch.longest() > STALL && round < 5 => {
-                    println!(
-                        "{name} again: the machine stood still for {:?}",
-                        watch.longest()
-                    );
-                }
-                Err(failure) => std::panic::resume_unwind(failure.into_panic()),
-            }
+    runtime.block_on(run_conclusively(case, &make));
+}
+
+/// Runs a case until its outcome means something: a lease that ran out while the machine stood still proves
+/// nothing about the store.
+async fn run_conclusively<F>(case: Case, make: &impl Fn() -> F)
+where
+    F: Future<Output = Subject>,
+{
+    for round in 1.. {
+        let subject = make().await;
+        if !case.applies(&subject.store.capabilities()) {
+            println!("{case:?} does not apply to {:?}", subject.store);
+            return;
         }
-    });
+        let watch = StallWatch::start();
+        let outcome = tokio::spawn(async move { case.run(subject).await }).await;
+        let Err(failure) = outcome else { return };
+        let stalled = watch.longest();
+        if stalled <= STALL || round == 5 {
+            std::panic::resume_unwind(failure.into_panic());
+        }
+        println!("{case:?} again: the machine stood still for {stalled:?}");
+    }
 }
 
 /// The shortest pause of the whole process that can turn a case red: a part of

@@ -17,6 +17,20 @@ use crate::token::next_run;
 const IDLE_RECORDS: usize = 4096;
 
 /// Keeps locks in this process's memory. Share it by `Arc`: keepers on one store exclude each other.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use std::sync::Arc;
+/// use lockkeeper::{Lockkeeper, store::memory::MemoryStore};
+///
+/// let store = Arc::new(MemoryStore::new());
+/// let one = Lockkeeper::builder().store(store.clone()).connect().await?;
+/// let two = Lockkeeper::builder().store(store).connect().await?;
+/// let guard = one.lock("x")?.acquire().await?;
+/// assert!(two.lock("x")?.try_acquire().await?.is_none());
+/// # drop(guard);
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 #[derive(Debug)]
 pub struct MemoryStore {
     clock: Clock,

@@ -57,6 +57,30 @@ pub const QUEUE_TTL: Duration = Duration::from_secs(5);
 ///
 /// Futures may be dropped at any point: the verb then happens entirely or not at all, and the caller treats
 /// it as [`Error::OutcomeUnknown`].
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use std::time::Duration;
+/// use lockkeeper::store::{Attempt, Claim, ClaimId, KeeperId, Mode, Release, Store, memory::MemoryStore};
+/// use lockkeeper::{Name, clock::Moment};
+///
+/// let store = MemoryStore::new();
+/// let claim = Claim {
+///     id: ClaimId { keeper: KeeperId::new(), number: 1 },
+///     name: Name::new("x")?,
+///     mode: Mode::Exclusive,
+///     lease: Duration::from_secs(30),
+///     reserve: 1,
+///     not_after: Moment::NEVER,
+///     enqueue: false,
+///     beside: None,
+/// };
+/// let Attempt::Granted(grant) = store.try_acquire(&claim).await? else { unreachable!() };
+/// println!("token {}", grant.token);
+/// let release = Release { name: claim.name.clone(), claim: claim.id, requeue: None };
+/// assert!(store.release(&release).await?.was_held);
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// What this store can do.
     fn capabilities(&self) -> Capabilities;
@@ -168,6 +192,12 @@ impl std::str::FromStr for ClaimId {
 }
 
 /// In which way a claim wants a name, and so which holds it can stand beside.
+///
+/// ```
+/// use lockkeeper::store::Mode;
+/// assert!(Mode::Read.admits([Mode::Read]));
+/// assert!(!Mode::Write.admits([Mode::Read]));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Mode {
@@ -358,6 +388,18 @@ impl fmt::Debug for Subscription {
 }
 
 /// What a store knows about a name.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let keeper = lockkeeper::Lockkeeper::connect("memory:info-example").await?;
+/// # let guard = keeper.lock("report")?.acquire().await?;
+/// if let Some(info) = keeper.inspect("report").await? {
+///     for holder in &info.holders {
+///         println!("{} holds it, for {:?} more", holder.process, holder.remaining);
+///     }
+/// }
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug)]
 pub struct LockInfo {
     /// The name.
@@ -469,6 +511,13 @@ pub struct LatchState {
 }
 
 /// What a store can do. Tests, the documentation's table and the command read the same values.
+///
+/// ```
+/// for scheme in lockkeeper::store::schemes() {
+///     let fair = scheme.capabilities.is_some_and(|can| can.fair);
+///     println!("{}: fair locks {fair}", scheme.scheme);
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capabilities {
     /// The kind of store.

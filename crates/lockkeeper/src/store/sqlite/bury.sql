@@ -2,4 +2,4 @@
 -- ?1 process, ?2 how many at most.
 -- Rows: the names they were of.
 
-DELETE FROM lease WHERE (name, claim) IN (SELECT name, claim FROM lease WHERE process = ?1 LIMIT ?2) RETURNING name
+DELETE FROM lock WHERE (name, claim) IN (SELECT name, claim FROM lock WHERE process = ?1 LIMIT ?2) RETURNING name

@@ -106,8 +106,13 @@ impl Core {
         })
     }
 
+    /// Waits for the session. Meanwhile nobody runs a verb inline: tasks that take it again and again at once
+    /// would never let a thread that waits for it in.
     pub fn session(&self) -> MutexGuard<'_, Session> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queued.fetch_add(1, SeqCst);
+        let session = self.session.lock();
+        self.queued.fetch_sub(1, SeqCst);
+        session.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lines a verb up for the worker, which calls [`Core::dequeue`] when it has ended.

@@ -68,8 +68,10 @@ pub(super) struct Record<'c> {
     pub holds: Vec<Hold>,
     head: Head,
     pub last_token: u64,
-    /// The token in the fence's row; `None` without one.
-    fenced: Option<u64>,
+    /// Whether anyone may wait.
+    waited: bool,
+    /// The last token and `waited` as the fence's row has them; `None` without one.
+    fence: Option<(u64, bool)>,
     ended: Vec<ClaimId>,
     pub granted: Vec<Granted>,
     /// Whether anything was written.
@@ -85,7 +87,8 @@ impl<'c> Record<'c> {
             holds: Vec::new(),
             head: Head::Nobody,
             last_token: 0,
-            fenced: None,
+            waited: false,
+            fence: None,
             ended: Vec::new(),
             granted: Vec::new(),
             changed: false,
@@ -93,18 +96,20 @@ impl<'c> Record<'c> {
         let mut load = conn.prepare_cached(sql::LOAD)?;
         let mut rows = load.query([name.as_str()])?;
         while let Some(row) = rows.next()? {
-            match row.get::<_, i64>(0)? {
-                0 => record.holds.push(hold(row)?),
-                1 => record.head = Head::First(queued(row)?),
-                _ => record.fenced = Some(row.get::<_, i64>(6)? as u64),
+            match row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)? {
+                [] => record.fence = Some((row.get::<_, i64>(1)? as u64, row.get(9)?)),
+                _ => record.holds.push(hold(row)?),
             }
         }
-        record.last_token = match record.fenced {
-            Some(last) => last,
-            None => conn
-                .prepare_cached(sql::FLOOR)?
-                .query_row([], |row| row.get::<_, i64>(0))? as u64,
-        };
+        if let Some((last, true)) = record.fence {
+            (record.last_token, record.waited) = (last, true);
+            record.head = Head::Unknown;
+        } else if let Some((last, false)) = record.fence {
+            record.last_token = last;
+        } else {
+            let mut floor = conn.prepare_cached(sql::FLOOR)?;
+            record.last_token = floor.query_row([], |row| row.get::<_, i64>(0))? as u64;
+        }
         // Tokens grow, so this is the order of the grants.
         record.holds.sort_by_key(|hold| hold.grant.token);
         Ok(record)
@@ -112,7 +117,7 @@ impl<'c> Record<'c> {
 
     /// Whether the file knows the name at all.
     pub fn exists(&self) -> bool {
-        self.fenced.is_some() || !self.holds.is_empty() || matches!(self.head, Head::First(_))
+        self.fence.is_some() || !self.holds.is_empty()
     }
 
     /// Ends what time has ended, then makes the head of the queue the holder for as long as it fits.
@@ -156,7 +161,10 @@ impl<'c> Record<'c> {
         let now = self.now.moment;
         loop {
             match &self.head {
-                Head::Nobody => return Ok(false),
+                Head::Nobody => {
+                    self.waited = false;
+                    return Ok(false);
+                }
                 Head::First(head) if head.until > now => return Ok(true),
                 Head::First(_) => {
                     let stale = params![self.name.as_str(), nanos(now)];
@@ -246,12 +254,9 @@ impl<'c> Record<'c> {
     pub fn break_all(&mut self, reason: &str) -> Result<(), Fault> {
         self.end(|_| true);
         self.last_token = next_run(self.last_token, self.now.micros, 1).0;
-        self.fenced = Some(self.last_token);
-        let (last, at) = (self.last_token as i64, self.now.micros as i64);
-        self.write(
-            sql::FENCE_BREAK,
-            params![self.name.as_str(), last, reason, at],
-        )?;
+        self.save_fence()?;
+        let at = self.now.micros as i64;
+        self.write(sql::FENCE_BREAK, params![self.name.as_str(), reason, at])?;
         Ok(())
     }
 
@@ -281,6 +286,7 @@ impl<'c> Record<'c> {
             ],
         )?;
         self.head = Head::Unknown;
+        self.waited = true;
         Ok(())
     }
 
@@ -321,21 +327,30 @@ impl<'c> Record<'c> {
             self.write(
                 sql::LEASE_START,
                 params![
-                    name, id, process, mode, permits, taken, token, tokens, expires, since
+                    name, id, token, process, mode, permits, taken, tokens, expires, since
                 ],
             )?;
         }
-        match self.fenced {
-            Some(last) if last == self.last_token => {}
+        // For a name that nobody ever held or waits for, the floor says enough.
+        if self.fence.is_some() || self.waited || !self.holds.is_empty() {
+            self.save_fence()?;
+        }
+        Ok(())
+    }
+
+    fn save_fence(&mut self) -> Result<(), Fault> {
+        let now = (self.last_token, self.waited);
+        let row = params![self.name.as_str(), now.0 as i64, now.1];
+        match self.fence {
+            Some(before) if before == now => {}
             Some(_) => {
-                self.write(sql::FENCE_MOVE, params![name, self.last_token as i64])?;
+                self.write(sql::FENCE_MOVE, row)?;
             }
-            // The floor alone is not worth a row.
-            None if self.granted.is_empty() && self.holds.iter().all(|hold| hold.stored) => {}
             None => {
-                self.write(sql::FENCE_START, params![name, self.last_token as i64])?;
+                self.write(sql::FENCE_START, row)?;
             }
         }
+        self.fence = Some(now);
         Ok(())
     }
 
@@ -348,15 +363,15 @@ impl<'c> Record<'c> {
 
 fn hold(row: &Row<'_>) -> Result<Hold, Fault> {
     Ok(Hold {
-        claim: claim_id(row, 1)?,
+        claim: claim_of(row.get(0)?),
         process: row.get(2)?,
         mode: mode(row, 3)?,
         grant: Grant {
-            token: Token::new(row.get::<_, i64>(6)? as u64),
-            tokens: row.get(7)?,
+            token: Token::new(row.get::<_, i64>(1)? as u64),
+            tokens: row.get(6)?,
         },
-        expires: Moment::from_nanos(row.get::<_, i64>(8)? as u64),
-        since_micros: row.get::<_, i64>(9)? as u64,
+        expires: Moment::from_nanos(row.get::<_, i64>(7)? as u64),
+        since_micros: row.get::<_, i64>(8)? as u64,
         stored: true,
         dirty: false,
     })
@@ -364,13 +379,13 @@ fn hold(row: &Row<'_>) -> Result<Hold, Fault> {
 
 fn queued(row: &Row<'_>) -> Result<Queued, Fault> {
     Ok(Queued {
-        claim: claim_id(row, 1)?,
-        process: row.get(2)?,
-        mode: mode(row, 3)?,
-        lease: Duration::from_nanos(row.get::<_, i64>(6)? as u64),
-        reserve: row.get(7)?,
-        until: Moment::from_nanos(row.get::<_, i64>(8)? as u64),
-        seq: row.get(9)?,
+        claim: claim_of(row.get(0)?),
+        process: row.get(1)?,
+        mode: mode(row, 2)?,
+        lease: Duration::from_nanos(row.get::<_, i64>(5)? as u64),
+        reserve: row.get(6)?,
+        until: Moment::from_nanos(row.get::<_, i64>(7)? as u64),
+        seq: row.get(8)?,
     })
 }
 
@@ -393,10 +408,6 @@ pub(super) fn claim_of(bytes: [u8; 24]) -> ClaimId {
         keeper: KeeperId::from_bits(u128::from_be_bytes(std::array::from_fn(|at| bytes[at]))),
         number: number as u64,
     }
-}
-
-fn claim_id(row: &Row<'_>, column: usize) -> Result<ClaimId, Fault> {
-    Ok(claim_of(row.get(column)?))
 }
 
 fn mode_columns(mode: Mode) -> (i64, u32, u32) {

@@ -1,6 +1,6 @@
 -- Prolongs one live lease, and never shortens it.
 -- ?1 name, ?2 claim, ?3 the new end, ?4 now.
--- Returns a row if the claim holds: whether anyone waits for the name, who may then be due.
+-- Returns a row if the claim holds: whether anyone may wait for the name, who may then be due.
 
-UPDATE lease SET expires = max(expires, ?3) WHERE name = ?1 AND claim = ?2 AND expires > ?4
-RETURNING EXISTS (SELECT 1 FROM waiter WHERE name = ?1)
+UPDATE lock SET expires=max(expires,?3) WHERE name=?1 AND claim=?2 AND expires>?4
+RETURNING (SELECT waited FROM lock WHERE name=?1 AND claim=x'')

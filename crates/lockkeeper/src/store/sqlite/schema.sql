@@ -25,22 +25,31 @@ CREATE TABLE process (
     socket   BLOB
 );
 
--- Who holds what. A row past its `expires` counts as absent.
-CREATE TABLE lease (
+-- Who holds what, and the last token of each name: rows that change together stand together, so that an
+-- acquire writes a single page.
+-- * A row with a claim is a lease. Past its `expires` it counts as absent.
+-- * The row with an empty claim is the *fence* of the name and outlives its leases: `token` is the last one
+--   given out, `waited` is 0 if surely nobody waits, `reason` and `broken` tell when it was last broken.
+--   Idle fences are forgotten once there are many.
+CREATE TABLE lock (
     name    TEXT    NOT NULL,
     claim   BLOB    NOT NULL,
-    process INTEGER NOT NULL,
-    mode    INTEGER NOT NULL,
-    permits INTEGER NOT NULL,
-    taken   INTEGER NOT NULL,
     token   INTEGER NOT NULL,
-    tokens  INTEGER NOT NULL,
-    expires INTEGER NOT NULL,
-    since   INTEGER NOT NULL,
+    process INTEGER,
+    mode    INTEGER,
+    permits INTEGER,
+    taken   INTEGER,
+    tokens  INTEGER,
+    expires INTEGER,
+    since   INTEGER,
+    waited  INTEGER,
+    reason  TEXT,
+    broken  INTEGER,
     PRIMARY KEY (name, claim)
 ) WITHOUT ROWID;
 
--- Who waits for what, in the order of `seq`. A row past its `until` counts as absent.
+-- Who waits for what, in the order of `seq`. A row past its `until` counts as absent. Wherever there is a
+-- row, the fence of its name has `waited` set.
 CREATE TABLE waiter (
     name    TEXT    NOT NULL,
     seq     INTEGER NOT NULL,
@@ -55,14 +64,6 @@ CREATE TABLE waiter (
     PRIMARY KEY (name, seq)
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX waiter_claim ON waiter (name, claim);
-
--- The last token of a name; outlives its leases. Idle rows are forgotten once there are many.
-CREATE TABLE fence (
-    name   TEXT    NOT NULL PRIMARY KEY,
-    last   INTEGER NOT NULL,
-    reason TEXT,
-    broken INTEGER
-) WITHOUT ROWID;
 
 -- Latches that are not open, and which arrivals were counted.
 CREATE TABLE latch (

@@ -214,7 +214,7 @@ impl Tx<'_> {
                     .granted
                     .push((name.clone(), granted.claim, peer));
             }
-            self.effects.wrote += 2;
+            self.effects.wrote += 1;
             self.effects.new_names += usize::from(was_new);
             self.effects.changed.push(name.clone());
         }

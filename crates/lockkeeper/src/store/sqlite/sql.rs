@@ -15,23 +15,26 @@ pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 pub(super) const COMMIT: &str = "COMMIT";
 pub(super) const ROLLBACK: &str = "ROLLBACK";
 
-pub(super) const LEASE_START: &str = "INSERT INTO lease VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)";
-pub(super) const LEASE_MOVE: &str = "UPDATE lease SET expires=?3 WHERE name=?1 AND claim=?2";
-pub(super) const LEASE_END: &str = "DELETE FROM lease WHERE name=?1 AND claim=?2";
+pub(super) const LEASE_START: &str = "INSERT INTO lock \
+     (name,claim,token,process,mode,permits,taken,tokens,expires,since) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)";
+pub(super) const LEASE_MOVE: &str = "UPDATE lock SET expires=?3 WHERE name=?1 AND claim=?2";
+pub(super) const LEASE_END: &str = "DELETE FROM lock WHERE name=?1 AND claim=?2";
 
-pub(super) const FENCE_START: &str = "INSERT INTO fence (name, last) VALUES (?1,?2)";
-pub(super) const FENCE_MOVE: &str = "UPDATE fence SET last=?2 WHERE name=?1";
-pub(super) const FENCE_BREAK: &str = "INSERT INTO fence VALUES (?1,?2,?3,?4) \
-     ON CONFLICT (name) DO UPDATE SET last=?2, reason=?3, broken=?4";
-pub(super) const FENCE_BROKEN: &str = "SELECT reason, broken FROM fence WHERE name=?1";
-pub(super) const FENCE_FORGET: &str = "DELETE FROM fence WHERE name=?1";
+pub(super) const FENCE_START: &str =
+    "INSERT INTO lock (name,claim,token,waited) VALUES (?1,x'',?2,?3)";
+pub(super) const FENCE_MOVE: &str =
+    "UPDATE lock SET token=?2,waited=?3 WHERE name=?1 AND claim=x''";
+pub(super) const FENCE_BREAK: &str =
+    "UPDATE lock SET reason=?2,broken=?3 WHERE name=?1 AND claim=x''";
+pub(super) const FENCE_BROKEN: &str = "SELECT reason,broken FROM lock WHERE name=?1 AND claim=x''";
+pub(super) const FENCE_FORGET: &str = "DELETE FROM lock WHERE name=?1 AND claim=x''";
 /// How many more fences than leases there are: about how many are idle.
 pub(super) const FENCES_IDLE: &str =
-    "SELECT (SELECT count(*) FROM fence) - (SELECT count(*) FROM lease)";
+    "SELECT count(*) FILTER (WHERE claim=x'') - count(*) FILTER (WHERE claim>x'') FROM lock";
 pub(super) const FLOOR: &str = "SELECT floor FROM meta";
 pub(super) const FLOOR_RAISE: &str = "UPDATE meta SET floor=max(floor,?1)";
 
-pub(super) const QUEUE_HEAD: &str = "SELECT 1,claim,process,mode,permits,taken,lease,reserve,until,seq \
+pub(super) const QUEUE_HEAD: &str = "SELECT claim,process,mode,permits,taken,lease,reserve,until,seq \
      FROM waiter WHERE name=?1 ORDER BY seq LIMIT 1";
 pub(super) const QUEUE_KEEP: &str =
     "UPDATE waiter SET until=?3 WHERE name=?1 AND claim=?2 AND until>?4";
@@ -42,7 +45,7 @@ pub(super) const QUEUE_EXPIRE: &str = "DELETE FROM waiter WHERE name=?1 AND unti
 pub(super) const QUEUE_COUNT: &str = "SELECT count(*) FROM waiter WHERE name=?1 AND until>?2";
 /// Names in use that start with a prefix. No byte of a name is FF, so that ends the range.
 pub(super) const NAMES: &str = "\
-     SELECT name FROM lease WHERE name>=?1 AND name<?1||CAST(x'FF' AS TEXT) \
+     SELECT name FROM lock WHERE name>=?1 AND name<?1||CAST(x'FF' AS TEXT) AND claim>x'' \
      UNION SELECT name FROM waiter WHERE name>=?1 AND name<?1||CAST(x'FF' AS TEXT) ORDER BY 1";
 
 pub(super) const LATCH: &str = "SELECT count FROM latch WHERE name=?1";
@@ -61,7 +64,7 @@ pub(super) const PROCESS_ADD: &str =
 pub(super) const PROCESS_GONE: &str = "DELETE FROM process WHERE id=?1";
 /// Forgets a process that neither holds nor waits.
 pub(super) const PROCESS_LEAVE: &str = "DELETE FROM process WHERE id=?1 \
-     AND NOT EXISTS (SELECT 1 FROM lease WHERE process=?1) \
+     AND NOT EXISTS (SELECT 1 FROM lock WHERE process=?1) \
      AND NOT EXISTS (SELECT 1 FROM waiter WHERE process=?1)";
 pub(super) const WAITERS_GONE: &str = "DELETE FROM waiter WHERE process=?1 RETURNING name";
 
@@ -69,7 +72,7 @@ pub(super) const BOOT: &str = "SELECT boot FROM meta";
 pub(super) const BOOT_SET: &str = "UPDATE meta SET boot=?1";
 pub(super) const META_START: &str = "INSERT INTO meta VALUES (1,?1,0,0)";
 /// Nothing of an earlier boot still runs.
-pub(super) const CLEAR: &str = "DELETE FROM lease; DELETE FROM waiter;";
+pub(super) const CLEAR: &str = "DELETE FROM lock WHERE claim>x''; DELETE FROM waiter;";
 
 pub(super) const DATA_VERSION: &str = "PRAGMA data_version";
 /// Changes nothing that matters, but writes a page.

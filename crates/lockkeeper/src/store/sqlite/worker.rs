@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use super::core::{Core, Verb};
 use super::fault::{Fault, STORE, refused};
 use super::file::PATIENCE;
+use super::session::Tx;
 use super::verbs;
 use crate::Error;
 
@@ -41,19 +42,27 @@ pub(super) fn start(
     log: Connection,
     jobs: Receiver<Job>,
 ) -> Result<JoinHandle<()>, Error> {
+    // Only to start the log over, when writers of other processes have to wait as well.
+    let patient = log.busy_timeout(Duration::from_millis(50));
+    patient.map_err(|error| Fault::from(error).explain(&core.path))?;
+    let mut log = Log {
+        conn: log,
+        last_stop: Instant::now(),
+        cost: Duration::ZERO,
+    };
     thread::Builder::new()
         .name("lockkeeper-work".into())
-        .spawn(move || work(&core, &log, &jobs))
+        .spawn(move || work(&core, &mut log, &jobs))
         .map_err(|error| refused(format!("no thread can be started: {error}")))
 }
 
-fn work(core: &Core, log: &Connection, jobs: &Receiver<Job>) {
+fn work(core: &Core, log: &mut Log, jobs: &Receiver<Job>) {
     forget_idle(core);
     while let Ok(job) = jobs.recv() {
         match job {
             Job::Verb(run) => run(core),
             Job::Tidy => {
-                if let Err(fault) = tidy_log(core, log) {
+                if let Err(fault) = log.tidy(core) {
                     tracing::debug!(?fault, "the log was not copied back");
                 }
                 if core.take_new_names() {
@@ -104,31 +113,45 @@ impl Drop for Queued<'_> {
     }
 }
 
-/// Copies the log back, so that it can start over and stays small.
-fn tidy_log(core: &Core, log: &Connection) -> Result<(), Fault> {
-    let (mut pages, mut copied) = checkpoint(log, "PRAGMA wal_checkpoint(PASSIVE)")?;
-    if pages > MAX_LOG_PAGES && copied < pages {
-        // New pages come in as fast as old ones are copied: keep the writers out for a moment.
-        let _writers = core.session();
-        log.busy_timeout(Duration::from_millis(100))?;
-        (pages, copied) = checkpoint(log, "PRAGMA wal_checkpoint(RESTART)")?;
-    }
-    if pages == copied {
-        // The next to write starts the log over and has to sync its head: rather this thread than a task.
-        let turn = |tx: &mut super::session::Tx<'_>, _: &()| verbs::turn_log(tx);
-        core.run_patiently(&(), turn, Instant::now(), || false);
-    }
-    Ok(())
+/// The log, on a connection of its own: what it takes is no matter to the session.
+struct Log {
+    conn: Connection,
+    /// When writers were last kept out, and for how long.
+    last_stop: Instant,
+    cost: Duration,
 }
 
-/// How many pages the log has, and how many of them are copied.
-fn checkpoint(log: &Connection, how: &str) -> Result<(i64, i64), Fault> {
-    Ok(log.query_row(how, [], |row| Ok((row.get(1)?, row.get(2)?)))?)
+impl Log {
+    /// Copies the log back, so that it can start over and stays small.
+    fn tidy(&mut self, core: &Core) -> Result<(), Fault> {
+        let (pages, _) = self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)")?;
+        // New pages came in meanwhile, so the log would go on growing: keep the writers out while the last of
+        // them are copied, but for no more than a twentieth of the time.
+        let pays = self.last_stop.elapsed() > self.cost * 20;
+        if !pays && pages < MAX_LOG_PAGES {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let mut session = core.session();
+        let (pages, copied) = self.checkpoint("PRAGMA wal_checkpoint(RESTART)")?;
+        if pages == copied {
+            // The next to write starts the log over and has to sync its head: rather this thread than a task.
+            session.write(verbs::turn_log)?;
+        }
+        (self.last_stop, self.cost) = (Instant::now(), begun.elapsed());
+        Ok(())
+    }
+
+    /// How many pages the log has, and how many of them are copied.
+    fn checkpoint(&self, how: &str) -> Result<(i64, i64), Fault> {
+        let answer = |row: &rusqlite::Row<'_>| Ok((row.get(1)?, row.get(2)?));
+        Ok(self.conn.query_row(how, [], answer)?)
+    }
 }
 
 /// Forgets idle fences if there are many.
 fn forget_idle(core: &Core) {
-    let count = |tx: &mut super::session::Tx<'_>, _: &()| verbs::idle_fences(tx);
+    let count = |tx: &mut Tx<'_>, _: &()| verbs::idle_fences(tx);
     let soon = || Instant::now() + Duration::from_millis(100);
     let Some(Ok(idle)) = core.run_patiently(&(), count, soon(), || false) else {
         return;

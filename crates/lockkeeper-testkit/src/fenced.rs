@@ -1,0 +1,193 @@
+//! A resource that refuses late writers: a number in a file.
+//!
+//! The file is the resource's own book: one line of fixed width for every accepted write, the last one being
+//! its state. Whoever is killed in the middle leaves at most a cut last line, which the next writer removes.
+//! The books are complete whatever became of the writers, so they show a lost update for certain.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use lockkeeper::Token;
+use rustix::fs::{FlockOperation, flock};
+
+use crate::history::{Answer, Entry};
+
+/// Four numbers of twenty digits, three spaces, a line end.
+const LINE: u64 = 84;
+
+/// A fenced number in a file, for any number of processes.
+#[derive(Clone, Debug)]
+pub struct FencedFile {
+    path: PathBuf,
+    /// Not the file itself: the lock outlives whatever happens to that.
+    lock: PathBuf,
+}
+
+/// What the file holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct State {
+    /// How many writes were accepted.
+    pub seq: u64,
+    /// The highest token seen.
+    pub token: u64,
+    /// The number.
+    pub value: u64,
+}
+
+impl FencedFile {
+    /// The resource in this file; it starts at 0.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn open(path: &Path) -> io::Result<FencedFile> {
+        let file = FencedFile {
+            path: path.to_owned(),
+            lock: path.with_extension("flock"),
+        };
+        file.locked()?;
+        file.file()?;
+        Ok(file)
+    }
+
+    /// What the file holds now. Nobody is kept from changing it: that is the lock's business.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read(&self) -> io::Result<State> {
+        let _lock = self.locked()?;
+        Ok(last(&mut self.file()?)?.0)
+    }
+
+    /// Changes the number from `base`, read before, to `value`, unless a higher token was here. The base is
+    /// noted and *not* compared: that a wrong one never comes is what the lock is for.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, token: Token, base: u64, value: u64) -> io::Result<Answer> {
+        let _lock = self.locked()?;
+        let mut file = self.file()?;
+        let (state, end) = last(&mut file)?;
+        if token.get() < state.token {
+            return Ok(Answer::Refused {
+                highest: state.token,
+            });
+        }
+        let seq = state.seq + 1;
+        let line = format!("{seq:020} {:020} {base:020} {value:020}\n", token.get());
+        file.set_len(end)?;
+        file.seek(SeekFrom::Start(end))?;
+        file.write_all(line.as_bytes())?;
+        Ok(Answer::Accepted { seq })
+    }
+
+    /// Every accepted write, under the resource's file name.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn entries(&self) -> io::Result<Vec<Entry>> {
+        let _lock = self.locked()?;
+        let text = std::fs::read_to_string(&self.path)?;
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| self.entry(line)).collect()
+    }
+
+    /// The name that [`FencedFile::entries`] gives the resource.
+    pub fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    fn entry(&self, line: &str) -> io::Result<Entry> {
+        let [seq, token, base, value] = numbers(line)?;
+        Ok(Entry {
+            resource: self.name(),
+            seq,
+            token,
+            base,
+            value,
+        })
+    }
+
+    fn file(&self) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        options.open(&self.path)
+    }
+
+    fn locked(&self) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        let lock = options.create(true).append(true).open(&self.lock)?;
+        flock(&lock, FlockOperation::LockExclusive)?;
+        Ok(lock)
+    }
+}
+
+/// The last whole line, and where it ends.
+fn last(file: &mut File) -> io::Result<(State, u64)> {
+    let end = file.metadata()?.len() / LINE * LINE;
+    if end == 0 {
+        return Ok((State::default(), 0));
+    }
+    file.seek(SeekFrom::Start(end - LINE))?;
+    let mut line = [0; LINE as usize];
+    file.read_exact(&mut line)?;
+    let [seq, token, _, value] = numbers(std::str::from_utf8(&line).unwrap_or_default())?;
+    Ok((State { seq, token, value }, end))
+}
+
+fn numbers(line: &str) -> io::Result<[u64; 4]> {
+    let numbers: Option<Vec<u64>> = line
+        .split_whitespace()
+        .map(|number| number.parse().ok())
+        .collect();
+    let numbers = numbers.and_then(|numbers| numbers.try_into().ok());
+    numbers.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("not four: {line:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> (tempfile::TempDir, FencedFile) {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = FencedFile::open(&dir.path().join("stock")).expect("opens");
+        (dir, file)
+    }
+
+    #[test]
+    fn later_tokens_write_and_earlier_ones_are_refused() {
+        let (_dir, file) = file();
+        let write = |token, base| {
+            let answer = file.write(Token::new(token), base, base + 1);
+            answer.expect("writes")
+        };
+        assert_eq!(file.read().expect("reads"), State::default());
+        assert_eq!(write(5, 0), Answer::Accepted { seq: 1 });
+        assert_eq!(write(5, 1), Answer::Accepted { seq: 2 });
+        assert_eq!(write(9, 2), Answer::Accepted { seq: 3 });
+        assert_eq!(write(8, 3), Answer::Refused { highest: 9 });
+        let state = State {
+            seq: 3,
+            token: 9,
+            value: 3,
+        };
+        assert_eq!(file.read().expect("reads"), state);
+        let entries = file.entries().expect("reads");
+        assert_eq!(entries.len(), 3);
+        assert_eq!(entries[1].base, 1);
+    }
+
+    #[test]
+    fn a_writer_killed_half_way_leaves_no_trace() {
+        let (dir, file) = file();
+        file.write(Token::new(1), 0, 1).expect("writes");
+        let path = dir.path().join("stock");
+        let mut raw = OpenOptions::new().append(true).open(path).expect("opens");
+        raw.write_all(b"00000000000000000002 0000").expect("writes");
+        assert_eq!(file.read().expect("reads").seq, 1);
+        assert_eq!(file.entries().expect("reads").len(), 1);
+        file.write(Token::new(2), 1, 2).expect("writes");
+        assert_eq!(file.entries().expect("reads").len(), 2);
+    }
+}

@@ -1,0 +1,117 @@
+//! What the tests of the SQLite store share.
+#![allow(dead_code, reason = "each test file uses some of it")]
+
+use std::future::Future;
+use std::os::unix::process::CommandExt;
+use std::pin::pin;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use lockkeeper::Name;
+use lockkeeper::clock::Moment;
+use lockkeeper::store::{Claim, ClaimId, KeeperId, Mode, Release};
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits for a future on this thread: the store must not need any runtime.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(answer) => return answer,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// Makes fresh claims of one keeper for one name.
+pub struct Claims {
+    keeper: KeeperId,
+    name: Name,
+    next: AtomicU64,
+}
+
+impl Claims {
+    pub fn new(name: &str) -> Claims {
+        Claims {
+            keeper: KeeperId::new(),
+            name: Name::new(name).expect("name"),
+            next: AtomicU64::new(1),
+        }
+    }
+
+    pub fn next(&self) -> Claim {
+        Claim {
+            id: ClaimId {
+                keeper: self.keeper,
+                number: self.next.fetch_add(1, Ordering::Relaxed),
+            },
+            name: self.name.clone(),
+            mode: Mode::Exclusive,
+            lease: Duration::from_secs(30),
+            reserve: 1,
+            not_after: Moment::NEVER,
+            enqueue: true,
+            beside: None,
+        }
+    }
+}
+
+pub fn release(claim: &Claim) -> Release {
+    Release {
+        name: claim.name.clone(),
+        claim: claim.id,
+        requeue: None,
+    }
+}
+
+const CHILD: &str = "LOCKKEEPER_TEST_CHILD";
+
+/// What this process, if it is a child, was told.
+pub fn child_argument() -> Option<String> {
+    std::env::var(CHILD).ok()
+}
+
+/// This test again, in a process of its own.
+pub fn child(test: &str, argument: &str) -> Command {
+    // With this signal ignored, a file that reaches its size limit is an error and not the end.
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
+    command.arg(std::env::current_exe().expect("this program"));
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    command.env(CHILD, argument);
+    command
+}
+
+/// Runs the rest of this test in a child: true there, false in the parent once the child has passed. With
+/// `plain`, the superuser's child is an ordinary user.
+pub fn run_as_child(test: &str, plain: bool) -> bool {
+    if child_argument().is_some() {
+        return true;
+    }
+    let mut command = child(test, "");
+    if plain && rustix::process::geteuid().is_root() {
+        command.uid(65_534).gid(65_534);
+        command.env("TMPDIR", "/tmp");
+    }
+    let run = command.output().expect("a child starts");
+    let words = String::from_utf8_lossy(&run.stdout);
+    assert!(
+        run.status.success(),
+        "{words}{}",
+        String::from_utf8_lossy(&run.stderr)
+    );
+    assert!(words.contains("1 passed"), "the child ran no test: {words}");
+    false
+}
