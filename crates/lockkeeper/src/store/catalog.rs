@@ -38,6 +38,24 @@ pub fn schemes() -> &'static [Scheme] {
             #[cfg(not(feature = "sqlite"))]
             capabilities: None,
         },
+        Scheme {
+            scheme: "redis",
+            example: "redis://localhost:6379/0",
+            feature: Some("redis"),
+            #[cfg(feature = "redis")]
+            capabilities: Some(super::redis::CAPABILITIES),
+            #[cfg(not(feature = "redis"))]
+            capabilities: None,
+        },
+        Scheme {
+            scheme: "redis+unix",
+            example: "redis+unix:///run/redis/redis.sock",
+            feature: Some("redis"),
+            #[cfg(feature = "redis")]
+            capabilities: Some(super::redis::CAPABILITIES),
+            #[cfg(not(feature = "redis"))]
+            capabilities: None,
+        },
     ]
 }
 
@@ -47,6 +65,8 @@ pub(crate) async fn open(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
         "memory" => Ok(shared_memory(url.rest())),
         #[cfg(feature = "sqlite")]
         "sqlite" => Ok(Arc::new(super::sqlite::SqliteStore::open(&url.path()?)?)),
+        #[cfg(feature = "redis")]
+        "redis" | "redis+unix" => Ok(Arc::new(super::redis::RedisStore::connect(url).await?)),
         other => Err(Error::InvalidUrl {
             reason: missing(other),
         }),
@@ -68,6 +88,11 @@ fn shared_memory(name: &str) -> Arc<dyn Store> {
 }
 
 fn missing(scheme: &str) -> String {
+    if let "rediss" | "redis+sentinel" | "redis+cluster" = scheme {
+        return format!(
+            "{scheme}: is not supported yet; redis://HOST:PORT/DB names a single server without TLS"
+        );
+    }
     if let Some(known) = schemes().iter().find(|known| known.scheme == scheme) {
         let feature = known.feature.unwrap_or_default();
         return format!("this build has no {scheme} store; enable the cargo feature `{feature}`");

@@ -1,4 +1,4 @@
-//! Who in this process waits for which hint. Shared by the embedded stores.
+//! Who in this process waits for which hint. Shared by the stores.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -55,7 +55,7 @@ impl HintBoard {
     }
 
     /// Hints everyone: something was missed, or may have been.
-    #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
+    #[cfg_attr(not(any(feature = "sqlite", feature = "redis")), allow(dead_code))]
     pub fn everyone(&self) {
         for (_, hints) in self.lock().by_interest.values().flatten() {
             hints.notify_one();
@@ -68,7 +68,8 @@ impl HintBoard {
         self.lock().by_interest.values().map(Vec::len).sum()
     }
 
-    fn notify(&self, interest: &Interest) {
+    /// Hints whoever subscribed to exactly this.
+    pub fn notify(&self, interest: &Interest) {
         let board = self.lock();
         if board.by_interest.is_empty() {
             return;

@@ -1,0 +1,3 @@
+//! Real servers for tests: started on free ports, in folders of their own, and gone with the test.
+
+pub mod redis;

@@ -1,0 +1,286 @@
+//! A real `redis-server` for one test.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a server may take to answer.
+const STARTS_WITHIN: Duration = Duration::from_secs(20);
+
+/// How a server is to be started.
+#[derive(Clone, Debug, Default)]
+pub struct RedisOptions {
+    /// Whether data survives a restart: every change is written to disk before it is answered.
+    pub durable: bool,
+    /// The password that clients need.
+    pub password: Option<String>,
+    /// More lines for the configuration file.
+    pub lines: Vec<String>,
+}
+
+/// A running server. Dropping it kills it, also when the test panics.
+#[derive(Debug)]
+pub struct RedisServer {
+    folder: tempfile::TempDir,
+    port: u16,
+    options: RedisOptions,
+    child: Option<Child>,
+}
+
+impl RedisServer {
+    /// A server that keeps nothing on disk.
+    pub fn start() -> RedisServer {
+        RedisServer::start_with(RedisOptions::default())
+    }
+
+    /// A server with these options.
+    ///
+    /// # Panics
+    /// When `redis-server` is not installed or does not start.
+    pub fn start_with(options: RedisOptions) -> RedisServer {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut server = RedisServer {
+            folder,
+            port: 0,
+            options,
+            child: None,
+        };
+        // Another test may take the port between our look and the server's start.
+        for _ in 0..20 {
+            server.port = free_port();
+            if server.launch() {
+                return server;
+            }
+        }
+        panic!("redis-server does not start: {}", server.log());
+    }
+
+    /// The URL of the server over TCP.
+    pub fn url(&self) -> String {
+        match &self.options.password {
+            Some(password) => format!("redis://:{password}@127.0.0.1:{}/0", self.port),
+            None => format!("redis://127.0.0.1:{}/0", self.port),
+        }
+    }
+
+    /// The URL of the server over its socket.
+    pub fn unix_url(&self) -> String {
+        format!("redis+unix://{}", self.socket().display())
+    }
+
+    /// Its TCP port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("redis.sock")
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Kills it at once, as `kill -9` does.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Starts it again on the same port after [`RedisServer::kill`]; with its data if it is durable.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn restart(&mut self) {
+        self.kill();
+        let end = Instant::now() + STARTS_WITHIN;
+        while !self.launch() {
+            assert!(Instant::now() < end, "it does not start: {}", self.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Kills it, removes its data, and starts it again.
+    pub fn restart_empty(&mut self) {
+        self.kill();
+        let _ = fs::remove_dir_all(self.data());
+        self.restart();
+    }
+
+    /// Stops it from running, without ending it.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it run again.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Sends one command and answers what the server says, as it is on the wire (RESP2).
+    ///
+    /// # Panics
+    /// When the server cannot be reached.
+    pub fn command(&self, parts: &[&str]) -> String {
+        let mut stream = UnixStream::connect(self.socket()).expect("the server listens");
+        let wait = Some(Duration::from_secs(10));
+        stream.set_read_timeout(wait).expect("a timeout");
+        if let Some(password) = &self.options.password {
+            stream
+                .write_all(&encode(&["AUTH", password]))
+                .expect("writes");
+        }
+        stream.write_all(&encode(parts)).expect("writes");
+        // QUIT marks the end of the answer: the server closes after it.
+        stream.write_all(&encode(&["QUIT"])).expect("writes");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("reads");
+        let answer = String::from_utf8_lossy(&answer);
+        let answer = answer.strip_suffix("+OK\r\n").unwrap_or(&answer);
+        match self.options.password {
+            Some(_) => answer.strip_prefix("+OK\r\n").unwrap_or(answer).to_owned(),
+            None => answer.to_owned(),
+        }
+    }
+
+    /// Sends one command, and answers the strings in what comes back.
+    pub fn strings(&self, parts: &[&str]) -> Vec<String> {
+        let answer = self.command(parts);
+        let mut lines = answer.split("\r\n");
+        let mut strings = Vec::new();
+        while let Some(line) = lines.next() {
+            match line.chars().next() {
+                Some('$') if line != "$-1" => strings.extend(lines.next().map(str::to_owned)),
+                Some(':' | '+') => strings.push(line[1..].to_owned()),
+                _ => {}
+            }
+        }
+        strings
+    }
+
+    /// Every key there is, in order.
+    pub fn keys(&self) -> Vec<String> {
+        let mut keys = self.strings(&["KEYS", "*"]);
+        keys.sort();
+        keys
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Starts the process and waits until it answers. `false` if it ended instead.
+    fn launch(&mut self) -> bool {
+        fs::create_dir_all(self.data()).expect("a folder");
+        let config = self.folder.path().join("redis.conf");
+        fs::write(&config, self.config()).expect("writes");
+        let child = Command::new("redis-server")
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed; see `cargo xtask test`");
+        self.child = Some(child);
+        let end = Instant::now() + STARTS_WITHIN;
+        while Instant::now() < end {
+            if let Some(child) = &mut self.child
+                && matches!(child.try_wait(), Ok(Some(_)))
+            {
+                self.child = None;
+                return false;
+            }
+            if self.answers() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.kill();
+        false
+    }
+
+    /// Whether it answers on both ways in, and has loaded its data.
+    fn answers(&self) -> bool {
+        let tcp = TcpStream::connect(("127.0.0.1", self.port)).is_ok();
+        tcp && socket_answers(&self.socket())
+    }
+
+    fn config(&self) -> String {
+        let mut lines = vec![
+            format!("port {}", self.port),
+            "bind 127.0.0.1".into(),
+            format!("unixsocket {}", self.socket().display()),
+            format!("dir {}", self.data().display()),
+            format!("logfile {}", self.folder.path().join("log").display()),
+            "daemonize no".into(),
+            "save \"\"".into(),
+            "enable-debug-command local".into(),
+        ];
+        if self.options.durable {
+            lines.push("appendonly yes".into());
+            lines.push("appendfsync always".into());
+        }
+        if let Some(password) = &self.options.password {
+            lines.push(format!("requirepass {password}"));
+        }
+        lines.extend(self.options.lines.iter().cloned());
+        lines.join("\n") + "\n"
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = self.pid().and_then(|pid| Pid::from_raw(pid as i32));
+        let pid = pid.expect("the server runs");
+        kill_process(pid, signal).expect("the server can be signalled");
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Whether a server answers PING there; also one that asks for a password first.
+fn socket_answers(path: &Path) -> bool {
+    let Ok(mut stream) = UnixStream::connect(path) else {
+        return false;
+    };
+    let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
+    let mut answer = [0; 64];
+    let asked = stream.write_all(&encode(&["PING"]));
+    match (asked, stream.read(&mut answer)) {
+        (Ok(()), Ok(length)) => {
+            let answer = String::from_utf8_lossy(&answer[..length]);
+            answer.starts_with("+PONG") || answer.starts_with("-NOAUTH")
+        }
+        _ => false,
+    }
+}
+
+fn encode(parts: &[&str]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", parts.len()).into_bytes();
+    for part in parts {
+        bytes.extend(format!("${}\r\n{part}\r\n", part.len()).into_bytes());
+    }
+    bytes
+}
+
+/// A port that nobody listens on just now.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    listener.local_addr().expect("an address").port()
+}

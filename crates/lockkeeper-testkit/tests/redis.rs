@@ -1,0 +1,37 @@
+//! The conformance suite on the Redis store: two stores on one server, as two processes have them, over TCP
+//! and over a socket, in both dialects.
+
+use std::sync::Arc;
+
+use lockkeeper::store::redis::RedisStore;
+use lockkeeper::url::StoreUrl;
+use lockkeeper_testkit::conformance::Subject;
+use lockkeeper_testkit::servers::redis::RedisServer;
+
+async fn open(url: &str) -> Arc<RedisStore> {
+    let url = StoreUrl::parse(url).expect("a URL");
+    Arc::new(RedisStore::connect(&url).await.expect("connects"))
+}
+
+async fn subject(url: impl Fn(&RedisServer) -> String) -> Subject {
+    let server = RedisServer::start();
+    let url = url(&server);
+    let (store, other) = (open(&url).await, open(&url).await);
+    Subject::new(store).with_other(other).keeping(server)
+}
+
+async fn tcp() -> Subject {
+    subject(RedisServer::url).await
+}
+
+async fn unix_socket_and_prefix() -> Subject {
+    subject(|server| format!("{}?db=3&prefix=app:", server.unix_url())).await
+}
+
+async fn plain() -> Subject {
+    subject(|server| format!("{}?dialect=plain", server.url())).await
+}
+
+lockkeeper_testkit::conformance_tests!(on_redis, tcp);
+lockkeeper_testkit::conformance_tests!(on_redis_over_a_socket, unix_socket_and_prefix);
+lockkeeper_testkit::conformance_tests!(on_plain_redis, plain);

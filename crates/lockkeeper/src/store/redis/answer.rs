@@ -1,0 +1,174 @@
+//! What scripts answer, in our types.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ::redis::Value;
+
+use super::fault::{Fault, refused};
+use crate::store::*;
+
+/// An answer that is a list.
+#[derive(Debug)]
+pub(super) struct Reply(Vec<Value>);
+
+impl Reply {
+    pub fn new(value: Value) -> Result<Reply, Error> {
+        match value {
+            Value::Array(values) => Ok(Reply(values)),
+            other => Err(nonsense(&other)),
+        }
+    }
+
+    fn at(&self, index: usize) -> &Value {
+        self.0.get(index).unwrap_or(&Value::Nil)
+    }
+
+    pub fn number(&self, index: usize) -> Result<u64, Error> {
+        u64::try_from(self.signed(index)?).map_err(|_| nonsense(self.at(index)))
+    }
+
+    pub fn signed(&self, index: usize) -> Result<i64, Error> {
+        number(self.at(index))
+    }
+
+    pub fn text(&self, index: usize) -> Result<String, Error> {
+        text(self.at(index))
+    }
+
+    pub fn is_nil(&self, index: usize) -> bool {
+        *self.at(index) == Value::Nil
+    }
+
+    pub fn list(&self, index: usize) -> Result<&[Value], Error> {
+        match self.at(index) {
+            Value::Array(values) => Ok(values),
+            other => Err(nonsense(other)),
+        }
+    }
+
+    /// A token and the number of tokens after it.
+    pub fn grant(&self, index: usize) -> Result<Grant, Error> {
+        Ok(Grant {
+            token: Token::new(self.number(index)?),
+            tokens: self.number(index + 1)? as u32,
+        })
+    }
+}
+
+/// The server answered something that no script of ours does.
+pub(super) fn nonsense(value: &Value) -> Error {
+    let mut text = format!("the server gave an unexpected answer: {value:?}");
+    text.truncate(200);
+    refused(text)
+}
+
+fn number(value: &Value) -> Result<i64, Error> {
+    match value {
+        Value::Int(number) => Ok(*number),
+        other => Err(nonsense(other)),
+    }
+}
+
+pub(super) fn text(value: &Value) -> Result<String, Error> {
+    match value {
+        Value::BulkString(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) => Ok(text.clone()),
+        other => Err(nonsense(other)),
+    }
+}
+
+/// Adds the answers to one part of a batch of renewals. A batch that was done in part is in doubt.
+pub(super) fn renewed(
+    answer: Result<Value, Fault>,
+    answers: &mut Vec<Renewed>,
+) -> Result<(), Error> {
+    let value = answer.map_err(|fault| match fault.of_change() {
+        Error::Unavailable { store, reason } if !answers.is_empty() => {
+            Error::OutcomeUnknown { store, reason }
+        }
+        error => error,
+    })?;
+    let Value::Array(values) = value else {
+        return Err(nonsense(&value));
+    };
+    for value in &values {
+        answers.push(match number(value)? {
+            1 => Renewed::Renewed,
+            _ => Renewed::NotHeld,
+        });
+    }
+    Ok(())
+}
+
+/// Holds as inspect and break answer them.
+pub(super) fn holders(values: &[Value]) -> Result<Vec<Holder>, Error> {
+    let replies = values.iter().map(|value| Reply::new(value.clone()));
+    replies.map(|reply| holder(&reply?)).collect()
+}
+
+fn holder(reply: &Reply) -> Result<Holder, Error> {
+    let (limit, count) = (reply.number(5)? as u32, reply.number(6)? as u32);
+    let mode = match reply.text(1)?.as_str() {
+        "f" => Mode::Fair,
+        "r" => Mode::Read,
+        "w" => Mode::Write,
+        "p" => Mode::Permit { limit, count },
+        _ => Mode::Exclusive,
+    };
+    Ok(Holder {
+        claim: reply.text(0)?.parse()?,
+        process: process(&reply.text(7)?),
+        mode,
+        token: Token::new(reply.number(3)?),
+        since: wall(reply.number(4)?),
+        remaining: Duration::from_millis(reply.number(2)?),
+        depth: None,
+    })
+}
+
+/// Why and when a lock was broken, if it was.
+pub(super) fn broken(values: &[Value]) -> Result<Option<Broken>, Error> {
+    let [Value::BulkString(_), Value::BulkString(_)] = values else {
+        return Ok(None);
+    };
+    Ok(Some(Broken {
+        reason: text(&values[0])?,
+        at: wall(text(&values[1])?.parse().unwrap_or(0)),
+    }))
+}
+
+pub(super) fn wall(micros: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_micros(micros)
+}
+
+/// How this process is written into holds: the program comes last, as it may have any character.
+pub(super) fn describe(process: &Process) -> String {
+    format!("{}\n{}\n{}", process.host, process.pid, process.program)
+}
+
+/// The inverse of [`describe`].
+pub(super) fn process(text: &str) -> Process {
+    let mut parts = text.splitn(3, '\n').map(str::to_owned);
+    Process {
+        host: parts.next().unwrap_or_default(),
+        pid: parts.next().and_then(|pid| pid.parse().ok()).unwrap_or(0),
+        program: parts.next().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_reads_back() {
+        for program in ["app", "odd\nname", ""] {
+            let process = Process {
+                host: "machine".into(),
+                pid: 42,
+                program: program.into(),
+            };
+            assert_eq!(super::process(&describe(&process)), process);
+        }
+    }
+}

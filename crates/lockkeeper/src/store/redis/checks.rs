@@ -1,0 +1,140 @@
+//! What a server says about itself when we connect, and what of it endangers locks.
+
+use crate::Error;
+
+use super::fault::{refused, unavailable};
+
+/// RESP3 came with 6.0; scripts that read the clock and write are replicated by their effects since 5.0.
+const OLDEST: (u32, u32) = (6, 2);
+
+/// What the server said. `None`: it did not, for instance because the ACL hides it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct ServerInfo {
+    pub version: Option<String>,
+    pub role: Option<String>,
+    pub mode: Option<String>,
+    /// Which keys it removes when memory runs out, if there is a limit at all.
+    pub evicts: Option<String>,
+    pub keeps_a_log: Option<bool>,
+}
+
+impl ServerInfo {
+    /// Reads the answer to INFO.
+    pub fn read(text: &str) -> ServerInfo {
+        let field = |name: &str| {
+            let lines = text.lines().filter_map(|line| line.split_once(':'));
+            let mut found = lines.filter(|(key, _)| *key == name);
+            found.next().map(|(_, value)| value.trim().to_owned())
+        };
+        let limited = field("maxmemory").is_some_and(|limit| limit != "0");
+        ServerInfo {
+            version: field("redis_version"),
+            role: field("role"),
+            mode: field("redis_mode"),
+            evicts: field("maxmemory_policy").filter(|policy| limited && policy != "noeviction"),
+            keeps_a_log: field("aof_enabled").map(|enabled| enabled == "1"),
+        }
+    }
+
+    /// Refuses a server that cannot keep locks, and warns of one that may lose them.
+    pub fn judge(&self, address: &dyn std::fmt::Display) -> Result<(), Error> {
+        if let Some(version) = &self.version {
+            let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0));
+            let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+            if found < OLDEST {
+                return Err(refused(format!(
+                    "the server is Redis {version}, and locks need {}.{} or newer",
+                    OLDEST.0, OLDEST.1
+                )));
+            }
+        }
+        match self.mode.as_deref() {
+            Some("cluster") => {
+                return Err(refused(
+                    "the server is part of a cluster, which this version does not support yet"
+                        .into(),
+                ));
+            }
+            Some("sentinel") => {
+                return Err(refused(
+                    "this is a Sentinel, not a server; name the master itself, as this version does not follow \
+                     Sentinels yet"
+                        .into(),
+                ));
+            }
+            _ => {}
+        }
+        if self.role.as_deref().is_some_and(|role| role != "master") {
+            // It may be promoted, or the URL's name may lead to the master later.
+            return Err(unavailable(
+                "the server is a replica, which cannot take locks; connect to its master".into(),
+            ));
+        }
+        if let Some(policy) = &self.evicts {
+            tracing::warn!(
+                server = %address,
+                %policy,
+                "the server removes keys when its memory is full, and with them locks that are held; set \
+                 `maxmemory-policy noeviction`"
+            );
+        }
+        if self.version.is_none() {
+            tracing::warn!(
+                server = %address,
+                "INFO is not allowed: whether the server is a master, new enough and never evicts is unknown"
+            );
+        }
+        if self.keeps_a_log == Some(false) {
+            tracing::debug!(server = %address, "without appendonly, a restart of the server may lose held locks");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n# Memory\r\nmaxmemory:0\r\n\
+        maxmemory_policy:noeviction\r\n# Persistence\r\naof_enabled:1\r\n# Replication\r\nrole:master\r\n";
+
+    #[test]
+    fn an_ordinary_master_passes() {
+        let info = ServerInfo::read(GOOD);
+        assert_eq!(info.version.as_deref(), Some("7.0.15"));
+        assert_eq!(info.evicts, None);
+        assert_eq!(info.keeps_a_log, Some(true));
+        info.judge(&"here").expect("it is good");
+        // What is hidden is not held against it.
+        ServerInfo::read("").judge(&"here").expect("unknown");
+    }
+
+    #[test]
+    fn what_cannot_keep_locks_is_refused() {
+        for (from, to, word) in [
+            ("7.0.15", "6.0.16", "6.0.16"),
+            ("7.0.15", "5.0.14", "6.2"),
+            ("role:master", "role:slave", "replica"),
+            ("standalone", "cluster", "cluster"),
+            ("standalone", "sentinel", "Sentinel"),
+        ] {
+            let info = ServerInfo::read(&GOOD.replace(from, to));
+            let text = info.judge(&"here").expect_err(to).to_string();
+            assert!(text.contains(word), "{text}");
+        }
+        ServerInfo::read(&GOOD.replace("7.0.15", "10.1.0"))
+            .judge(&"here")
+            .expect("new");
+    }
+
+    #[test]
+    fn eviction_counts_only_with_a_limit() {
+        let evicting = GOOD.replace("noeviction", "allkeys-lru");
+        assert_eq!(ServerInfo::read(&evicting).evicts, None);
+        let limited = evicting.replace("maxmemory:0", "maxmemory:1048576");
+        assert_eq!(
+            ServerInfo::read(&limited).evicts.as_deref(),
+            Some("allkeys-lru")
+        );
+    }
+}

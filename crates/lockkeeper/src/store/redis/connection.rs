@@ -1,0 +1,545 @@
+//! One multiplexed connection to one server, looked after by a task of ours.
+//!
+//! The client library keeps a half-open socket and does not mind a server that became a replica. So a
+//! supervisor connects again when a request gets no answer, when the server says READONLY, when it closes
+//! the connection, and when it does not answer a PING now and then. A new connection is subscribed to
+//! everything first; then everyone who waits is told to look again, since hints may have been missed.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{
+    AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo,
+    RedisError, Value,
+};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinHandle};
+
+use super::checks::ServerInfo;
+use super::fault::{Fault, explain, is_demoted, unavailable, words};
+use super::scripts::Script;
+use super::server_clock::ServerClock;
+use super::subscriptions::{Subscriptions, Topic};
+use super::url::{Address, Settings};
+use crate::clock::Moment;
+use crate::store::ClaimId;
+use crate::{Error, Name};
+
+/// How often an idle connection is tried: waiters hear nothing on a dead one.
+const PING_EVERY: Duration = Duration::from_secs(2);
+/// How many requests may wait to be written.
+const WRITE_QUEUE: usize = 4096;
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What the supervisor is told.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The topics to subscribe to have changed.
+    Topics,
+    /// The connection of this number is of no more use.
+    Broken(u64, String),
+}
+
+#[derive(Clone)]
+enum State {
+    /// The supervisor is connecting for the first time since it lost the connection.
+    Connecting,
+    Up(u64, MultiplexedConnection),
+    Down(String),
+}
+
+/// Requests to the server, and hints from it.
+pub(super) struct Connection {
+    shared: Arc<Shared>,
+    supervisor: JoinHandle<()>,
+}
+
+struct Shared {
+    settings: Settings,
+    /// Where hints for this process arrive.
+    channel: String,
+    runtime: Handle,
+    state: watch::Sender<State>,
+    events: mpsc::UnboundedSender<Event>,
+    subscriptions: Subscriptions,
+    /// The newest version of the topics that the server has confirmed.
+    synced: watch::Sender<u64>,
+    clock: ServerClock,
+}
+
+/// A connection that is set up but not yet in use.
+struct Fresh {
+    number: u64,
+    connection: MultiplexedConnection,
+    driver: Driver,
+}
+
+/// The task that reads and writes; ends with its owner.
+struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.supervisor.abort();
+    }
+}
+
+impl Connection {
+    /// Connects, and looks at the server. The first failure is reported; later ones are tried again.
+    pub async fn open(settings: Settings, channel: String) -> Result<Connection, Error> {
+        let (events, inbox) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            settings,
+            channel,
+            runtime: Handle::current(),
+            state: watch::Sender::new(State::Connecting),
+            subscriptions: Subscriptions::new(events.clone()),
+            events,
+            synced: watch::Sender::new(0),
+            clock: ServerClock::default(),
+        });
+        let fresh = shared.connect(1).await?;
+        let supervisor = tokio::spawn(supervise(shared.clone(), fresh, inbox));
+        let mut state = shared.state.subscribe();
+        let limit = shared.settings.response_timeout;
+        let up = state.wait_for(|state| !matches!(state, State::Connecting));
+        let connection = Connection {
+            shared: shared.clone(),
+            supervisor,
+        };
+        match tokio::time::timeout(limit, up).await {
+            Ok(Ok(_)) => Ok(connection),
+            _ => Err(unavailable(format!(
+                "{} does not answer",
+                connection.address()
+            ))),
+        }
+    }
+
+    pub fn subscriptions(&self) -> &Subscriptions {
+        &self.shared.subscriptions
+    }
+
+    pub fn clock(&self) -> &ServerClock {
+        &self.shared.clock
+    }
+
+    pub fn channel(&self) -> &str {
+        &self.shared.channel
+    }
+
+    pub fn address(&self) -> &Address {
+        &self.shared.settings.address
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    pub fn runtime(&self) -> &Handle {
+        &self.shared.runtime
+    }
+
+    /// Runs a script: `write` adds keys and arguments, the number of keys first.
+    pub async fn run(&self, script: &Script, write: impl Fn(&mut Cmd)) -> Result<Value, Fault> {
+        let request = |verb: &'static str, body: &str| {
+            let mut cmd = ::redis::cmd(verb);
+            cmd.arg(body);
+            write(&mut cmd);
+            cmd
+        };
+        match self.send(&request("EVALSHA", &script.sha)).await {
+            Err(Fault::Server(error)) if error.code() == Some("NOSCRIPT") => {
+                self.send(&request("EVAL", script.text)).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Sends one command and waits for its answer, for as long as the settings say.
+    pub async fn send(&self, cmd: &Cmd) -> Result<Value, Fault> {
+        let (number, mut connection) = self.current().await?;
+        let answer = self.within(self.shared.settings.response_timeout, async {
+            let value = connection.send_packed_command(cmd).await?;
+            value.extract_error()
+        });
+        match answer.await {
+            Some(Ok(value)) => Ok(value),
+            Some(Err(error)) if error.code().is_some() => {
+                if is_demoted(&error) {
+                    self.shared.broken(number, words(&error));
+                }
+                Err(Fault::Server(error))
+            }
+            Some(Err(error)) => {
+                let reason = words(&error);
+                self.shared.broken(number, reason.clone());
+                Err(Fault::Lost(format!("the connection ended ({reason})")))
+            }
+            None => {
+                let reason = format!(
+                    "{} did not answer within {:?}",
+                    self.shared.settings.address, self.shared.settings.response_timeout
+                );
+                self.shared.broken(number, reason.clone());
+                Err(Fault::Lost(reason))
+            }
+        }
+    }
+
+    /// Waits until the server has confirmed this version of the topics.
+    pub async fn synced(&self, version: u64) -> Result<(), Error> {
+        let mut synced = self.shared.synced.subscribe();
+        let reached = async { synced.wait_for(|synced| *synced >= version).await.is_ok() };
+        match self
+            .within(self.shared.settings.response_timeout, reached)
+            .await
+        {
+            Some(true) => Ok(()),
+            _ => Err(unavailable(format!(
+                "{} did not confirm a subscription",
+                self.shared.settings.address
+            ))),
+        }
+    }
+
+    async fn current(&self) -> Result<(u64, MultiplexedConnection), Fault> {
+        if let State::Up(number, connection) = &*self.shared.state.borrow() {
+            return Ok((*number, connection.clone()));
+        }
+        let mut state = self.shared.state.subscribe();
+        let limit = self.shared.settings.response_timeout;
+        let settled = state.wait_for(|state| !matches!(state, State::Connecting));
+        let address = &self.shared.settings.address;
+        match self.within(limit, settled).await {
+            Some(Ok(state)) => match &*state {
+                State::Up(number, connection) => Ok((*number, connection.clone())),
+                State::Down(reason) => Err(Fault::NotSent(reason.clone())),
+                State::Connecting => Err(Fault::NotSent(format!("connecting to {address}"))),
+            },
+            _ => Err(Fault::NotSent(format!("still connecting to {address}"))),
+        }
+    }
+
+    /// Under the keeper's own timer, so that it works under any executor.
+    async fn within<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let sleep = {
+            let _context = self.shared.runtime.enter();
+            tokio::time::sleep(limit)
+        };
+        tokio::select! {
+            biased;
+            output = future => Some(output),
+            () = sleep => None,
+        }
+    }
+}
+
+impl Shared {
+    fn broken(&self, number: u64, reason: String) {
+        let _ = self.events.send(Event::Broken(number, reason));
+    }
+
+    /// A connection that is authenticated, judged and subscribed to our own channel.
+    async fn connect(self: &Arc<Shared>, number: u64) -> Result<Fresh, Error> {
+        let address = &self.settings.address;
+        let limit = self.settings.connect_timeout;
+        match tokio::time::timeout(limit, self.set_up(number)).await {
+            Ok(fresh) => fresh,
+            Err(_) => Err(unavailable(format!(
+                "{address} did not answer within {limit:?}"
+            ))),
+        }
+    }
+
+    async fn set_up(self: &Arc<Shared>, number: u64) -> Result<Fresh, Error> {
+        let address = &self.settings.address;
+        let unreachable =
+            |error: std::io::Error| unavailable(format!("{address} cannot be reached: {error}"));
+        let Fresh {
+            number,
+            mut connection,
+            driver,
+        } = match address {
+            Address::Tcp(host, port) => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await;
+                let stream = stream.map_err(unreachable)?;
+                // Without it every small request waits for the acknowledgement of the one before.
+                stream.set_nodelay(true).map_err(unreachable)?;
+                let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
+                self.speak(number, stream).await?
+            }
+            Address::Unix(path) => {
+                let stream = UnixStream::connect(path).await.map_err(unreachable)?;
+                self.speak(number, stream).await?
+            }
+        };
+        let info = ::redis::cmd("INFO")
+            .query_async::<String>(&mut connection)
+            .await;
+        let info = match info {
+            Ok(text) => ServerInfo::read(&text),
+            Err(error) if error.code() == Some("NOPERM") => ServerInfo::default(),
+            Err(error) => return Err(explain(&error)),
+        };
+        info.judge(address)?;
+        let sent = Moment::now();
+        let time: (u64, u64) = ::redis::cmd("TIME")
+            .query_async(&mut connection)
+            .await
+            .map_err(|error| explain(&error))?;
+        self.clock
+            .saw(time.0 * 1_000_000 + time.1, sent, Moment::now());
+        connection
+            .subscribe(&self.channel)
+            .await
+            .map_err(|error| explain(&error))?;
+        Ok(Fresh {
+            number,
+            connection,
+            driver,
+        })
+    }
+
+    async fn speak<S>(self: &Arc<Shared>, number: u64, stream: S) -> Result<Fresh, Error>
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let Settings {
+            user,
+            password,
+            database,
+            ..
+        } = &self.settings;
+        let mut info = RedisConnectionInfo::default()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_lib_name("lockkeeper", env!("CARGO_PKG_VERSION"))
+            .set_db(i64::from(*database));
+        if let Some(user) = user {
+            info = info.set_username(user);
+        }
+        if let Some(password) = password {
+            info = info.set_password(password);
+        }
+        // The task that reads must not keep alive what would end it.
+        let shared = Arc::downgrade(self);
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(WRITE_QUEUE)
+            .set_push_sender(move |push: PushInfo| {
+                if let Some(shared) = shared.upgrade() {
+                    shared.pushed(number, &push);
+                }
+                Ok::<(), ::redis::aio::SendError>(())
+            });
+        let opened = MultiplexedConnection::new_with_config(&info, stream, config).await;
+        let (connection, driver) = opened.map_err(|error| self.explain_refusal(&error))?;
+        let driver = Driver(tokio::spawn(driver).abort_handle());
+        Ok(Fresh {
+            number,
+            connection,
+            driver,
+        })
+    }
+
+    /// Why a server does not let us in.
+    fn explain_refusal(&self, error: &RedisError) -> Error {
+        if error.kind() == ::redis::ErrorKind::RESP3NotSupported {
+            return super::fault::refused(
+                "the server does not speak RESP3; locks need Redis 6.2 or newer".into(),
+            );
+        }
+        let said = words(error);
+        if said.contains("DB index") {
+            return super::fault::refused(format!(
+                "the server has no database {}",
+                self.settings.database
+            ));
+        }
+        match self.settings.password {
+            None if error.code() == Some("NOAUTH") || said.contains("NOAUTH") => {
+                super::fault::refused(
+                    "the server asks for a password; put it into the URL or name a password_file"
+                        .into(),
+                )
+            }
+            _ => explain(error),
+        }
+    }
+
+    /// Something came without being asked for.
+    fn pushed(&self, number: u64, push: &PushInfo) {
+        let text = |at: usize| match push.data.get(at) {
+            Some(Value::BulkString(bytes)) => std::str::from_utf8(bytes).ok(),
+            Some(Value::SimpleString(text)) => Some(text.as_str()),
+            _ => None,
+        };
+        match &push.kind {
+            PushKind::Disconnection => self.broken(number, "the server closed it".into()),
+            PushKind::Message => match (text(0), text(1)) {
+                (Some(channel), Some(message)) if channel == self.channel => self.hinted(message),
+                (Some(channel), _) => self.subscriptions.came(&Topic::Channel(channel.to_owned())),
+                _ => {}
+            },
+            PushKind::PMessage => {
+                if let Some(pattern) = text(0) {
+                    self.subscriptions.came(&Topic::Pattern(pattern.to_owned()));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A claim of ours may now succeed: `<claim> <name>`.
+    fn hinted(&self, message: &str) {
+        let parsed = message.split_once(' ').and_then(|(claim, name)| {
+            let name = name.strip_prefix(self.settings.prefix.as_str())?;
+            Some((claim.parse::<ClaimId>().ok()?, Name::new(name).ok()?))
+        });
+        if let Some((claim, name)) = parsed {
+            self.subscriptions.hints().claim(&name, claim);
+        }
+    }
+
+    /// Subscribes to what is wanted and from what is not wanted any more.
+    async fn sync(
+        &self,
+        connection: &mut MultiplexedConnection,
+        actual: &mut HashSet<Topic>,
+    ) -> Result<(), String> {
+        let (wanted, version) = self.subscriptions.wanted();
+        let split = |topics: &[Topic]| {
+            let (mut channels, mut patterns) = (Vec::new(), Vec::new());
+            for topic in topics {
+                match topic {
+                    Topic::Channel(channel) => channels.push(channel.clone()),
+                    Topic::Pattern(pattern) => patterns.push(pattern.clone()),
+                }
+            }
+            (channels, patterns)
+        };
+        let new: Vec<Topic> = wanted.difference(actual).cloned().collect();
+        let old: Vec<Topic> = actual.difference(&wanted).cloned().collect();
+        let change = async {
+            let (channels, patterns) = split(&new);
+            if !channels.is_empty() {
+                connection.subscribe(channels).await?;
+            }
+            if !patterns.is_empty() {
+                connection.psubscribe(patterns).await?;
+            }
+            let (channels, patterns) = split(&old);
+            if !channels.is_empty() {
+                connection.unsubscribe(channels).await?;
+            }
+            if !patterns.is_empty() {
+                connection.punsubscribe(patterns).await?;
+            }
+            Ok::<(), RedisError>(())
+        };
+        match tokio::time::timeout(self.settings.response_timeout, change).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) if error.code() == Some("NOPERM") => {
+                tracing::warn!(error = %words(&error), "the ACL forbids a channel; waiters poll instead");
+            }
+            Ok(Err(error)) => return Err(words(&error)),
+            Err(_) => return Err("it did not confirm a subscription in time".into()),
+        }
+        *actual = wanted;
+        // What was said before the subscription is lost: look again.
+        self.subscriptions.hint_all(&new);
+        self.synced.send_replace(version);
+        Ok(())
+    }
+
+    /// Uses a connection until it breaks. Answers why it did.
+    async fn serve(&self, fresh: Fresh, inbox: &mut mpsc::UnboundedReceiver<Event>) -> String {
+        let Fresh {
+            number,
+            mut connection,
+            driver: _driver,
+        } = fresh;
+        let mut actual = HashSet::new();
+        if let Err(reason) = self.sync(&mut connection, &mut actual).await {
+            return reason;
+        }
+        self.state
+            .send_replace(State::Up(number, connection.clone()));
+        self.subscriptions.hints().everyone();
+        let mut ping = tokio::time::interval(PING_EVERY);
+        ping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                event = inbox.recv() => match event {
+                    Some(Event::Topics) => {
+                        if let Err(reason) = self.sync(&mut connection, &mut actual).await {
+                            return reason;
+                        }
+                    }
+                    Some(Event::Broken(which, reason)) if which == number => return reason,
+                    Some(Event::Broken(..)) => {}
+                    None => return "it is no longer needed".into(),
+                },
+                _ = ping.tick() => {
+                    let ping = ::redis::cmd("PING");
+                    let answer = connection.send_packed_command(&ping);
+                    match tokio::time::timeout(self.settings.response_timeout, answer).await {
+                        Ok(Ok(_)) => {}
+                        Ok(Err(error)) => return words(&error),
+                        Err(_) => return "it does not answer".into(),
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn supervise(shared: Arc<Shared>, first: Fresh, mut inbox: mpsc::UnboundedReceiver<Event>) {
+    let mut number = first.number;
+    let mut fresh = Some(first);
+    let mut pause = FIRST_PAUSE;
+    loop {
+        if let Some(fresh) = fresh.take() {
+            pause = FIRST_PAUSE;
+            let reason = shared.serve(fresh, &mut inbox).await;
+            let server = &shared.settings.address;
+            tracing::warn!(%server, %reason, "the connection is lost; connecting again");
+            shared.state.send_replace(State::Connecting);
+            // Whoever sleeps for a hint that may not come any more.
+            shared.subscriptions.hints().everyone();
+        }
+        number += 1;
+        match shared.connect(number).await {
+            Ok(again) => fresh = Some(again),
+            Err(error) => {
+                tracing::debug!(%error, "not connected");
+                let reason = match error {
+                    Error::Unavailable { reason, .. } | Error::Refused { reason, .. } => reason,
+                    other => other.to_string(),
+                };
+                shared.state.send_replace(State::Down(reason));
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Connection")
+            .field(&self.shared.settings)
+            .finish()
+    }
+}

@@ -1,0 +1,181 @@
+//! Which keys and channels belong to a name.
+//!
+//! Redisson's are built as Redisson does: `prefix:{name}`, but `prefix:name` for a name that has a brace of
+//! its own. So `x` and `{x}` share them. Ours are told apart by a second colon, as a mix-up would cost more.
+
+use ::redis::Cmd;
+
+use crate::{Error, Name};
+
+/// What our own keys start with.
+pub(super) const OWN: &str = "lockkeeper_";
+const HOLDERS: &str = "lockkeeper_holders:";
+const QUEUE: &str = "lockkeeper_queue:";
+const TOKEN: &str = "lockkeeper_token:";
+
+/// Names that start like this would be taken for keys of another name.
+const RESERVED: [&str; 4] = [
+    OWN,
+    "redisson_lock_token:",
+    "redisson_lock_queue:",
+    "redisson_lock_timeout:",
+];
+
+/// The keys of one name.
+#[derive(Debug)]
+pub(super) struct Keys {
+    /// The key at the name itself.
+    pub main: String,
+    /// The name as Redisson puts it into other keys.
+    pub tag: String,
+    own: String,
+}
+
+impl Keys {
+    pub fn new(prefix: &str, name: &Name) -> Result<Keys, Error> {
+        let main = format!("{prefix}{name}");
+        if let Some(reserved) = RESERVED.iter().find(|start| main.starts_with(**start)) {
+            return Err(Error::InvalidName {
+                reason: format!(
+                    "keys that start with {reserved:?} are the store's own; rename the lock"
+                ),
+            });
+        }
+        let (tag, own) = match main.contains('{') {
+            true => (main.clone(), format!(":{main}")),
+            false => (format!("{{{main}}}"), format!("{{{main}}}")),
+        };
+        Ok(Keys { main, tag, own })
+    }
+
+    pub fn holders(&self) -> String {
+        format!("{HOLDERS}{}", self.own)
+    }
+
+    pub fn aside(&self) -> String {
+        format!("lockkeeper_aside:{}", self.own)
+    }
+
+    pub fn permits(&self) -> String {
+        format!("{}:timeout", self.tag)
+    }
+
+    pub fn latch(&self) -> String {
+        format!("lockkeeper_latch:{}", self.own)
+    }
+
+    pub fn broken(&self) -> String {
+        format!("lockkeeper_broken:{}", self.own)
+    }
+
+    /// The fence of the plain dialect.
+    pub fn plain_token(&self) -> String {
+        format!("{TOKEN}{}", self.own)
+    }
+
+    /// The keys of the scripts that know the whole record, in their order.
+    pub fn write_record(&self, cmd: &mut Cmd) {
+        let Keys { main, tag, own } = self;
+        cmd.arg(main)
+            .arg(format!("{HOLDERS}{own}"))
+            .arg(format!("{QUEUE}{own}"))
+            .arg(format!("redisson_lock_queue:{tag}"))
+            .arg(format!("redisson_lock_token:{tag}"))
+            .arg(format!("lockkeeper_aside:{own}"))
+            .arg(format!("lockkeeper_waiters:{own}"))
+            .arg(format!("redisson_lock_timeout:{tag}"))
+            .arg(format!("{tag}:timeout"))
+            .arg(format!("lockkeeper_latch:{own}"))
+            .arg(format!("lockkeeper_turn:{own}"));
+    }
+
+    /// How many keys [`Keys::write_record`] writes.
+    pub const RECORD: usize = 11;
+
+    /// Where Redisson tells of a lock that is free.
+    pub fn lock_channel(&self) -> String {
+        format!("redisson_lock__channel:{}", self.tag)
+    }
+
+    /// Where Redisson tells of readers and writers that left.
+    pub fn rw_channel(&self) -> String {
+        format!("redisson_rwlock:{}", self.tag)
+    }
+
+    /// Where Redisson tells of free permits.
+    pub fn permit_channel(&self) -> String {
+        format!("redisson_sc:{}", self.tag)
+    }
+
+    /// Where Redisson tells of a latch. It always adds braces here.
+    pub fn latch_channel(&self) -> String {
+        format!("redisson_countdownlatch__channel__{{{}}}", self.main)
+    }
+}
+
+/// The name behind a key of ours, if the key says that the name is held or waited for (dialect redisson).
+pub(super) fn name_in_use<'a>(prefix: &str, key: &'a str) -> Option<&'a str> {
+    let own = key.strip_prefix(HOLDERS).or(key.strip_prefix(QUEUE))?;
+    untag(own)?.strip_prefix(prefix)
+}
+
+/// The name behind a fence of the plain dialect.
+pub(super) fn name_with_token<'a>(prefix: &str, key: &'a str) -> Option<&'a str> {
+    untag(key.strip_prefix(TOKEN)?)?.strip_prefix(prefix)
+}
+
+fn untag(own: &str) -> Option<&str> {
+    match own.strip_prefix(':') {
+        Some(name) => Some(name),
+        None => own.strip_prefix('{')?.strip_suffix('}'),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(prefix: &str, name: &str) -> Keys {
+        Keys::new(prefix, &Name::new(name).expect(name)).expect(name)
+    }
+
+    #[test]
+    fn redissons_keys_are_built_as_redisson_does() {
+        let plain = keys("", "order:42");
+        assert_eq!(plain.main, "order:42");
+        assert_eq!(plain.lock_channel(), "redisson_lock__channel:{order:42}");
+        assert_eq!(plain.permits(), "{order:42}:timeout");
+        let tagged = keys("", "{user}:7");
+        assert_eq!(tagged.lock_channel(), "redisson_lock__channel:{user}:7");
+        assert_eq!(tagged.permits(), "{user}:7:timeout");
+        assert_eq!(
+            tagged.latch_channel(),
+            "redisson_countdownlatch__channel__{{user}:7}"
+        );
+    }
+
+    #[test]
+    fn our_keys_lead_back_to_their_name() {
+        for name in [
+            "x", "{x}", "{x", "x}", "{}", "}{", ":x", ":{x}", "a:b", "订单",
+        ] {
+            for prefix in ["", "app:", "{app}:"] {
+                let keys = keys(prefix, name);
+                assert_eq!(name_in_use(prefix, &keys.holders()), Some(name));
+                assert_eq!(name_with_token(prefix, &keys.plain_token()), Some(name));
+            }
+        }
+        assert_ne!(keys("", "x").holders(), keys("", "{x}").holders());
+        assert_eq!(name_in_use("app:", &keys("", "other").holders()), None);
+        assert_eq!(name_in_use("", &keys("", "x").broken()), None);
+    }
+
+    #[test]
+    fn a_name_that_looks_like_a_key_of_ours_is_refused() {
+        for name in ["lockkeeper_holders:{x}", "redisson_lock_token:{x}"] {
+            let name = Name::new(name).expect("a valid name");
+            assert!(Keys::new("", &name).is_err(), "{name}");
+            assert!(Keys::new("app:", &name).is_ok(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The plain recipe of redsync, redis-py, rslock and node-redlock: `SET name value NX PX`, compare and
+//! delete, compare and expire. It has no queue: whoever waits tries again, as its peers do.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use ::redis::{Cmd, Value};
+
+use super::answer::{self, Reply, wall};
+use super::connection::Connection;
+use super::fault::Fault;
+use super::keys::Keys;
+use super::scripts;
+use super::{BREAK_MEMORY, RENEW_SLICE, millis};
+use crate::clock::Moment;
+use crate::store::*;
+
+/// The verbs of the contract, as scripts.
+#[derive(Debug)]
+pub(super) struct Plain<'a> {
+    pub connection: &'a Connection,
+    /// This process, as it is written into holds.
+    pub process: &'a str,
+}
+
+impl Plain<'_> {
+    fn keys(&self, name: &Name) -> Result<Keys, Error> {
+        Keys::new(&self.connection.settings().prefix, name)
+    }
+
+    pub async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        if claim.mode != Mode::Exclusive || claim.beside.is_some() {
+            return Err(Error::Unsupported {
+                store: super::PLAIN_CAPABILITIES.store,
+                what: "other than exclusive locks",
+            });
+        }
+        let keys = self.keys(&claim.name)?;
+        // Twice at most: the second time with a better idea of the server's clock.
+        for last in [false, true] {
+            let reply = self.try_once(claim, &keys).await?;
+            return Ok(match reply.number(0)? {
+                1 => Attempt::Granted(reply.grant(1)?),
+                0 => Attempt::Busy {
+                    free_in: u64::try_from(reply.signed(1)?)
+                        .ok()
+                        .map(Duration::from_millis),
+                },
+                _ if last || Moment::now() > claim.not_after => Attempt::TooLate,
+                _ => continue,
+            });
+        }
+        Ok(Attempt::TooLate)
+    }
+
+    async fn try_once(&self, claim: &Claim, keys: &Keys) -> Result<Reply, Error> {
+        let not_after = self.connection.clock().at(claim.not_after);
+        let id = claim.id.to_string();
+        let write = |cmd: &mut Cmd| {
+            cmd.arg(2)
+                .arg(&keys.main)
+                .arg(keys.plain_token())
+                .arg(&id)
+                .arg(millis(claim.lease))
+                .arg(claim.reserve)
+                .arg(not_after)
+                .arg(self.process);
+        };
+        let sent = Moment::now();
+        let answer = self.connection.run(&scripts::PLAIN_ACQUIRE, write).await;
+        let reply = Reply::new(answer.map_err(Fault::of_change)?)?;
+        self.connection
+            .clock()
+            .saw(reply.number(3)?, sent, Moment::now());
+        Ok(reply)
+    }
+
+    /// Lets go of a hold. A claim to queue finds no queue: it tries for itself.
+    pub async fn release(&self, name: &Name, claim: ClaimId) -> Result<Released, Error> {
+        let keys = self.keys(name)?;
+        let write = |cmd: &mut Cmd| {
+            cmd.arg(1).arg(&keys.main).arg(claim.to_string());
+        };
+        let answer = self.connection.run(&scripts::PLAIN_RELEASE, write).await;
+        match answer.map_err(Fault::of_change)? {
+            Value::Int(held) => Ok(Released {
+                was_held: held == 1,
+                regrant: None,
+            }),
+            other => Err(answer::nonsense(&other)),
+        }
+    }
+
+    pub async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let mut answers = Vec::with_capacity(renewals.len());
+        for slice in renewals.chunks(RENEW_SLICE) {
+            let keys: Result<Vec<Keys>, Error> = slice
+                .iter()
+                .map(|renewal| self.keys(&renewal.name))
+                .collect();
+            let keys = keys?;
+            let write = |cmd: &mut Cmd| {
+                cmd.arg(slice.len());
+                for keys in &keys {
+                    cmd.arg(&keys.main);
+                }
+                for renewal in slice {
+                    cmd.arg(renewal.claim.to_string())
+                        .arg(millis(renewal.lease));
+                }
+            };
+            let answer = self.connection.run(&scripts::PLAIN_RENEW, write).await;
+            answer::renewed(answer, &mut answers)?;
+        }
+        Ok(answers)
+    }
+
+    pub async fn inspect(&self, name: &Name) -> Result<Option<LockInfo>, Error> {
+        let keys = self.keys(name)?;
+        let write = |cmd: &mut Cmd| {
+            cmd.arg(3)
+                .arg(&keys.main)
+                .arg(keys.plain_token())
+                .arg(keys.broken());
+        };
+        let answer = self.connection.run(&scripts::PLAIN_INSPECT, write).await;
+        let reply = Reply::new(answer.map_err(Fault::of_look)?)?;
+        let info = LockInfo {
+            name: name.clone(),
+            holders: held(&reply)?,
+            waiters: 0,
+            last_token: Some(reply.number(2)?)
+                .filter(|token| *token > 0)
+                .map(Token::new),
+            broken: answer::broken(reply.list(3)?)?,
+        };
+        let known = !info.holders.is_empty() || info.last_token.is_some() || info.broken.is_some();
+        Ok(known.then_some(info))
+    }
+
+    pub async fn break_lock(&self, request: &Break) -> Result<Vec<Holder>, Error> {
+        let keys = self.keys(&request.name)?;
+        let write = |cmd: &mut Cmd| {
+            cmd.arg(3)
+                .arg(&keys.main)
+                .arg(keys.plain_token())
+                .arg(keys.broken())
+                .arg(&request.reason)
+                .arg(millis(BREAK_MEMORY));
+        };
+        let answer = self.connection.run(&scripts::PLAIN_BREAK, write).await;
+        held(&Reply::new(answer.map_err(Fault::of_change)?)?)
+    }
+}
+
+/// Who holds, from the value of the key and the time it has left.
+fn held(reply: &Reply) -> Result<Vec<Holder>, Error> {
+    if reply.is_nil(0) {
+        return Ok(Vec::new());
+    }
+    let value = reply.text(0)?;
+    let left = u64::try_from(reply.signed(1)?).unwrap_or(0);
+    Ok(vec![holder(&value, Duration::from_millis(left))])
+}
+
+/// `<claim> <token> <tokens> <since> <process>`, or whatever a peer of ours wrote.
+fn holder(value: &str, remaining: Duration) -> Holder {
+    let ours = || {
+        let mut parts = value.splitn(5, ' ');
+        let claim = parts.next()?.parse().ok()?;
+        let token = parts.next()?.parse().ok()?;
+        let _tokens: u32 = parts.next()?.parse().ok()?;
+        let since = parts.next()?.parse().ok()?;
+        Some((claim, token, since, answer::process(parts.next()?)))
+    };
+    let (claim, token, since, process) = ours().unwrap_or_else(|| {
+        let nobody = ClaimId {
+            keeper: KeeperId::from_bits(0),
+            number: 0,
+        };
+        let process = Process {
+            host: "unknown".into(),
+            pid: 0,
+            program: "another client".into(),
+        };
+        (nobody, 0, 0, process)
+    });
+    Holder {
+        claim,
+        process,
+        mode: Mode::Exclusive,
+        token: Token::new(token),
+        since: match since {
+            0 => UNIX_EPOCH,
+            since => wall(since),
+        },
+        remaining,
+        depth: None,
+    }
+}

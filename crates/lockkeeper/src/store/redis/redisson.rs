@@ -1,0 +1,314 @@
+//! The dialect that Redisson speaks: its keys, fields, channels and messages, with a queue of ours beside
+//! them. See `docs/redis.md`.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use ::redis::{Cmd, Value};
+
+use super::answer::{self, Reply};
+use super::connection::Connection;
+use super::fault::Fault;
+use super::keys::Keys;
+use super::scripts;
+use super::subscriptions::Topic;
+use super::{BREAK_MEMORY, MAX_PERMITS, RENEW_SLICE, millis};
+use crate::clock::Moment;
+use crate::store::*;
+
+/// The verbs of the contract, as scripts.
+#[derive(Debug)]
+pub(super) struct Redisson<'a> {
+    pub connection: &'a Connection,
+    /// This process, as it is written into holds.
+    pub process: &'a str,
+}
+
+/// How a mode is written.
+fn letter(mode: Mode) -> (&'static str, u32, u32) {
+    match mode {
+        Mode::Exclusive => ("x", 0, 0),
+        Mode::Fair => ("f", 0, 0),
+        Mode::Read => ("r", 0, 0),
+        Mode::Write => ("w", 0, 0),
+        Mode::Permit { limit, count } => ("p", limit, count),
+    }
+}
+
+fn check_permits(mode: Mode) -> Result<(), Error> {
+    match mode {
+        Mode::Permit { count, .. } if count > MAX_PERMITS => Err(Error::LimitExceeded {
+            what: "permits in one claim",
+            limit: u64::from(MAX_PERMITS),
+        }),
+        _ => Ok(()),
+    }
+}
+
+impl Redisson<'_> {
+    fn keys(&self, name: &Name) -> Result<Keys, Error> {
+        Keys::new(&self.connection.settings().prefix, name)
+    }
+
+    pub async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        check_permits(claim.mode)?;
+        let keys = self.keys(&claim.name)?;
+        // Twice at most: the second time with a better idea of the server's clock.
+        for last in [false, true] {
+            let reply = self.try_once(claim, &keys).await?;
+            let attempt = match reply.number(0)? {
+                1 => Attempt::Granted(reply.grant(1)?),
+                0 => {
+                    if claim.enqueue && reply.number(2)? == 1 {
+                        self.listen(claim, &keys);
+                    }
+                    let free_in = reply.signed(1)?;
+                    Attempt::Busy {
+                        free_in: u64::try_from(free_in).ok().map(Duration::from_millis),
+                    }
+                }
+                _ if last || Moment::now() > claim.not_after => Attempt::TooLate,
+                _ => continue,
+            };
+            return Ok(attempt);
+        }
+        Ok(Attempt::TooLate)
+    }
+
+    async fn try_once(&self, claim: &Claim, keys: &Keys) -> Result<Reply, Error> {
+        let (mode, limit, count) = letter(claim.mode);
+        let id = claim.id.to_string();
+        let beside = claim.beside.map_or_else(String::new, |id| id.to_string());
+        let not_after = self.connection.clock().at(claim.not_after);
+        let write = |cmd: &mut Cmd| {
+            cmd.arg(Keys::RECORD);
+            keys.write_record(cmd);
+            cmd.arg(&keys.tag)
+                .arg(&id)
+                .arg(mode)
+                .arg(millis(claim.lease))
+                .arg(claim.reserve)
+                .arg(not_after)
+                .arg(u8::from(claim.enqueue))
+                .arg(&beside)
+                .arg(limit)
+                .arg(count)
+                .arg(self.process)
+                .arg(self.connection.channel());
+        };
+        let sent = Moment::now();
+        let answer = self.connection.run(&scripts::ACQUIRE, write).await;
+        let reply = Reply::new(answer.map_err(Fault::of_change)?)?;
+        self.connection
+            .clock()
+            .saw(reply.number(3)?, sent, Moment::now());
+        Ok(reply)
+    }
+
+    /// Hears when a client of Redisson's that is in the way leaves.
+    fn listen(&self, claim: &Claim, keys: &Keys) {
+        let topics = || {
+            let fair = format!("{}:{}", keys.lock_channel(), claim.id);
+            vec![
+                Topic::quietly(&keys.lock_channel()),
+                Topic::quietly(&keys.rw_channel()),
+                Topic::quietly(&keys.permit_channel()),
+                Topic::Channel(fair),
+            ]
+        };
+        let subscriptions = self.connection.subscriptions();
+        subscriptions.listen(&claim.name, claim.id, topics);
+    }
+
+    pub async fn withdraw(&self, name: &Name, claim: ClaimId) -> Result<(), Error> {
+        let keys = self.keys(name)?;
+        let id = claim.to_string();
+        let write = |cmd: &mut Cmd| {
+            cmd.arg(Keys::RECORD);
+            keys.write_record(cmd);
+            cmd.arg(&keys.tag).arg(&id);
+        };
+        let answer = self.connection.run(&scripts::WITHDRAW, write).await;
+        answer.map(|_| ()).map_err(Fault::of_change)
+    }
+
+    pub async fn release(&self, release: &Release) -> Result<Released, Error> {
+        let keys = self.keys(&release.name)?;
+        let id = release.claim.to_string();
+        let next = release.requeue.as_ref();
+        if let Some(next) = next {
+            check_permits(next.mode)?;
+        }
+        let next = next.map(|next| (next, next.id.to_string(), letter(next.mode)));
+        let write = |cmd: &mut Cmd| {
+            cmd.arg(Keys::RECORD);
+            keys.write_record(cmd);
+            cmd.arg(&keys.tag).arg(&id);
+            match &next {
+                None => {
+                    cmd.arg("");
+                }
+                Some((next, id, (mode, limit, count))) => {
+                    cmd.arg(id)
+                        .arg(mode)
+                        .arg(millis(next.lease))
+                        .arg(next.reserve)
+                        .arg(self.connection.clock().at(next.not_after))
+                        .arg(limit)
+                        .arg(count)
+                        .arg(self.process)
+                        .arg(self.connection.channel());
+                }
+            }
+        };
+        let sent = Moment::now();
+        let answer = self.connection.run(&scripts::RELEASE, write).await;
+        let reply = Reply::new(answer.map_err(Fault::of_change)?)?;
+        self.connection
+            .clock()
+            .saw(reply.number(3)?, sent, Moment::now());
+        Ok(Released {
+            was_held: reply.number(0)? == 1,
+            regrant: match reply.number(1)? {
+                0 => None,
+                _ => Some(reply.grant(1)?),
+            },
+        })
+    }
+
+    pub async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let mut answers = Vec::with_capacity(renewals.len());
+        for slice in renewals.chunks(RENEW_SLICE) {
+            let keys: Result<Vec<Keys>, Error> = slice
+                .iter()
+                .map(|renewal| self.keys(&renewal.name))
+                .collect();
+            let keys = keys?;
+            let write = |cmd: &mut Cmd| {
+                cmd.arg(4 * slice.len());
+                for keys in &keys {
+                    cmd.arg(&keys.main)
+                        .arg(keys.holders())
+                        .arg(keys.aside())
+                        .arg(keys.permits());
+                }
+                for (renewal, keys) in slice.iter().zip(&keys) {
+                    cmd.arg(&keys.tag)
+                        .arg(renewal.claim.to_string())
+                        .arg(millis(renewal.lease));
+                }
+            };
+            let answer = self.connection.run(&scripts::RENEW, write).await;
+            answer::renewed(answer, &mut answers)?;
+        }
+        Ok(answers)
+    }
+
+    pub async fn inspect(&self, name: &Name) -> Result<Option<LockInfo>, Error> {
+        let keys = self.keys(name)?;
+        let write = |cmd: &mut Cmd| {
+            cmd.arg(Keys::RECORD + 1);
+            keys.write_record(cmd);
+            cmd.arg(keys.broken()).arg(&keys.tag);
+        };
+        let answer = self.connection.run(&scripts::INSPECT, write).await;
+        let reply = Reply::new(answer.map_err(Fault::of_look)?)?;
+        let mut holders = answer::holders(reply.list(0)?)?;
+        let (mode, left) = (reply.text(2)?, reply.signed(3)?);
+        for field in reply.list(1)? {
+            holders.push(foreign(&answer::text(field)?, &mode, left));
+        }
+        let info = LockInfo {
+            name: name.clone(),
+            holders,
+            waiters: reply.number(4)? as usize,
+            last_token: Some(reply.number(5)?)
+                .filter(|token| *token > 0)
+                .map(Token::new),
+            broken: answer::broken(reply.list(6)?)?,
+        };
+        let known = !info.holders.is_empty()
+            || info.waiters > 0
+            || info.last_token.is_some()
+            || info.broken.is_some();
+        Ok(known.then_some(info))
+    }
+
+    pub async fn break_lock(&self, request: &Break) -> Result<Vec<Holder>, Error> {
+        let keys = self.keys(&request.name)?;
+        let write = |cmd: &mut Cmd| {
+            cmd.arg(Keys::RECORD + 1);
+            keys.write_record(cmd);
+            cmd.arg(keys.broken())
+                .arg(&keys.tag)
+                .arg(&request.reason)
+                .arg(millis(BREAK_MEMORY));
+        };
+        let answer = self.connection.run(&scripts::BREAK, write).await;
+        match answer.map_err(Fault::of_change)? {
+            Value::Array(ended) => answer::holders(&ended),
+            other => Err(answer::nonsense(&other)),
+        }
+    }
+
+    pub async fn latch(&self, request: &LatchRequest) -> Result<LatchState, Error> {
+        let keys = self.keys(&request.name)?;
+        let (op, count) = match request.op {
+            LatchOp::Read => ("read", 0),
+            LatchOp::Set(count) => ("set", count),
+            LatchOp::CountDown => ("down", 0),
+            LatchOp::Open => ("open", 0),
+        };
+        let not_after = self.connection.clock().at(request.not_after);
+        let write = |cmd: &mut Cmd| {
+            cmd.arg(3)
+                .arg(&keys.main)
+                .arg(keys.holders())
+                .arg(keys.latch())
+                .arg(op)
+                .arg(request.id.to_string())
+                .arg(count)
+                .arg(not_after)
+                .arg(keys.latch_channel());
+        };
+        let sent = Moment::now();
+        let answer = self.connection.run(&scripts::LATCH, write).await;
+        let explain = match request.op {
+            LatchOp::Read => Fault::of_look,
+            _ => Fault::of_change,
+        };
+        let reply = Reply::new(answer.map_err(explain)?)?;
+        self.connection
+            .clock()
+            .saw(reply.number(2)?, sent, Moment::now());
+        Ok(LatchState {
+            count: reply.number(0)? as u32,
+            changed: reply.number(1)? == 1,
+        })
+    }
+}
+
+/// A hold of a client of Redisson's, as far as its key tells.
+fn foreign(field: &str, mode: &str, left: i64) -> Holder {
+    let id = field.strip_suffix(":write").unwrap_or(field);
+    let unknown = ClaimId {
+        keeper: KeeperId::from_bits(0),
+        number: 0,
+    };
+    Holder {
+        claim: id.parse().unwrap_or(unknown),
+        process: Process {
+            host: "unknown".into(),
+            pid: 0,
+            program: "a Redisson client".into(),
+        },
+        mode: match mode {
+            "r" => Mode::Read,
+            "w" => Mode::Write,
+            _ => Mode::Exclusive,
+        },
+        token: Token::new(0),
+        since: UNIX_EPOCH,
+        remaining: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
+        depth: None,
+    }
+}

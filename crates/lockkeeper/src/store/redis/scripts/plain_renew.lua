@@ -1,0 +1,17 @@
+-- Renews several holds (dialect plain): compare and expire.
+--
+-- KEYS  the names
+-- ARGV  for each name: claim, lease in ms
+-- Result  for each name: 1 renewed, 0 not held
+-- Invariant: never shortens a lease, and never brings back one that ended.
+local answers = {}
+for number, key in ipairs(KEYS) do
+  local claim, lease = ARGV[2 * number - 1], tonumber(ARGV[2 * number])
+  local held = redis.call('GET', key)
+  answers[number] = 0
+  if held and string.match(held, '^%S+') == claim then
+    if redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, lease) end
+    answers[number] = 1
+  end
+end
+return answers

@@ -1,0 +1,445 @@
+-- What the lock scripts share: who holds a name, who waits, and how both show in Redisson's keys.
+--
+-- `holders` has a record of every hold of ours; Redisson's keys have the same holds as its clients read them.
+-- A hold counts while both say so: our record knows each lease, and whatever a Redisson client deletes
+-- (forceUnlock, delete) is gone.
+local MAIN, HOLDERS, QUEUE, FAIR, FENCE, ASIDE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local WAITERS, FAIR_TIMEOUTS, PERMITS, LATCH, TURN = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local tag = ARGV[1]
+
+-- Parts of a hold.
+local ID, MODE, EXPIRES, TOKEN, RUN, SINCE, LIMIT, COUNT, PROCESS = 1, 2, 3, 4, 5, 6, 7, 8, 9
+-- Parts of a waiter.
+local W_MODE, W_LEASE, W_WANTED, W_LIMIT, W_COUNT, W_PROCESS, W_CHANNEL, W_UNTIL = 1, 2, 3, 4, 5, 6, 7, 8
+
+-- All in ms. The first two are the contract's GRANT_LEASE and QUEUE_TTL.
+local GRANT_LEASE, QUEUE_TTL = 1000, 5000
+-- Redisson's default fairLockWaitTimeout: its clients subtract it from every waiter's score as they acquire.
+local FAIR_WAIT = 300000
+-- While Redisson's clients wait, one release in this time is a real one, and ours stand back after it.
+local TURN_EVERY, STAND_BACK = 100, 10
+
+local lock_channel = 'redisson_lock__channel:' .. tag
+local rw_channel = 'redisson_rwlock:' .. tag
+local permit_channel = 'redisson_sc:' .. tag
+
+-- Where the lock is: at the name, or aside when a latch of ours has the name. Whether we set the number of
+-- permits, and so remove it. The holds of ours.
+local aside, made, holds = 0, 0, {}
+local packed = redis.call('GET', HOLDERS)
+if packed then
+  local record = cmsgpack.unpack(packed)
+  aside, made, holds = record[1], record[2], record[3]
+end
+local changed = false
+
+-- The strongest mode held by others than us: r w x.
+local foreign
+-- The free permits as Redisson keeps them, and how many are taken by others than us.
+local pool
+local foreign_permits = 0
+local fields = {}
+
+local function timeout_key(id, number)
+  return tag .. ':' .. id .. ':rwlock_timeout:' .. number
+end
+
+local function field_of(hold)
+  return hold[MODE] == 'w' and hold[ID] .. ':write' or hold[ID]
+end
+
+-- Redisson's permit ids are 16 bytes. Ours follow from the claim, so that they need not be stored.
+local function permit_ids(hold)
+  local ids = {}
+  for number = 1, hold[COUNT] do
+    local hex = string.sub(redis.sha1hex(hold[ID] .. '/' .. number), 1, 32)
+    ids[number] = string.gsub(hex, '..', function(byte) return string.char(tonumber(byte, 16)) end)
+  end
+  return ids
+end
+
+local home = aside == 1 and ASIDE or MAIN
+local kind = redis.call('TYPE', home).ok
+if kind == 'string' and aside == 0 and redis.call('HGET', LATCH, 'at') == 'name' then
+  home, aside = ASIDE, 1
+  kind = redis.call('TYPE', home).ok
+end
+
+local function load_permits()
+  pool = tonumber(redis.call('GET', home)) or 0
+  local over = redis.call('ZREMRANGEBYSCORE', PERMITS, '-inf', now)
+  if over > 0 and made == 0 then
+    pool = redis.call('INCRBY', home, over)
+  end
+  local ours = 0
+  local kept = {}
+  for _, hold in ipairs(holds) do
+    if hold[MODE] == 'p' and hold[EXPIRES] > now then
+      kept[#kept + 1] = hold
+      ours = ours + hold[COUNT]
+    else
+      changed = true
+    end
+  end
+  local all = redis.call('ZCARD', PERMITS)
+  if all < ours then
+    -- Somebody removed permits of ours: find out whose.
+    ours, holds = 0, kept
+    kept = {}
+    for _, hold in ipairs(holds) do
+      local left = 0
+      for _, id in ipairs(permit_ids(hold)) do
+        left = left + (redis.call('ZSCORE', PERMITS, id) and 1 or 0)
+      end
+      if left == hold[COUNT] then
+        kept[#kept + 1] = hold
+        ours = ours + left
+      elseif left > 0 then
+        redis.call('ZREM', PERMITS, unpack(permit_ids(hold)))
+        if made == 0 then pool = redis.call('INCRBY', home, left) end
+      end
+    end
+    changed = true
+    all = redis.call('ZCARD', PERMITS)
+  end
+  holds = kept
+  foreign_permits = all - ours
+end
+
+local function load_hash()
+  local flat = redis.call('HGETALL', home)
+  for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
+  local kept, ours = {}, {}
+  for _, hold in ipairs(holds) do
+    local field = field_of(hold)
+    if fields[field] and hold[EXPIRES] > now then
+      kept[#kept + 1] = hold
+      ours[field] = true
+    else
+      redis.call('HDEL', home, field)
+      fields[field] = nil
+      changed = true
+    end
+  end
+  holds = kept
+  for field, count in pairs(fields) do
+    if field ~= 'mode' and not ours[field] then
+      if fields.mode == 'read' then
+        -- A reader that died without a word: none of its timeouts is left.
+        local keys = {}
+        for number = 1, tonumber(count) or 1 do keys[number] = timeout_key(field, number) end
+        if redis.call('EXISTS', unpack(keys)) == 0 then
+          redis.call('HDEL', home, field)
+          fields[field] = nil
+          changed = true
+        else
+          foreign = foreign or 'r'
+        end
+      else
+        foreign = fields.mode == 'write' and 'w' or 'x'
+      end
+    end
+  end
+  if #holds == 0 and not foreign then
+    redis.call('DEL', home)
+    fields = {}
+  elseif fields.mode == 'write' and not foreign then
+    -- The writer's lease ended and a reader that stood beside it goes on.
+    local writer = false
+    for _, hold in ipairs(holds) do writer = writer or hold[MODE] == 'w' end
+    if not writer then
+      redis.call('HSET', home, 'mode', 'read')
+      fields.mode = 'read'
+    end
+  end
+end
+
+if kind == 'string' then
+  load_permits()
+elseif kind == 'hash' then
+  load_hash()
+else
+  -- Nothing there, or a key that is no lock at all, which counts as held.
+  if #holds > 0 then holds, changed = {}, true end
+  if kind ~= 'none' then foreign = 'x' end
+end
+
+local function find(id)
+  for index, hold in ipairs(holds) do
+    if hold[ID] == id then return hold, index end
+  end
+end
+
+local function admits(mode, limit, count, beside)
+  if mode == 'p' then
+    if foreign then return false end
+    local taken, smallest = foreign_permits + count, limit
+    for _, hold in ipairs(holds) do
+      if hold[MODE] ~= 'p' then return false end
+      taken = taken + hold[COUNT]
+      smallest = math.min(smallest, hold[LIMIT])
+    end
+    return taken <= smallest and (pool == nil or made == 1 or pool >= count)
+  end
+  if pool and made == 0 then return false end
+  if foreign and not (mode == 'r' and foreign == 'r') then return false end
+  for _, hold in ipairs(holds) do
+    if hold[ID] ~= beside and not (mode == 'r' and hold[MODE] == 'r') then return false end
+  end
+  return true
+end
+
+local function grant(id, mode, lease, wanted, limit, count, process)
+  local first, run = reserve(FENCE, wanted)
+  local hold = { id, mode, now + lease, first, run, us, limit, count, process }
+  if mode == 'p' then
+    -- Nobody has said how many permits there are: this claim does.
+    if pool == nil then made, pool = 1, limit end
+    for _, permit in ipairs(permit_ids(hold)) do
+      redis.call('ZADD', PERMITS, hold[EXPIRES], permit)
+    end
+    if made == 0 then pool = redis.call('DECRBY', home, count) end
+  elseif mode == 'r' then
+    if next(fields) == nil then
+      redis.call('HSET', home, 'mode', 'read')
+      fields.mode = 'read'
+    end
+    redis.call('HSET', home, id, 1)
+    redis.call('SET', timeout_key(id, 1), 1, 'PX', lease)
+  elseif mode == 'w' then
+    redis.call('HSET', home, 'mode', 'write', id .. ':write', 1)
+    fields.mode = 'write'
+  else
+    redis.call('HSET', home, id, 1)
+  end
+  fields[field_of(hold)] = 1
+  holds[#holds + 1] = hold
+  changed = true
+  return hold
+end
+
+local function prolong(hold, lease)
+  if now + lease <= hold[EXPIRES] then return end
+  hold[EXPIRES] = now + lease
+  changed = true
+  if hold[MODE] == 'r' then
+    redis.call('SET', timeout_key(hold[ID], 1), 1, 'PX', lease)
+  elseif hold[MODE] == 'p' then
+    for _, permit in ipairs(permit_ids(hold)) do
+      redis.call('ZADD', PERMITS, 'XX', hold[EXPIRES], permit)
+    end
+  end
+end
+
+-- Ends a hold of ours.
+local function finish(hold, index)
+  table.remove(holds, index)
+  changed = true
+  if hold[MODE] == 'p' then
+    for _, permit in ipairs(permit_ids(hold)) do redis.call('ZREM', PERMITS, permit) end
+    if made == 0 then pool = redis.call('INCRBY', home, hold[COUNT]) end
+    return
+  end
+  local field = field_of(hold)
+  redis.call('HDEL', home, field)
+  fields[field] = nil
+  if hold[MODE] == 'r' then
+    redis.call('DEL', timeout_key(hold[ID], 1))
+  elseif #holds > 0 then
+    -- The reader that stood beside it goes on as an ordinary one.
+    redis.call('HSET', home, 'mode', 'read')
+    fields.mode = 'read'
+  end
+  if #holds == 0 and not foreign then
+    redis.call('DEL', home)
+    fields = {}
+  end
+end
+
+local function drop_waiter(id, mode)
+  redis.call('ZREM', QUEUE, id)
+  redis.call('HDEL', WAITERS, id)
+  if mode == 'f' then
+    redis.call('LREM', FAIR, 1, id)
+    redis.call('ZREM', FAIR_TIMEOUTS, id)
+  end
+end
+
+-- Puts a claim at the end of the queue, or keeps its place. A fair claim stands in Redisson's line as well,
+-- with the score its clients would give it.
+local function enqueue(id, mode, lease, wanted, limit, count, process, channel)
+  local waiter = { mode, lease, wanted, limit, count, process, channel, now + QUEUE_TTL }
+  redis.call('HSET', WAITERS, id, cmsgpack.pack(waiter))
+  if not redis.call('ZSCORE', QUEUE, id) then
+    -- Behind everyone, also if the clock was set back.
+    local last = redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2]
+    redis.call('ZADD', QUEUE, string.format('%.0f', math.max(us, (tonumber(last) or 0) + 1)), id)
+  end
+  redis.call('PEXPIRE', QUEUE, 2 * QUEUE_TTL)
+  redis.call('PEXPIRE', WAITERS, 2 * QUEUE_TTL)
+  if mode == 'f' then
+    local score = tonumber(redis.call('ZSCORE', FAIR_TIMEOUTS, id) or '0')
+    if score == 0 then
+      local last = redis.call('LINDEX', FAIR, -1)
+      local before = last and tonumber(redis.call('ZSCORE', FAIR_TIMEOUTS, last) or '0') or 0
+      redis.call('RPUSH', FAIR, id)
+      redis.call('ZADD', FAIR_TIMEOUTS, string.format('%.0f', math.max(before, now) + FAIR_WAIT), id)
+    else
+      -- Whoever waits long must not be taken for gone by Redisson's clients.
+      local enough = now + FAIR_WAIT * redis.call('LLEN', FAIR)
+      if score < enough then
+        redis.call('ZADD', FAIR_TIMEOUTS, string.format('%.0f', enough), id)
+      end
+    end
+  end
+end
+
+-- The first in Redisson's fair line if it is not ours, after those whose time is over.
+local function foreign_fair_head()
+  while true do
+    local head = redis.call('LINDEX', FAIR, 0)
+    if not head then return nil end
+    if redis.call('HEXISTS', WAITERS, head) == 1 then return nil end
+    local score = tonumber(redis.call('ZSCORE', FAIR_TIMEOUTS, head) or '0')
+    if score > now then return head end
+    redis.call('LPOP', FAIR)
+    redis.call('ZREM', FAIR_TIMEOUTS, head)
+  end
+end
+
+-- The first live waiter of ours.
+local function queue_head()
+  while true do
+    local id = redis.call('ZRANGE', QUEUE, 0, 0)[1]
+    if not id then return nil end
+    local waiter = redis.call('HGET', WAITERS, id)
+    if waiter then
+      waiter = cmsgpack.unpack(waiter)
+      if waiter[W_UNTIL] > now then return id, waiter end
+      drop_waiter(id, waiter[W_MODE])
+    else
+      drop_waiter(id, 'f')
+    end
+  end
+end
+
+-- For how long ours leave a free lock to Redisson's clients, in ms.
+local function standing_back()
+  if #holds > 0 or foreign then return 0 end
+  local last = tonumber(redis.call('GET', TURN) or '0')
+  local left = last + STAND_BACK - now
+  return (left > 0 and left <= STAND_BACK) and left or 0
+end
+
+-- Makes the head of the queue the holder for as long as it fits, and tells it. A process that no longer
+-- listens is passed over at once.
+local function settle()
+  while true do
+    local id, waiter = queue_head()
+    if not id or not admits(waiter[W_MODE], waiter[W_LIMIT], waiter[W_COUNT]) then return end
+    if waiter[W_MODE] == 'f' then
+      local head = foreign_fair_head()
+      if head then
+        redis.call('PUBLISH', lock_channel .. ':' .. head, 0)
+        return
+      end
+    end
+    drop_waiter(id, waiter[W_MODE])
+    if redis.call('PUBLISH', waiter[W_CHANNEL], id .. ' ' .. MAIN) > 0 then
+      grant(id, waiter[W_MODE], math.min(waiter[W_LEASE], GRANT_LEASE), waiter[W_WANTED], waiter[W_LIMIT],
+        waiter[W_COUNT], waiter[W_PROCESS])
+    end
+  end
+end
+
+-- Whether a lock that just became free while ours wait goes to Redisson's clients: they wait as well, and
+-- have had no turn for a while. Our subscriptions to these channels are patterns, which NUMSUB leaves out.
+local function leave_to_others()
+  if #holds > 0 or foreign or redis.call('EXISTS', QUEUE) == 0 then return false end
+  local subscribers = redis.call('PUBSUB', 'NUMSUB', lock_channel, rw_channel, permit_channel)
+  if subscribers[2] + subscribers[4] + subscribers[6] == 0 and not foreign_fair_head() then
+    return false
+  end
+  local last = tonumber(redis.call('GET', TURN) or '0')
+  if last <= now and now - last < TURN_EVERY then return false end
+  redis.call('SET', TURN, string.format('%.0f', now), 'PX', 100 * TURN_EVERY)
+  local id, waiter = queue_head()
+  if id then redis.call('PUBLISH', waiter[W_CHANNEL], id .. ' ' .. MAIN) end
+  return true
+end
+
+-- Tells Redisson's clients, in their words, that a hold of this mode ended and nobody of ours took its place.
+-- Follows `save`, which counts the free permits.
+local function announce(mode)
+  if mode == 'p' then
+    if pool and pool > 0 and (made == 0 or #holds > 0) then
+      redis.call('PUBLISH', permit_channel, string.format('%.0f', pool))
+    end
+  elseif #holds == 0 and not foreign then
+    if mode == 'w' then
+      redis.call('PUBLISH', rw_channel, 1)
+    elseif mode == 'r' then
+      redis.call('PUBLISH', rw_channel, 0)
+    else
+      redis.call('PUBLISH', lock_channel, 0)
+    end
+    local head = foreign_fair_head()
+    if head then redis.call('PUBLISH', lock_channel .. ':' .. head, 0) end
+  elseif mode == 'w' and fields.mode == 'read' then
+    -- Became a reader: readers that wait may join. Redisson itself stays silent here.
+    redis.call('PUBLISH', rw_channel, 1)
+  end
+end
+
+-- Writes down what changed.
+local function save()
+  if not changed then return end
+  if #holds == 0 then
+    redis.call('DEL', HOLDERS)
+    if made == 1 then
+      if foreign_permits == 0 then
+        redis.call('DEL', home, PERMITS)
+      else
+        redis.call('SET', home, string.format('%.0f', math.max(0, pool)))
+      end
+    end
+    return
+  end
+  local last, taken, smallest = 0, foreign_permits, math.huge
+  for _, hold in ipairs(holds) do
+    last = math.max(last, hold[EXPIRES])
+    taken = taken + hold[COUNT]
+    smallest = math.min(smallest, hold[LIMIT])
+  end
+  local left = last - now
+  redis.call('SET', HOLDERS, cmsgpack.pack({ aside, made, holds }), 'PX', left)
+  if holds[1][MODE] == 'p' then
+    if made == 1 then
+      pool = math.max(0, smallest - taken)
+      redis.call('SET', home, string.format('%.0f', pool))
+      if foreign_permits == 0 then
+        redis.call('PEXPIRE', home, left)
+        redis.call('PEXPIRE', PERMITS, left)
+      else
+        redis.call('PERSIST', PERMITS)
+      end
+    end
+    return
+  end
+  if foreign then
+    local theirs = redis.call('PTTL', home)
+    if theirs == -1 or theirs >= left then return end
+  end
+  redis.call('PEXPIRE', home, left)
+end
+
+-- When the earliest lease in the way ends, in ms from now; -1 if it is not known.
+local function free_in()
+  local first = -1
+  for _, hold in ipairs(holds) do
+    local left = hold[EXPIRES] - now
+    if first < 0 or left < first then first = left end
+  end
+  if first < 0 and foreign then first = redis.call('PTTL', home) end
+  return math.max(first, -1)
+end

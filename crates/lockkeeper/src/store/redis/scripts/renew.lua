@@ -1,0 +1,49 @@
+-- Renews several holds (dialect redisson).
+--
+-- KEYS  for each hold: the name, holders, aside, permits
+-- ARGV  for each hold: tag, claim, lease in ms
+-- Result  for each hold: 1 renewed, 0 not held
+-- Invariant: never shortens a lease, and never brings back one that ended.
+local answers = {}
+for number = 1, #ARGV / 3 do
+  local key, arg = 4 * (number - 1), 3 * (number - 1)
+  local tag, id, lease = ARGV[arg + 1], ARGV[arg + 2], tonumber(ARGV[arg + 3])
+  local packed = redis.call('GET', KEYS[key + 2])
+  local record = packed and cmsgpack.unpack(packed)
+  local last, found = 0, nil
+  for _, hold in ipairs(record and record[3] or {}) do
+    if hold[1] == id and hold[3] > now then
+      found = hold
+      hold[3] = math.max(hold[3], now + lease)
+    end
+    last = math.max(last, hold[3])
+  end
+  local home = record and record[1] == 1 and KEYS[key + 3] or KEYS[key + 1]
+  local mode, renewed = found and found[2], false
+  if mode == 'p' then
+    for permit = 1, found[8] do
+      local hex = string.sub(redis.sha1hex(id .. '/' .. permit), 1, 32)
+      local member = string.gsub(hex, '..', function(byte) return string.char(tonumber(byte, 16)) end)
+      renewed = redis.call('ZSCORE', KEYS[key + 4], member)
+      if not renewed then break end
+      redis.call('ZADD', KEYS[key + 4], 'XX', found[3], member)
+    end
+    -- Only where we said how many permits there are do the keys have an end.
+    for _, expiring in ipairs({ home, KEYS[key + 4] }) do
+      local left = redis.call('PTTL', expiring)
+      if renewed and left >= 0 and left < last - now then redis.call('PEXPIRE', expiring, last - now) end
+    end
+  elseif mode and redis.call('HEXISTS', home, mode == 'w' and id .. ':write' or id) == 1 then
+    renewed = true
+    local left = redis.call('PTTL', home)
+    if left >= 0 and left < last - now then redis.call('PEXPIRE', home, last - now) end
+    if mode == 'r' then
+      redis.call('SET', tag .. ':' .. id .. ':rwlock_timeout:1', 1, 'PX', found[3] - now)
+    end
+  end
+  if renewed then
+    redis.call('SET', KEYS[key + 2], cmsgpack.pack(record), 'PX', last - now)
+  end
+  answers[number] = renewed and 1 or 0
+end
+return answers

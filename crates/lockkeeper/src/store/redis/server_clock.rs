@@ -1,0 +1,65 @@
+//! What the server's clock shows at a moment of ours.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use crate::clock::Moment;
+
+/// How far the server's clock is from ours. Every answer that carries the server's time narrows it down: the
+/// server read its clock between our sending and our receiving.
+#[derive(Debug, Default)]
+pub(super) struct ServerClock(Mutex<Option<i64>>);
+
+impl ServerClock {
+    /// The server's clock showed `server_micros` at some time from `sent` to `received`.
+    pub fn saw(&self, server_micros: u64, sent: Moment, received: Moment) {
+        let server = server_micros as i64;
+        let (least, most) = (server - micros(received), server - micros(sent));
+        let mut offset = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // At first the least: a request then counts as late rather too early than too late.
+        *offset = Some(offset.map_or(least, |offset| offset.clamp(least, most)));
+    }
+
+    /// The server's time at a moment, in microseconds; 0 for a moment that never comes.
+    pub fn at(&self, moment: Moment) -> u64 {
+        if moment == Moment::NEVER {
+            return 0;
+        }
+        let offset = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        offset.map_or(0, |offset| (micros(moment) + offset).max(1) as u64)
+    }
+}
+
+fn micros(moment: Moment) -> i64 {
+    (moment.as_nanos() / 1_000) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Moment {
+        Moment::from_nanos(micros * 1_000)
+    }
+
+    #[test]
+    fn the_estimate_follows_the_servers_clock() {
+        let clock = ServerClock::default();
+        assert_eq!(clock.at(at(50)), 0);
+        // Between 100 and 300 of ours it was 1,000 there: the offset is 700 to 900.
+        clock.saw(1_000, at(100), at(300));
+        assert_eq!(clock.at(at(300)), 1_000);
+        // A faster answer: 780 to 790.
+        clock.saw(1_190, at(400), at(410));
+        assert_eq!(clock.at(at(500)), 1_280);
+        // A slow one that agrees changes nothing.
+        clock.saw(2_000, at(1_000), at(2_000));
+        assert_eq!(clock.at(at(500)), 1_280);
+        // The server's clock was set forward, then back.
+        clock.saw(9_000, at(3_000), at(3_010));
+        assert_eq!(clock.at(at(3_010)), 9_000);
+        clock.saw(4_000, at(4_000), at(4_010));
+        assert_eq!(clock.at(at(4_000)), 4_000);
+        assert_eq!(clock.at(Moment::NEVER), 0);
+    }
+}

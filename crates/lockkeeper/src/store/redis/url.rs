@@ -1,0 +1,415 @@
+//! What a `redis:` URL says: where the server is, who we are to it, and how to speak.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::url::StoreUrl;
+use crate::{Error, duration};
+
+const DEFAULT_PORT: u16 = 6379;
+/// Long enough for a busy server, short enough to try again within any ordinary lease.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUTS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_secs(10);
+
+/// Which lock is on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Dialect {
+    /// Redisson's.
+    Redisson,
+    /// `SET name value NX PX`.
+    Plain,
+}
+
+/// Where the server listens.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Address {
+    Tcp(String, u16),
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Address::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Address::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl Address {
+    /// Whether what is sent there stays on this machine.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Address::Unix(_) => true,
+            Address::Tcp(host, _) => {
+                let ip: Result<std::net::IpAddr, _> = host.parse();
+                host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+            }
+        }
+    }
+}
+
+/// A URL, taken apart. Its `Debug` shows no password.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Settings {
+    pub address: Address,
+    pub user: Option<String>,
+    pub password: Option<String>,
+    pub database: u32,
+    pub dialect: Dialect,
+    /// What every key at a name starts with.
+    pub prefix: String,
+    pub connect_timeout: Duration,
+    pub response_timeout: Duration,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("address", &format_args!("{}", self.address))
+            .field("user", &self.user)
+            .field("password", &self.password.as_ref().map(|_| "***"))
+            .field("database", &self.database)
+            .field("dialect", &self.dialect)
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+fn refuse<T>(reason: impl Into<String>) -> Result<T, Error> {
+    Err(Error::InvalidUrl {
+        reason: reason.into(),
+    })
+}
+
+impl Settings {
+    pub fn parse(url: &StoreUrl) -> Result<Settings, Error> {
+        let Some(rest) = url.rest().strip_prefix("//") else {
+            return refuse("two slashes come before the host; write redis://localhost:6379/0");
+        };
+        if rest.contains('#') {
+            return refuse("it has a `#`; in a password or path write %23 for it");
+        }
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = match rest.find('/') {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        let (user_info, host) = match authority.rsplit_once('@') {
+            Some((user_info, host)) => (Some(user_info), host),
+            None => (None, authority),
+        };
+        let (user, password) = credentials(user_info)?;
+        let (address, database) = match url.scheme() {
+            "redis+unix" => (socket(host, path)?, None),
+            _ => (
+                Address::Tcp(tcp_host(host)?.to_owned(), tcp_port(host)?),
+                database(path)?,
+            ),
+        };
+        let mut settings = Settings {
+            address,
+            user,
+            password,
+            database: database.unwrap_or(0),
+            dialect: Dialect::Redisson,
+            prefix: String::new(),
+            connect_timeout: DEFAULT_TIMEOUT,
+            response_timeout: DEFAULT_TIMEOUT,
+        };
+        let mut seen = Vec::new();
+        if database.is_some() {
+            seen.push("db");
+        }
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            let (key, value) = option.split_once('=').unwrap_or((option, ""));
+            if seen.contains(&key) {
+                return refuse(format!("{key:.40?} is given twice"));
+            }
+            seen.push(key);
+            settings.set(key, &decode(value)?)?;
+        }
+        Ok(settings)
+    }
+
+    /// Values are not repeated in errors: one may be a password in the wrong place.
+    fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        match key {
+            "dialect" => {
+                self.dialect = match value {
+                    "redisson" => Dialect::Redisson,
+                    "plain" => Dialect::Plain,
+                    _ => {
+                        return refuse("there are two dialects: dialect=redisson and dialect=plain");
+                    }
+                }
+            }
+            "db" => self.database = number(value)?,
+            "prefix" => match value.len() {
+                0..=128 if !value.chars().any(char::is_control) => self.prefix = value.to_owned(),
+                _ => return refuse("a prefix has at most 128 bytes and no control characters"),
+            },
+            "connect_timeout" => self.connect_timeout = timeout(key, value)?,
+            "response_timeout" => self.response_timeout = timeout(key, value)?,
+            "password_file" => self.password = Some(password_file(value)?),
+            "password" | "pass" | "auth" => {
+                return refuse(
+                    "a password is no option, as it would be shown; write redis://USER:PASSWORD@HOST in \
+                     LOCKKEEPER_STORE, or name a file with password_file=PATH",
+                );
+            }
+            _ => {
+                return refuse(format!(
+                    "there is no option {key:.40?}; there are dialect, prefix, db, connect_timeout, \
+                     response_timeout and password_file"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn credentials(user_info: Option<&str>) -> Result<(Option<String>, Option<String>), Error> {
+    let Some(user_info) = user_info else {
+        return Ok((None, None));
+    };
+    let (user, password) = match user_info.split_once(':') {
+        Some((user, password)) => (user, Some(decode(password)?)),
+        None => (user_info, None),
+    };
+    let user = Some(decode(user)?).filter(|user| !user.is_empty());
+    Ok((user, password.filter(|password| !password.is_empty())))
+}
+
+fn tcp_host(host: &str) -> Result<&str, Error> {
+    if host.contains(',') {
+        return refuse(
+            "it has several hosts; this version speaks to one server (no Sentinel or Cluster yet)",
+        );
+    }
+    let name = match host.strip_prefix('[') {
+        Some(v6) => match v6.split_once(']') {
+            Some((v6, _)) => v6,
+            None => return refuse("an IPv6 address ends with a bracket: redis://[::1]:6379"),
+        },
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    match name.is_empty() {
+        true => refuse("it names no host; write redis://localhost:6379/0"),
+        false => Ok(name),
+    }
+}
+
+fn tcp_port(host: &str) -> Result<u16, Error> {
+    let after = match host.rsplit_once(']') {
+        Some((_, after)) => after,
+        None => host.find(':').map_or("", |at| &host[at..]),
+    };
+    match after.strip_prefix(':') {
+        None if after.is_empty() => Ok(DEFAULT_PORT),
+        Some(port) => match port.parse() {
+            Ok(port) if port > 0 => Ok(port),
+            _ => refuse(
+                "the port is not a number from 1 to 65535; put an IPv6 address into brackets, and write / ? # \
+                 in a password as %2F %3F %23",
+            ),
+        },
+        None => refuse("after an IPv6 address comes a colon and the port"),
+    }
+}
+
+fn socket(host: &str, path: &str) -> Result<Address, Error> {
+    if !host.is_empty() {
+        return refuse(
+            "a socket has no host; write three slashes: redis+unix:///run/redis/redis.sock",
+        );
+    }
+    match path {
+        "" | "/" => refuse("it names no socket; write redis+unix:///run/redis/redis.sock"),
+        path => Ok(Address::Unix(decode(path)?.into())),
+    }
+}
+
+fn database(path: &str) -> Result<Option<u32>, Error> {
+    match path {
+        "" | "/" => Ok(None),
+        path => number(&path[1..]).map(Some),
+    }
+}
+
+fn number(text: &str) -> Result<u32, Error> {
+    match text.parse() {
+        Ok(number) if number <= 1 << 20 => Ok(number),
+        _ => refuse("after the host comes the number of a database, such as /0"),
+    }
+}
+
+fn timeout(key: &str, value: &str) -> Result<Duration, Error> {
+    match duration::parse(value) {
+        Ok(timeout) if TIMEOUTS.contains(&timeout) => Ok(timeout),
+        _ => refuse(format!(
+            "{key} is a duration from 10ms to 10s, such as 500ms"
+        )),
+    }
+}
+
+fn password_file(path: &str) -> Result<String, Error> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => {
+            return refuse(format!(
+                "the password file {path:?} cannot be read: {error}"
+            ));
+        }
+    };
+    match text.lines().next() {
+        Some(password) if !password.is_empty() => Ok(password.to_owned()),
+        _ => refuse(format!(
+            "the first line of the password file {path:?} is empty"
+        )),
+    }
+}
+
+/// Undoes %XX.
+fn decode(text: &str) -> Result<String, Error> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digit = |byte: Option<u8>| byte.and_then(|byte| (byte as char).to_digit(16));
+        match (digit(rest.next()), digit(rest.next())) {
+            (Some(high), Some(low)) => bytes.push((high * 16 + low) as u8),
+            _ => return refuse("after a % come two hexadecimal digits; write %25 for a % itself"),
+        }
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(text),
+        Err(_) => refuse("what its %XX stand for is not UTF-8 text"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<Settings, Error> {
+        Settings::parse(&StoreUrl::parse(url).expect(url))
+    }
+
+    #[test]
+    fn addresses_users_and_databases_are_read() {
+        for (url, address, user, password, database) in [
+            ("redis://localhost", "localhost:6379", None, None, 0),
+            ("redis://10.0.0.7:6400/3", "10.0.0.7:6400", None, None, 3),
+            ("redis://[::1]:6400", "[::1]:6400", None, None, 0),
+            ("redis://[::1]", "[::1]:6379", None, None, 0),
+            (
+                "redis://me:s@cret@h/",
+                "h:6379",
+                Some("me"),
+                Some("s@cret"),
+                0,
+            ),
+            ("redis://:p%2Fw@h?db=2", "h:6379", None, Some("p/w"), 2),
+            (
+                "redis+unix:///run/r.sock?db=1",
+                "/run/r.sock",
+                None,
+                None,
+                1,
+            ),
+            (
+                "redis+unix://me:pw@/run/a%20b",
+                "/run/a b",
+                Some("me"),
+                Some("pw"),
+                0,
+            ),
+        ] {
+            let settings = parse(url).expect(url);
+            assert_eq!(settings.address.to_string(), address);
+            assert_eq!(settings.user.as_deref(), user, "{url}");
+            assert_eq!(settings.password.as_deref(), password, "{url}");
+            assert_eq!(settings.database, database, "{url}");
+        }
+    }
+
+    #[test]
+    fn options_are_read() {
+        let url = "redis://h?dialect=plain&prefix=app%3A&connect_timeout=50ms&response_timeout=1s";
+        let settings = parse(url).expect("valid");
+        assert_eq!(settings.dialect, Dialect::Plain);
+        assert_eq!(settings.prefix, "app:");
+        assert_eq!(settings.connect_timeout, Duration::from_millis(50));
+        assert_eq!(settings.response_timeout, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_password_comes_from_a_file() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("secret");
+        std::fs::write(&path, "hunter2\n").expect("writes");
+        let url = format!("redis://me@h?password_file={}", path.display());
+        let settings = parse(&url).expect("valid");
+        assert_eq!(settings.user.as_deref(), Some("me"));
+        assert_eq!(settings.password.as_deref(), Some("hunter2"));
+        assert!(parse("redis://h?password_file=/no/such/file").is_err());
+    }
+
+    #[test]
+    fn each_mistake_is_told() {
+        for (url, word) in [
+            ("redis:localhost", "slashes"),
+            ("redis://", "no host"),
+            ("redis://:6379", "no host"),
+            ("redis://h:0", "port"),
+            ("redis://h:port", "port"),
+            ("redis://::1", "no host"),
+            ("redis://[::1", "bracket"),
+            ("redis://a,b", "several hosts"),
+            ("redis://h/zero", "database"),
+            ("redis://h/-1", "database"),
+            ("redis://h/0?dialect=java", "dialect=plain"),
+            ("redis://h?colour=red", "no option"),
+            ("redis://h?db=1&db=2", "twice"),
+            ("redis://h/1?db=2", "twice"),
+            ("redis://h?response_timeout=5", "duration"),
+            ("redis://h?connect_timeout=1h", "duration"),
+            ("redis://h?password=x", "no option"),
+            ("redis://h#x", "%23"),
+            ("redis://u:%zz@h", "hexadecimal"),
+            ("redis://u:%ff@h", "UTF-8"),
+            ("redis+unix://host/run/r.sock", "three slashes"),
+            ("redis+unix://", "no socket"),
+        ] {
+            let text = parse(url).expect_err(url).to_string();
+            assert!(text.contains(word), "{url}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        for url in [
+            "redis://u:canary@h",
+            "redis://u:canary@h:x",
+            "redis://u:canary@h/x",
+            "redis://u:canary@h?colour=red",
+            "redis://h?password=canary",
+            "redis://h?colour=canary",
+            "redis://h/canary",
+            "redis://u:canary@",
+            "redis://u:canary@a,b",
+            "redis://u:canary%@h",
+            "redis+unix://u:canary@h/x",
+        ] {
+            let text = format!("{:?}", parse(url));
+            assert!(!text.contains("canary"), "{text}");
+        }
+    }
+}
