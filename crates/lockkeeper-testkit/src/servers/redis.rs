@@ -1,7 +1,7 @@
 //! A real `redis-server` for one test.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -168,6 +168,23 @@ impl RedisServer {
         strings
     }
 
+    /// Subscribes to a channel, as a client of another library does.
+    ///
+    /// # Panics
+    /// When the server cannot be reached.
+    pub fn listen(&self, channel: &str) -> Listener {
+        let mut stream = UnixStream::connect(self.socket()).expect("the server listens");
+        stream
+            .write_all(&encode(&["SUBSCRIBE", channel]))
+            .expect("writes");
+        let mut listener = Listener {
+            stream: BufReader::new(stream),
+        };
+        let confirmed = listener.next(Duration::from_secs(10));
+        assert!(confirmed.is_some(), "the subscription is confirmed");
+        listener
+    }
+
     /// Every key there is, in order.
     pub fn keys(&self) -> Vec<String> {
         let mut keys = self.strings(&["KEYS", "*"]);
@@ -245,6 +262,45 @@ impl RedisServer {
         let pid = self.pid().and_then(|pid| Pid::from_raw(pid as i32));
         let pid = pid.expect("the server runs");
         kill_process(pid, signal).expect("the server can be signalled");
+    }
+}
+
+/// What is published on a channel.
+#[derive(Debug)]
+pub struct Listener {
+    stream: BufReader<UnixStream>,
+}
+
+impl Listener {
+    /// The next message; `None` if none comes in time.
+    ///
+    /// # Panics
+    /// When the server is gone.
+    pub fn next(&mut self, within: Duration) -> Option<String> {
+        self.stream
+            .get_ref()
+            .set_read_timeout(Some(within))
+            .expect("a timeout");
+        // Three parts: what it is, the channel, and the message or, for a confirmation, a number.
+        let mut last = None;
+        let _array = self.line()?;
+        for _ in 0..3 {
+            let head = self.line()?;
+            last = match head.strip_prefix(':') {
+                Some(number) => Some(number.to_owned()),
+                None => Some(self.line()?),
+            };
+        }
+        last
+    }
+
+    fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        match self.stream.read_line(&mut line) {
+            Ok(0) => panic!("the server is gone"),
+            Ok(_) => Some(line.trim_end().to_owned()),
+            Err(_) => None,
+        }
     }
 }
 

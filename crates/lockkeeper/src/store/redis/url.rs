@@ -143,7 +143,9 @@ impl Settings {
                     "redisson" => Dialect::Redisson,
                     "plain" => Dialect::Plain,
                     _ => {
-                        return refuse("there are two dialects: dialect=redisson and dialect=plain");
+                        return refuse(
+                            "there are two dialects: dialect=redisson and dialect=plain",
+                        );
                     }
                 }
             }

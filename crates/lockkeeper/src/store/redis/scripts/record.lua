@@ -154,6 +154,8 @@ local function load_hash()
   end
 end
 
+-- Whatever is there instead of our permits is not ours to remove.
+if kind ~= 'string' then made = 0 end
 if kind == 'string' then
   load_permits()
 elseif kind == 'hash' then

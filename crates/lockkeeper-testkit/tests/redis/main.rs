@@ -1,23 +1,26 @@
-//! The conformance suite on the Redis store: two stores on one server, as two processes have them, over TCP
-//! and over a socket, in both dialects.
+//! The Redis store on real servers: the conformance suite here, and what only this store has in the modules.
+//!
+//! The suite runs with two stores on one server, as two processes have them: over TCP and over a socket, in
+//! both dialects.
+
+mod common;
+mod faults;
+mod keepers;
+mod wire;
 
 use std::sync::Arc;
 
-use lockkeeper::store::redis::RedisStore;
-use lockkeeper::url::StoreUrl;
+use common::open;
 use lockkeeper_testkit::conformance::Subject;
 use lockkeeper_testkit::servers::redis::RedisServer;
-
-async fn open(url: &str) -> Arc<RedisStore> {
-    let url = StoreUrl::parse(url).expect("a URL");
-    Arc::new(RedisStore::connect(&url).await.expect("connects"))
-}
 
 async fn subject(url: impl Fn(&RedisServer) -> String) -> Subject {
     let server = RedisServer::start();
     let url = url(&server);
     let (store, other) = (open(&url).await, open(&url).await);
-    Subject::new(store).with_other(other).keeping(server)
+    Subject::new(Arc::new(store))
+        .with_other(Arc::new(other))
+        .keeping(server)
 }
 
 async fn tcp() -> Subject {

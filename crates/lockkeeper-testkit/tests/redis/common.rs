@@ -1,0 +1,88 @@
+//! What the tests of the Redis store share.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lockkeeper::clock::Moment;
+use lockkeeper::store::redis::RedisStore;
+use lockkeeper::store::{
+    Attempt, Claim, ClaimId, Grant, Interest, KeeperId, Mode, Release, Store, Subscription,
+};
+use lockkeeper::url::StoreUrl;
+use lockkeeper::{Error, Name};
+
+pub const LEASE: Duration = Duration::from_secs(30);
+
+pub async fn connect(url: &str) -> Result<RedisStore, Error> {
+    RedisStore::connect(&StoreUrl::parse(url).expect("a URL")).await
+}
+
+pub async fn open(url: &str) -> RedisStore {
+    connect(url).await.expect("connects")
+}
+
+pub fn name(text: &str) -> Name {
+    Name::new(text).expect("a name")
+}
+
+/// A fresh claim of a keeper of its own.
+pub fn claim(text: &str, mode: Mode) -> Claim {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    Claim {
+        id: ClaimId {
+            keeper: KeeperId::new(),
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+        },
+        name: name(text),
+        mode,
+        lease: LEASE,
+        reserve: 1,
+        not_after: Moment::now() + LEASE,
+        enqueue: false,
+        beside: None,
+    }
+}
+
+pub fn waiting(text: &str, mode: Mode) -> Claim {
+    Claim {
+        enqueue: true,
+        ..claim(text, mode)
+    }
+}
+
+pub async fn granted(store: &RedisStore, claim: &Claim) -> Grant {
+    match store.try_acquire(claim).await {
+        Ok(Attempt::Granted(grant)) => grant,
+        other => panic!("{claim:?} should be granted, was {other:?}"),
+    }
+}
+
+pub async fn busy(store: &RedisStore, claim: &Claim) -> Option<Duration> {
+    match store.try_acquire(claim).await {
+        Ok(Attempt::Busy { free_in }) => free_in,
+        other => panic!("{claim:?} should be busy, was {other:?}"),
+    }
+}
+
+pub async fn release(store: &RedisStore, claim: &Claim) -> Result<bool, Error> {
+    let release = Release {
+        name: claim.name.clone(),
+        claim: claim.id,
+        requeue: None,
+    };
+    store.release(&release).await.map(|done| done.was_held)
+}
+
+pub async fn subscribe(store: &RedisStore, claim: &Claim) -> Subscription {
+    let interest = Interest::Claim(claim.name.clone(), claim.id);
+    store.subscribe(interest).await.expect("subscribes")
+}
+
+/// Waits for something that has to become true.
+pub async fn until(what: &str, mut check: impl AsyncFnMut() -> bool) {
+    let end = Moment::now() + Duration::from_secs(20);
+    while !check().await {
+        assert!(Moment::now() < end, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

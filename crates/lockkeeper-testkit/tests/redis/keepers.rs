@@ -1,0 +1,122 @@
+//! Keepers on a Redis server: how fast waiters wake, and that nothing is left behind.
+
+use std::time::Duration;
+
+use crate::common::until;
+use lockkeeper::clock::Moment;
+use lockkeeper::{HandOff, Lockkeeper};
+use lockkeeper_testkit::servers::redis::RedisServer;
+
+async fn keeper(url: &str, hand_off: HandOff) -> Lockkeeper {
+    let builder = Lockkeeper::builder().url(url).hand_off(hand_off);
+    builder.connect().await.expect("connects")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_in_another_keeper_wakes_promptly() {
+    let server = RedisServer::start();
+    let one = keeper(&server.url(), HandOff::default()).await;
+    let two = keeper(&server.url(), HandOff::default()).await;
+    let mut took = Vec::new();
+    for _ in 0..30 {
+        let guard = one.lock("prompt").expect("a lock").acquire().await;
+        let guard = guard.expect("acquires");
+        let lock = two.lock("prompt").expect("a lock");
+        let waiter = tokio::spawn(async move {
+            let guard = lock.acquire().await.expect("acquires");
+            let at = Moment::now();
+            guard.release().await.expect("releases");
+            at
+        });
+        until("it waits", async || {
+            let info = one.inspect("prompt").await.expect("answers");
+            info.is_some_and(|info| info.waiters == 1)
+        })
+        .await;
+        let released = Moment::now();
+        guard.release().await.expect("releases");
+        took.push(waiter.await.expect("finishes").since(released));
+    }
+    took.sort();
+    // A lost hint costs 750 ms or more; a slow machine some milliseconds.
+    assert!(took[15] < Duration::from_millis(50), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_of_the_plain_dialect_polls_often() {
+    let server = RedisServer::start();
+    let url = format!("{}?dialect=plain", server.url());
+    let one = keeper(&url, HandOff::default()).await;
+    let two = keeper(&url, HandOff::default()).await;
+    let guard = one.lock("polled").expect("a lock").acquire().await;
+    let guard = guard.expect("acquires");
+    let lock = two.lock("polled").expect("a lock");
+    let waiter =
+        tokio::spawn(async move { lock.acquire().await.map(|guard| (guard, Moment::now())) });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let released = Moment::now();
+    guard.release().await.expect("releases");
+    let (_guard, at) = waiter.await.expect("finishes").expect("acquires");
+    assert!(at.since(released) < Duration::from_millis(500));
+    assert!(one.semaphore("s", 2).is_err(), "it has no semaphores");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_behind() {
+    let server = RedisServer::start();
+    let mut tasks = Vec::new();
+    for number in 0..3 {
+        let hand_off = match number {
+            0 => HandOff::default(),
+            _ => HandOff::OFF,
+        };
+        let keeper = keeper(&server.url(), hand_off).await;
+        for _ in 0..4 {
+            let keeper = keeper.clone();
+            tasks.push(tokio::spawn(async move { use_everything(&keeper).await }));
+        }
+    }
+    for task in tasks {
+        task.await.expect("finishes");
+    }
+    // Releases of dropped guards and withdrawals may be under way still.
+    until("only tokens are left", async || {
+        let keys = server.keys();
+        keys.iter()
+            .all(|key| key.starts_with("redisson_lock_token:"))
+    })
+    .await;
+    // The keepers are gone: so are their channels and connections.
+    until("no channel is left", async || {
+        server.strings(&["PUBSUB", "CHANNELS"]).is_empty()
+            && server.strings(&["PUBSUB", "NUMPAT"]) == ["0"]
+    })
+    .await;
+    until("no connection is left", async || {
+        let clients = server.command(&["CLIENT", "LIST"]);
+        // The one that asks.
+        clients.matches(" addr=").count() == 1
+    })
+    .await;
+}
+
+async fn use_everything(keeper: &Lockkeeper) {
+    let patience = Duration::from_millis(20);
+    for round in 0..10 {
+        let lock = keeper.lock("lock").expect("a lock");
+        drop(lock.acquire_within(patience).await.expect("answers"));
+        let fair = keeper.lock("fair").expect("a lock").fair().expect("fair");
+        drop(fair.acquire_within(patience).await.expect("answers"));
+        let book = keeper.rwlock("book").expect("a lock");
+        match round % 3 {
+            0 => drop(book.write().await.expect("writes")),
+            _ => drop(book.read().await.expect("reads")),
+        }
+        let pool = keeper.semaphore("pool", 2).expect("a semaphore");
+        drop(pool.acquire(1).await.expect("acquires"));
+    }
+    let latch = keeper.latch("gate").expect("a latch");
+    latch.set(1).await.expect("sets");
+    latch.count_down().await.expect("counts");
+    latch.wait().await.expect("waits");
+}
