@@ -248,6 +248,14 @@ impl Connection {
 
 impl Shared {
     fn broken(&self, number: u64, reason: String) {
+        // At once: whatever is sent from now on waits for the next connection.
+        self.state.send_if_modified(|state| {
+            let current = matches!(state, State::Up(up, _) if *up == number);
+            if current {
+                *state = State::Connecting;
+            }
+            current
+        });
         let _ = self.events.send(Event::Broken(number, reason));
     }
 

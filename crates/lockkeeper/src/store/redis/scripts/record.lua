@@ -117,6 +117,7 @@ local function load_hash()
       ours[field] = true
     else
       redis.call('HDEL', home, field)
+      redis.call('DEL', timeout_key(hold[ID], 1))
       fields[field] = nil
       changed = true
     end
@@ -162,7 +163,11 @@ elseif kind == 'hash' then
   load_hash()
 else
   -- Nothing there, or a key that is no lock at all, which counts as held.
-  if #holds > 0 then holds, changed = {}, true end
+  for _, hold in ipairs(holds) do
+    if hold[MODE] == 'r' then redis.call('DEL', timeout_key(hold[ID], 1)) end
+    changed = true
+  end
+  holds = {}
   if kind ~= 'none' then foreign = 'x' end
 end
 
