@@ -11,6 +11,8 @@ const NEEDED: &[(&str, &str)] = &[
     ("script", "bsdutils"),
     // Tells the tests which processes still run.
     ("ps", "procps"),
+    // The Redis store is tested on real servers.
+    ("redis-server", "redis-server"),
 ];
 
 /// Makes sure that everything needed is there: installs it where that is possible without asking anyone,

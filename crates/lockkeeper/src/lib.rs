@@ -42,6 +42,7 @@
 //! | feature | default | gives |
 //! | --- | --- | --- |
 //! | `sqlite` | yes | `sqlite:PATH`, and the embedded default store |
+//! | `redis` | yes | `redis://HOST:PORT/DB` and `redis+unix:///SOCKET`: machines of a network, Redisson's clients too |
 
 pub mod blocking;
 pub mod clock;
