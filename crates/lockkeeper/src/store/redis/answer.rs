@@ -141,14 +141,15 @@ pub(super) fn wall(micros: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(micros)
 }
 
-/// How this process is written into holds: the program comes last, as it may have any character.
-pub(super) fn describe(process: &Process) -> String {
-    format!("{}\n{}\n{}", process.host, process.pid, process.program)
+/// How we are written into holds: the program comes last, as it may have any character.
+pub(super) fn describe(channel: &str, process: &Process) -> String {
+    let Process { host, pid, program } = process;
+    format!("{channel}\n{host}\n{pid}\n{program}")
 }
 
-/// The inverse of [`describe`].
+/// The process that [`describe`] wrote.
 pub(super) fn process(text: &str) -> Process {
-    let mut parts = text.splitn(3, '\n').map(str::to_owned);
+    let mut parts = text.splitn(4, '\n').skip(1).map(str::to_owned);
     Process {
         host: parts.next().unwrap_or_default(),
         pid: parts.next().and_then(|pid| pid.parse().ok()).unwrap_or(0),
@@ -168,7 +169,7 @@ mod tests {
                 pid: 42,
                 program: program.into(),
             };
-            assert_eq!(super::process(&describe(&process)), process);
+            assert_eq!(super::process(&describe("channel", &process)), process);
         }
     }
 }

@@ -1,13 +1,17 @@
 //! One multiplexed connection to one server, looked after by a task of ours.
 //!
 //! The client library keeps a half-open socket and does not mind a server that became a replica. So a
-//! supervisor connects again when a request gets no answer, when the server says READONLY, when it closes
-//! the connection, and when it does not answer a PING now and then. A new connection is subscribed to
-//! everything first; then everyone who waits is told to look again, since hints may have been missed.
+//! supervisor connects again when requests get no answer, when the server says READONLY and when it closes the
+//! connection. A new connection is subscribed to everything first; then everyone who waits is told to look
+//! again, since hints may have been missed.
+//!
+//! Requests have no timers of their own, which would cost more than all the rest of them. The supervisor sends
+//! a PING every quarter of the response time-out. A server answers in order: when a PING is not answered within
+//! three quarters, neither was what was sent before it, and the connection is given up with all that is on it.
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
@@ -30,8 +34,6 @@ use crate::clock::Moment;
 use crate::store::ClaimId;
 use crate::{Error, Name};
 
-/// How often an idle connection is tried: waiters hear nothing on a dead one.
-const PING_EVERY: Duration = Duration::from_secs(2);
 /// How many requests may wait to be written.
 const WRITE_QUEUE: usize = 4096;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -71,6 +73,8 @@ struct Shared {
     /// The newest version of the topics that the server has confirmed.
     synced: watch::Sender<u64>,
     clock: ServerClock,
+    /// Why the supervisor gave up the last connection.
+    given_up: Mutex<String>,
 }
 
 /// A connection that is set up but not yet in use.
@@ -108,6 +112,7 @@ impl Connection {
             events,
             synced: watch::Sender::new(0),
             clock: ServerClock::default(),
+            given_up: Mutex::default(),
         });
         let fresh = shared.connect(1).await?;
         let supervisor = tokio::spawn(supervise(shared.clone(), fresh, inbox));
@@ -133,10 +138,6 @@ impl Connection {
 
     pub fn clock(&self) -> &ServerClock {
         &self.shared.clock
-    }
-
-    pub fn channel(&self) -> &str {
-        &self.shared.channel
     }
 
     pub fn address(&self) -> &Address {
@@ -170,30 +171,18 @@ impl Connection {
     /// Sends one command and waits for its answer, for as long as the settings say.
     pub async fn send(&self, cmd: &Cmd) -> Result<Value, Fault> {
         let (number, mut connection) = self.current().await?;
-        let answer = self.within(self.shared.settings.response_timeout, async {
-            let value = connection.send_packed_command(cmd).await?;
-            value.extract_error()
-        });
-        match answer.await {
-            Some(Ok(value)) => Ok(value),
-            Some(Err(error)) if error.code().is_some() => {
+        let answer = connection.send_packed_command(cmd).await;
+        match answer.and_then(Value::extract_error) {
+            Ok(value) => Ok(value),
+            Err(error) if error.code().is_some() => {
                 if is_demoted(&error) {
                     self.shared.broken(number, words(&error));
                 }
                 Err(Fault::Server(error))
             }
-            Some(Err(error)) => {
-                let reason = words(&error);
-                self.shared.broken(number, reason.clone());
-                Err(Fault::Lost(format!("the connection ended ({reason})")))
-            }
-            None => {
-                let reason = format!(
-                    "{} did not answer within {:?}",
-                    self.shared.settings.address, self.shared.settings.response_timeout
-                );
-                self.shared.broken(number, reason.clone());
-                Err(Fault::Lost(reason))
+            Err(error) => {
+                self.shared.broken(number, words(&error));
+                Err(Fault::Lost(self.shared.why_broken(&error)))
             }
         }
     }
@@ -257,6 +246,23 @@ impl Shared {
             current
         });
         let _ = self.events.send(Event::Broken(number, reason));
+    }
+
+    /// Why a request lost its connection: in the supervisor's words if it ended it, else the library's.
+    fn why_broken(&self, error: &RedisError) -> String {
+        let given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        match given_up.is_empty() {
+            true => format!("the connection ended ({})", words(error)),
+            false => format!(
+                "the connection to {} ended: {given_up}",
+                self.settings.address
+            ),
+        }
+    }
+
+    fn say_given_up(&self, reason: &str) {
+        let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        reason.clone_into(&mut given_up);
     }
 
     /// A connection that is authenticated, judged and subscribed to our own channel.
@@ -472,20 +478,18 @@ impl Shared {
     }
 
     /// Uses a connection until it breaks. Answers why it did.
-    async fn serve(&self, fresh: Fresh, inbox: &mut mpsc::UnboundedReceiver<Event>) -> String {
-        let Fresh {
-            number,
-            mut connection,
-            driver: _driver,
-        } = fresh;
+    async fn serve(&self, fresh: &Fresh, inbox: &mut mpsc::UnboundedReceiver<Event>) -> String {
+        let (number, mut connection) = (fresh.number, fresh.connection.clone());
         let mut actual = HashSet::new();
         if let Err(reason) = self.sync(&mut connection, &mut actual).await {
             return reason;
         }
+        self.say_given_up("");
         self.state
             .send_replace(State::Up(number, connection.clone()));
         self.subscriptions.hints().everyone();
-        let mut ping = tokio::time::interval(PING_EVERY);
+        let quarter = self.settings.response_timeout / 4;
+        let mut ping = tokio::time::interval(quarter);
         ping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -502,10 +506,13 @@ impl Shared {
                 _ = ping.tick() => {
                     let ping = ::redis::cmd("PING");
                     let answer = connection.send_packed_command(&ping);
-                    match tokio::time::timeout(self.settings.response_timeout, answer).await {
+                    match tokio::time::timeout(3 * quarter, answer).await {
                         Ok(Ok(_)) => {}
                         Ok(Err(error)) => return words(&error),
-                        Err(_) => return "it does not answer".into(),
+                        Err(_) => {
+                            let limit = self.settings.response_timeout;
+                            return format!("the server did not answer within {limit:?}");
+                        }
                     }
                 }
             }
@@ -520,7 +527,10 @@ async fn supervise(shared: Arc<Shared>, first: Fresh, mut inbox: mpsc::Unbounded
     loop {
         if let Some(fresh) = fresh.take() {
             pause = FIRST_PAUSE;
-            let reason = shared.serve(fresh, &mut inbox).await;
+            let reason = shared.serve(&fresh, &mut inbox).await;
+            shared.say_given_up(&reason);
+            // Whatever waits for an answer on it learns that none will come.
+            drop(fresh);
             let server = &shared.settings.address;
             tracing::warn!(%server, %reason, "the connection is lost; connecting again");
             shared.state.send_replace(State::Connecting);

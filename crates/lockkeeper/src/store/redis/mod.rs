@@ -66,7 +66,8 @@ const POLL_EVERY: Duration = Duration::from_millis(25);
 /// Dropping it ends its connection. What it still holds stays held until the leases end.
 pub struct RedisStore {
     connection: Connection,
-    process: String,
+    /// Our channel and our process, as they are written into holds.
+    who: String,
 }
 
 impl RedisStore {
@@ -86,9 +87,10 @@ impl RedisStore {
             );
         }
         let channel = format!("lockkeeper_wake:{}", Uuid::new_v4());
+        let who = answer::describe(&channel, &Process::current());
         Ok(RedisStore {
             connection: Connection::open(settings, channel).await?,
-            process: answer::describe(&Process::current()),
+            who,
         })
     }
 
@@ -99,14 +101,14 @@ impl RedisStore {
     fn redisson(&self) -> Redisson<'_> {
         Redisson {
             connection: &self.connection,
-            process: &self.process,
+            who: &self.who,
         }
     }
 
     fn plain(&self) -> Plain<'_> {
         Plain {
             connection: &self.connection,
-            process: &self.process,
+            who: &self.who,
         }
     }
 

@@ -18,8 +18,8 @@ use crate::store::*;
 #[derive(Debug)]
 pub(super) struct Plain<'a> {
     pub connection: &'a Connection,
-    /// This process, as it is written into holds.
-    pub process: &'a str,
+    /// Our channel and our process, as they are written into holds.
+    pub who: &'a str,
 }
 
 impl Plain<'_> {
@@ -63,7 +63,7 @@ impl Plain<'_> {
                 .arg(millis(claim.lease))
                 .arg(claim.reserve)
                 .arg(not_after)
-                .arg(self.process);
+                .arg(self.who);
         };
         let sent = Moment::now();
         let answer = self.connection.run(&scripts::PLAIN_ACQUIRE, write).await;

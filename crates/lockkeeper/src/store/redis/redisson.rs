@@ -19,8 +19,8 @@ use crate::store::*;
 #[derive(Debug)]
 pub(super) struct Redisson<'a> {
     pub connection: &'a Connection,
-    /// This process, as it is written into holds.
-    pub process: &'a str,
+    /// Our channel and our process, as they are written into holds and queue entries.
+    pub who: &'a str,
 }
 
 /// How a mode is written.
@@ -88,12 +88,11 @@ impl Redisson<'_> {
                 .arg(millis(claim.lease))
                 .arg(claim.reserve)
                 .arg(not_after)
+                .arg(self.who)
                 .arg(u8::from(claim.enqueue))
-                .arg(&beside)
                 .arg(limit)
                 .arg(count)
-                .arg(self.process)
-                .arg(self.connection.channel());
+                .arg(&beside);
         };
         let sent = Moment::now();
         let answer = self.connection.run(&scripts::ACQUIRE, write).await;
@@ -155,17 +154,17 @@ impl Redisson<'_> {
                         .arg(self.connection.clock().at(next.not_after))
                         .arg(limit)
                         .arg(count)
-                        .arg(self.process)
-                        .arg(self.connection.channel());
+                        .arg(self.who);
                 }
             }
         };
         let sent = Moment::now();
         let answer = self.connection.run(&scripts::RELEASE, write).await;
         let reply = Reply::new(answer.map_err(Fault::of_change)?)?;
-        self.connection
-            .clock()
-            .saw(reply.number(3)?, sent, Moment::now());
+        match reply.number(3)? {
+            0 => {}
+            time => self.connection.clock().saw(time, sent, Moment::now()),
+        }
         Ok(Released {
             was_held: reply.number(0)? == 1,
             regrant: match reply.number(1)? {

@@ -20,7 +20,7 @@ macro_rules! scripts {
 
 scripts! {
     ACQUIRE = "clock.lua", "acquire_fast.lua", "record.lua", "acquire.lua";
-    RELEASE = "clock.lua", "release_fast.lua", "record.lua", "release.lua";
+    RELEASE = "release_fast.lua", "clock.lua", "record.lua", "release.lua";
     WITHDRAW = "clock.lua", "record.lua", "withdraw.lua";
     RENEW = "clock.lua", "renew.lua";
     INSPECT = "clock.lua", "record.lua", "inspect.lua";

@@ -1,5 +1,5 @@
 local id, mode, lease, wanted = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local beside, limit, count = ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
+local limit, count, beside = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11]
 
 local function answer(hold)
   prolong(hold, lease)
@@ -17,13 +17,13 @@ if wait == 0 then
   -- Settled: a queue that is not empty has a live head that goes first.
   local first = beside ~= '' or redis.call('EXISTS', QUEUE) == 0
   if first and admits(mode, limit, count, beside) and not (mode == 'f' and foreign_fair_head()) then
-    hold = grant(id, mode, lease, wanted, limit, count, ARGV[11])
+    hold = grant(id, mode, lease, wanted, limit, count, ARGV[7])
     save()
     return { 1, hold[TOKEN], hold[RUN], us }
   end
 end
-if ARGV[7] == '1' and beside == '' then
-  enqueue(id, mode, lease, wanted, limit, count, ARGV[11], ARGV[12])
+if ARGV[8] == '1' and beside == '' then
+  enqueue(id, mode, lease, wanted, limit, count, ARGV[7])
 end
 save()
 local theirs = foreign or foreign_permits > 0 or (pool and made == 0) or foreign_fair_head()

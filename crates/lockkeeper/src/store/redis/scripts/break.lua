@@ -1,13 +1,13 @@
 -- An administrator's release (dialect redisson).
 --
--- KEYS  as in acquire, 12 broken
+-- KEYS  as in acquire, 6 broken
 -- ARGV  1 tag  2 reason  3 how long to remember it, in ms
 -- Result  the holds of ours that ended, as in inspect
 -- Invariant: ends every hold of the name, of whatever client, and moves the fence past them.
 local ended, mode = {}, foreign
 for number, hold in ipairs(holds) do
   ended[number] = { hold[ID], hold[MODE], hold[EXPIRES] - now, hold[TOKEN], hold[SINCE], hold[LIMIT], hold[COUNT],
-    hold[PROCESS] }
+    hold[WHO] }
   mode = hold[MODE]
 end
 while #holds > 0 do finish(holds[1], 1) end
@@ -20,8 +20,8 @@ elseif pool and foreign_permits > 0 then
   foreign_permits = 0
 end
 reserve(FENCE, 1)
-redis.call('HSET', KEYS[12], 'reason', ARGV[2], 'at', string.format('%.0f', us))
-redis.call('PEXPIRE', KEYS[12], ARGV[3])
+redis.call('HSET', KEYS[6], 'reason', ARGV[2], 'at', string.format('%.0f', us))
+redis.call('PEXPIRE', KEYS[6], ARGV[3])
 settle()
 save()
 if mode then announce(mode) end

@@ -1,8 +1,8 @@
 -- Describes a name (dialect redisson).
 --
--- KEYS  as in acquire, 12 broken
+-- KEYS  as in acquire, 6 broken
 -- ARGV  1 tag
--- Result  {holds of ours: {claim, mode, ms left, token, us since, limit, count, process},
+-- Result  {holds of ours: {claim, mode, ms left, token, us since, limit, count, who},
 --          fields of others, the mode of others or '', ms left for others, how many wait, last token or 0,
 --          why and when in us it was broken, or nothing}
 -- Invariant: ends what time has ended, and nothing else.
@@ -11,7 +11,7 @@ save()
 local ours = {}
 for number, hold in ipairs(holds) do
   ours[number] = { hold[ID], hold[MODE], hold[EXPIRES] - now, hold[TOKEN], hold[SINCE], hold[LIMIT], hold[COUNT],
-    hold[PROCESS] }
+    hold[WHO] }
 end
 local others = {}
 if kind == 'hash' then
@@ -29,4 +29,4 @@ for _, id in ipairs(redis.call('LRANGE', FAIR, 0, -1)) do
 end
 local last = tonumber(redis.call('GET', FENCE) or '0') or 0
 return { ours, others, foreign or '', foreign and redis.call('PTTL', home) or 0, waiting, last,
-  redis.call('HMGET', KEYS[12], 'reason', 'at') }
+  redis.call('HMGET', KEYS[6], 'reason', 'at') }

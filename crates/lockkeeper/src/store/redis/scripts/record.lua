@@ -3,14 +3,16 @@
 -- `holders` has a record of every hold of ours; Redisson's keys have the same holds as its clients read them.
 -- A hold counts while both say so: our record knows each lease, and whatever a Redisson client deletes
 -- (forceUnlock, delete) is gone.
-local MAIN, HOLDERS, QUEUE, FAIR, FENCE, ASIDE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local WAITERS, FAIR_TIMEOUTS, PERMITS, LATCH, TURN = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local tag = ARGV[1]
+local MAIN, HOLDERS, QUEUE, FAIR, FENCE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local tag, own = ARGV[1], string.sub(KEYS[2], #'lockkeeper_holders:' + 1)
+local WAITERS, ASIDE = 'lockkeeper_waiters:' .. own, 'lockkeeper_aside:' .. own
+local LATCH, TURN = 'lockkeeper_latch:' .. own, 'lockkeeper_turn:' .. own
+local FAIR_TIMEOUTS, PERMITS = 'redisson_lock_timeout:' .. tag, tag .. ':timeout'
 
 -- Parts of a hold.
-local ID, MODE, EXPIRES, TOKEN, RUN, SINCE, LIMIT, COUNT, PROCESS = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local ID, MODE, EXPIRES, TOKEN, RUN, SINCE, LIMIT, COUNT, WHO = 1, 2, 3, 4, 5, 6, 7, 8, 9
 -- Parts of a waiter.
-local W_MODE, W_LEASE, W_WANTED, W_LIMIT, W_COUNT, W_PROCESS, W_CHANNEL, W_UNTIL = 1, 2, 3, 4, 5, 6, 7, 8
+local W_MODE, W_LEASE, W_WANTED, W_LIMIT, W_COUNT, W_WHO, W_UNTIL = 1, 2, 3, 4, 5, 6, 7
 
 -- All in ms. The first two are the contract's GRANT_LEASE and QUEUE_TTL.
 local GRANT_LEASE, QUEUE_TTL = 1000, 5000
@@ -28,8 +30,15 @@ local permit_channel = 'redisson_sc:' .. tag
 local aside, made, holds = 0, 0, {}
 local packed = redis.call('GET', HOLDERS)
 if packed then
-  local record = cmsgpack.unpack(packed)
-  aside, made, holds = record[1], record[2], record[3]
+  local last, run, id, who = string.match(packed, '^x (%d+) (%d+) (%S+) (.*)$')
+  if last then
+    -- A single exclusive hold. Its lease is that of the key, and its first token the time it was granted.
+    local first, left = last - run + 1, redis.call('PTTL', HOLDERS)
+    holds[1] = { id, 'x', now + left, first, tonumber(run), first, 0, 0, who }
+  else
+    local record = cmsgpack.unpack(packed)
+    aside, made, holds = record[1], record[2], record[3]
+  end
 end
 local changed = false
 
@@ -196,9 +205,9 @@ local function admits(mode, limit, count, beside)
   return true
 end
 
-local function grant(id, mode, lease, wanted, limit, count, process)
+local function grant(id, mode, lease, wanted, limit, count, who)
   local first, run = reserve(FENCE, wanted)
-  local hold = { id, mode, now + lease, first, run, us, limit, count, process }
+  local hold = { id, mode, now + lease, first, run, us, limit, count, who }
   if mode == 'p' then
     -- Nobody has said how many permits there are: this claim does.
     if pool == nil then made, pool = 1, limit end
@@ -274,8 +283,8 @@ end
 
 -- Puts a claim at the end of the queue, or keeps its place. A fair claim stands in Redisson's line as well,
 -- with the score its clients would give it.
-local function enqueue(id, mode, lease, wanted, limit, count, process, channel)
-  local waiter = { mode, lease, wanted, limit, count, process, channel, now + QUEUE_TTL }
+local function enqueue(id, mode, lease, wanted, limit, count, who)
+  local waiter = { mode, lease, wanted, limit, count, who, now + QUEUE_TTL }
   redis.call('HSET', WAITERS, id, cmsgpack.pack(waiter))
   if not redis.call('ZSCORE', QUEUE, id) then
     -- Behind everyone, also if the clock was set back.
@@ -330,6 +339,11 @@ local function queue_head()
   end
 end
 
+-- Tells a waiter, on the channel of its process, to try. Answers whether anybody listens there.
+local function hint(id, waiter)
+  return redis.call('PUBLISH', string.match(waiter[W_WHO], '^[^\n]*'), id .. ' ' .. MAIN) > 0
+end
+
 -- For how long ours leave a free lock to Redisson's clients, in ms.
 local function standing_back()
   if #holds > 0 or foreign then return 0 end
@@ -352,9 +366,9 @@ local function settle()
       end
     end
     drop_waiter(id, waiter[W_MODE])
-    if redis.call('PUBLISH', waiter[W_CHANNEL], id .. ' ' .. MAIN) > 0 then
+    if hint(id, waiter) then
       grant(id, waiter[W_MODE], math.min(waiter[W_LEASE], GRANT_LEASE), waiter[W_WANTED], waiter[W_LIMIT],
-        waiter[W_COUNT], waiter[W_PROCESS])
+        waiter[W_COUNT], waiter[W_WHO])
     end
   end
 end
@@ -371,7 +385,7 @@ local function leave_to_others()
   if last <= now and now - last < TURN_EVERY then return false end
   redis.call('SET', TURN, string.format('%.0f', now), 'PX', 100 * TURN_EVERY)
   local id, waiter = queue_head()
-  if id then redis.call('PUBLISH', waiter[W_CHANNEL], id .. ' ' .. MAIN) end
+  if id then hint(id, waiter) end
   return true
 end
 
