@@ -175,6 +175,7 @@ macro_rules! __conformance_list {
                 a_hint_goes_to_nobody_else
                 a_hint_from_before_the_wait_counts
                 a_watched_name_hints_at_changes
+                a_break_hints_the_keeper_that_held
             }
             nothing names {
                 odd_names_work_exactly
