@@ -38,6 +38,8 @@ pub(super) struct Acquire {
     pub renewals: Vec<Renewal>,
     pub releases: Vec<Release>,
     pub lost: Option<u64>,
+    /// When its process was about to be killed: nobody is left to believe in the hold.
+    pub killed: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -140,6 +142,7 @@ impl Lock {
             acquire.deadline(),
             acquire.release_invoked(),
             acquire.lost,
+            acquire.killed,
             self.broken_since(acquire.invoked),
         ];
         ends.into_iter().flatten().min()
@@ -182,8 +185,22 @@ impl Run {
         for event in order {
             run.add(event, &mut slots);
         }
+        run.bury();
         run.unknown += slots.values().filter(|slot| run.is_open(slot)).count();
         run
+    }
+
+    /// Ends what killed processes held.
+    fn bury(&mut self) {
+        for (at, fault) in &self.faults {
+            let Fault::Killed { process } = fault else {
+                continue;
+            };
+            let acquires = self.locks.values_mut().flat_map(|lock| &mut lock.acquires);
+            for acquire in acquires.filter(|acquire| acquire.process == *process) {
+                acquire.killed = Some(*at);
+            }
+        }
     }
 
     fn add(&mut self, event: &Event, slots: &mut HashMap<OpId, Slot>) {
@@ -229,6 +246,7 @@ impl Run {
                     renewals: Vec::new(),
                     releases: Vec::new(),
                     lost: None,
+                    killed: None,
                 });
                 Slot::Acquire(lock.clone(), record.acquires.len() - 1)
             }
@@ -435,23 +453,26 @@ impl Run {
     /// The kind of a fault, if it hit something.
     fn bitten(&self, at: u64, fault: &Fault) -> Option<FaultKind> {
         match fault {
-            Fault::Killed { process } => {
-                self.held_by(process, at).then_some(FaultKind::HolderKilled)
-            }
+            Fault::Killed { process } => self
+                .any_hold(process, |_, acquire| {
+                    acquire.releases.is_empty() && acquire.deadline().is_some_and(|end| end >= at)
+                })
+                .then_some(FaultKind::HolderKilled),
             Fault::Stopped { process } => self
-                .held_by(process, at)
+                .any_hold(process, |lock, acquire| {
+                    let start = acquire.hold().map(|hold| hold.ok);
+                    start.is_some_and(|ok| ok <= at) && lock.end(acquire) >= Some(at)
+                })
                 .then_some(FaultKind::HolderStopped),
             other => FaultKind::of(other),
         }
     }
 
-    fn held_by(&self, process: &str, at: u64) -> bool {
-        self.locks.values().any(|lock| {
-            let mut own = lock.acquires.iter().filter(|a| a.process == process);
-            own.any(|acquire| {
-                let start = acquire.hold().map(|hold| hold.ok);
-                start.is_some_and(|ok| ok <= at) && lock.end(acquire).is_some_and(|end| end >= at)
-            })
+    fn any_hold(&self, process: &str, is: impl Fn(&Lock, &Acquire) -> bool) -> bool {
+        let mut locks = self.locks.values();
+        locks.any(|lock| {
+            let own = lock.acquires.iter().filter(|a| a.process == process);
+            own.filter(|a| a.hold().is_some()).any(|a| is(lock, a))
         })
     }
 }
@@ -475,7 +496,7 @@ fn contended(lock: &Lock, holds: &[Valid<'_>]) -> usize {
     lock.acquires.iter().filter(met).count()
 }
 
-/// Holds that nobody released and after which another owner was granted the lock.
+/// Holds that nobody released or was killed with, and after which another owner was granted the lock.
 fn expiries(holds: &[Valid<'_>]) -> usize {
     let ended = |(index, valid): (usize, &Valid<'_>)| {
         let released = valid.acquire.releases.iter().any(|r| {
@@ -486,6 +507,7 @@ fn expiries(holds: &[Valid<'_>]) -> usize {
         });
         let later = &holds[index + 1..];
         !released
+            && valid.acquire.killed.is_none()
             && later
                 .iter()
                 .any(|next| next.acquire.owner != valid.acquire.owner && next.hold.ok >= valid.end)
