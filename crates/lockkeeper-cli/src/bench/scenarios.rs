@@ -160,7 +160,11 @@ impl Bench {
     /// What the same pairs cost without Lockkeeper.
     fn raw(&self, names: usize, tasks: usize) -> Result<(&'static str, Box<dyn Side + '_>)> {
         if self.is_sqlite() {
-            let raw = RawSqlite::open(&self.address.url.path()?, &self.unique)?;
+            let raw = RawSqlite::open(
+                &self.address.url.path()?,
+                &self.unique,
+                self.name("serial:0"),
+            )?;
             return Ok((RAW_SQLITE, Box::new(raw)));
         }
         Ok((MUTEX, self.mutexes(names, tasks)))

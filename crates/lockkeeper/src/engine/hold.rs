@@ -80,6 +80,11 @@ impl Hold {
         self.lease().due(now)
     }
 
+    /// Whether a renewal makes sense by now, if others are renewed anyway.
+    pub fn may_renew(&self, now: Moment) -> bool {
+        self.lease().may_renew(now)
+    }
+
     pub fn next_due(&self) -> Option<Moment> {
         self.lease().next_due()
     }

@@ -161,12 +161,18 @@ impl Lease {
             self.told_at_risk = true;
             due.at_risk = true;
         }
-        if now >= self.next_renewal {
+        if self.may_renew(now) {
             due.renew = true;
             // Until this one answers, another is sent only after a pause: the first may be lost.
             self.next_renewal = now + (self.length / 6).max(self.pause(now));
         }
         due
+    }
+
+    /// Whether a renewal makes sense by now: a little early, so that many leases can be renewed in one
+    /// request although they began one after the other.
+    pub fn may_renew(&self, now: Moment) -> bool {
+        self.end.is_none() && now + self.length / 30 >= self.next_renewal
     }
 
     /// When something is due next; `None` when it is all over.
@@ -225,6 +231,16 @@ mod tests {
         assert!(lease.due(T + S(27)).lost);
         assert_eq!(lease.due(T + S(28)), Due::default());
         assert_eq!(lease.next_due(), None);
+    }
+
+    #[test]
+    fn a_renewal_may_come_a_little_early() {
+        let mut lease = Lease::granted(T, S(30), true);
+        assert!(!lease.may_renew(T + MS(8_999)));
+        assert!(lease.may_renew(T + S(9)));
+        assert!(lease.due(T + S(9)).renew);
+        assert!(!lease.may_renew(T + S(10)), "one is under way");
+        assert!(!Lease::granted(T, S(30), false).may_renew(T + S(26)));
     }
 
     #[test]

@@ -12,8 +12,11 @@ use super::hold::Hold;
 use crate::clock::Moment;
 use crate::store::{Renewal, Renewed};
 
-/// What falls due within this time is done together.
-const TOGETHER: Duration = Duration::from_millis(10);
+/// How far ahead to look for holds that can be renewed together with one that is due. How early one may be
+/// is the lease's to say.
+const AHEAD: Duration = Duration::from_secs(10);
+/// How many holds to look at for that.
+const LOOKS: usize = 1024;
 /// How many holds one request renews at most: a longer one would keep others out of the store.
 const BATCH: usize = 256;
 /// How long the loop sleeps when nothing is held. A lock whose first renewal is further away than this
@@ -117,19 +120,21 @@ impl Watchdog {
         }
     }
 
+    /// What is due, and what can be renewed in the same request; nothing while nothing is due.
     fn take_due(&self) -> Vec<Arc<Hold>> {
         let mut schedule = self.schedule();
-        let soon = Moment::now() + TOGETHER;
-        let mut due = Vec::new();
-        while let Some(entry) = schedule.holds.first_entry() {
-            if entry.key().0 > soon || due.len() == BATCH {
-                break;
-            }
-            let hold = entry.remove();
-            hold.take_look();
-            due.push(hold);
+        let now = Moment::now();
+        if schedule.holds.keys().next().is_none_or(|(at, _)| *at > now) {
+            return Vec::new();
         }
-        due
+        let soon = schedule.holds.range(..(now + AHEAD, 0)).take(LOOKS);
+        let due = soon.filter(|((at, _), hold)| *at <= now || hold.may_renew(now));
+        let keys: Vec<_> = due.take(BATCH).map(|(key, _)| *key).collect();
+        let due = keys.iter().filter_map(|key| schedule.holds.remove(key));
+        due.inspect(|hold| {
+            hold.take_look();
+        })
+        .collect()
     }
 
     async fn renew(self: Arc<Self>, shared: Arc<Shared>, holds: Vec<Arc<Hold>>) {
