@@ -6,7 +6,8 @@ mod place;
 use std::time::{Duration, Instant};
 
 use lockkeeper::clock::Moment;
-use lockkeeper_testkit::checker::{Demands, check};
+use lockkeeper_testkit::checker::{Demands, Rule, check};
+use lockkeeper_testkit::process::Taker;
 use place::Place;
 
 fn token(held: &str) -> u64 {
@@ -42,18 +43,26 @@ fn a_released_lock_goes_to_the_waiting_process() {
     assert!(first.wait().expect("ends"));
 }
 
-#[test]
-fn a_stopped_holder_never_believes_again_and_its_late_write_is_refused() {
-    let place = Place::new();
+/// Both processes of a take-over: the first was stopped after it read, the second has written.
+fn taken_over(place: &Place) -> (Taker, Taker) {
     let mut first = place.holder("1s");
     first.expect("held");
-    first.tell("write").expect("listens");
-    first.expect("accepted 1");
+    first.tell("read").expect("listens");
+    first.expect("read 0");
     first.stop().expect("is stopped");
     let mut second = place.holder("1s");
     second.expect("held");
+    second.tell("read").expect("listens");
+    second.expect("read 0");
     second.tell("write").expect("listens");
-    second.expect("accepted 2");
+    second.expect("accepted 1");
+    (first, second)
+}
+
+#[test]
+fn a_stopped_holder_never_believes_again_and_its_late_write_is_refused() {
+    let place = Place::new();
+    let (mut first, mut second) = taken_over(&place);
     let resumed = Moment::now();
     first.go_on().expect("goes on");
     first.expect("lost");
@@ -70,6 +79,37 @@ fn a_stopped_holder_never_believes_again_and_its_late_write_is_refused() {
     first.expect("not-held");
     second.tell("is-held").expect("listens");
     second.expect("is-held true");
+    check(&place.history(), &Demands::none()).expect_valid();
+}
+
+/// The harness can go red: without the fence the same sleeper loses an update, and the checker says so.
+#[test]
+fn without_a_fence_the_stopped_holder_loses_an_update() {
+    let place = Place::new();
+    let (mut first, _second) = taken_over(&place);
+    first.go_on().expect("goes on");
+    first.tell("write-unfenced").expect("listens");
+    first.expect("accepted 2");
+    let verdict = check(&place.history(), &Demands::none());
+    assert!(verdict.breaks(Rule::S3), "{verdict}");
+}
+
+/// The harness can go red: processes that only believe they hold a lock are caught.
+#[test]
+fn without_a_lock_the_counters_are_caught() {
+    let place = Place::new();
+    let start = |number: usize| {
+        let more = ["--tasks", "2", "--rounds", "30", "--broken", "no-lock"];
+        place.counter(&format!("p{number}"), "30s", &more)
+    };
+    let _made = place.store();
+    let takers: Vec<_> = (0..3).map(start).collect();
+    for mut taker in takers {
+        taker.expect("done");
+        assert!(taker.wait().expect("ends"));
+    }
+    let verdict = check(&place.history(), &Demands::default());
+    assert!(verdict.breaks(Rule::S1), "{verdict}");
 }
 
 #[test]

@@ -3,14 +3,16 @@
 //! ```text
 //! lock-taker hold  --store URL --name N --lease D [--resource FILE]
 //! lock-taker count --store URL --name N --lease D --resource FILE --history FILE --process ID
-//!                  --tasks N (--for D | --rounds N) [--seed N]
+//!                  --tasks N (--for D | --rounds N) [--seed N] [--broken no-lock]
 //! ```
 //!
 //! `hold` waits for the lock, prints `held <token> <deadline ns>` and obeys lines on its standard input:
-//! `is-held`, `last-held` (when a look at the guard last said yes, in ns), `write` (one more in the resource),
-//! `release`. It prints `lost` when the lock is. The end of input releases as well.
+//! `is-held`, `last-held` (when a look at the guard last said yes, in ns), `read` the resource, `write` one more
+//! than was read, `write-unfenced` (without the resource's look at the token), `release`. It prints `lost` when
+//! the lock is. The end of input releases as well.
 //!
-//! `count` has tasks that add one to the resource under the lock, again and again, and writes a history.
+//! `count` has tasks that add one to the resource under the lock, again and again, and writes a history. With
+//! `--broken no-lock` each believes that it holds whenever it likes: what the tests have to notice.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -22,7 +24,7 @@ use std::time::Duration;
 
 use lockkeeper::clock::Moment;
 use lockkeeper::store::Mode;
-use lockkeeper::{Guard, Lock, Lockkeeper, ReleaseOutcome};
+use lockkeeper::{Guard, Lock, Lockkeeper, ReleaseOutcome, Token};
 use lockkeeper_testkit::fenced::FencedFile;
 use lockkeeper_testkit::history::{Answer, Call, Recorder};
 use lockkeeper_testkit::random::Random;
@@ -96,15 +98,22 @@ async fn hold(options: &Options) -> Result<(), Failure> {
         println!("lost");
     });
     let last_held = watch(guard.clone());
+    let mut base = 0;
     let mut lines = lines();
     while let Some(line) = lines.recv().await {
         match line.trim() {
             "is-held" => println!("is-held {}", guard.is_held()),
             "last-held" => println!("last-held {}", last_held.load(Ordering::SeqCst)),
-            "write" => match &resource {
-                Some(resource) => add_one_blindly(resource, &guard)?,
-                None => println!("no resource"),
-            },
+            "read" => {
+                base = need(&resource)?.read(guard.token())?.unwrap_or(base);
+                println!("read {base}");
+            }
+            // As a program does that does not look at its guard.
+            "write" => report(need(&resource)?.write(guard.token(), base, base + 1)?),
+            "write-unfenced" => {
+                let answer = need(&resource)?.write_unfenced(guard.token(), base, base + 1)?;
+                report(answer);
+            }
             "release" => break,
             other => println!("unknown {other:?}"),
         }
@@ -147,14 +156,16 @@ fn watch(guard: Arc<Guard>) -> Arc<AtomicU64> {
     last
 }
 
-/// Writes as a program does that does not look at its guard, with what it had read before.
-fn add_one_blindly(resource: &FencedFile, guard: &Guard) -> Result<(), Failure> {
-    let base = resource.state()?.value;
-    match resource.write(guard.token(), base, base + 1)? {
+fn need(resource: &Option<FencedFile>) -> Result<&FencedFile, Failure> {
+    let resource = resource.as_ref();
+    resource.ok_or_else(|| "there is no --resource".into())
+}
+
+fn report(answer: Answer) {
+    match answer {
         Answer::Accepted { seq } => println!("accepted {seq}"),
         other => println!("refused {other:?}"),
     }
-    Ok(())
 }
 
 /// Standard input, line by line.
@@ -179,6 +190,7 @@ struct Counter {
     end: Moment,
     rounds: u64,
     seed: u64,
+    lockless: bool,
 }
 
 async fn count(options: &Options) -> Result<(), Failure> {
@@ -194,6 +206,7 @@ async fn count(options: &Options) -> Result<(), Failure> {
             .map_or(Moment::NEVER, |d| Moment::now() + d),
         rounds: options.number("rounds", u64::MAX)?,
         seed: options.number("seed", 0)?,
+        lockless: options.get("broken") == Some("no-lock"),
         process,
     });
     let tasks: u64 = options.number("tasks", 1)?;
@@ -215,9 +228,11 @@ impl Counter {
         let mut random = Random::seeded(self.seed.wrapping_add(number));
         let mut done = 0;
         while done < self.rounds && Moment::now() < self.end {
-            if self.add_one(&owner, &mut random).await? {
-                done += 1;
-            }
+            let counted = match self.lockless {
+                false => self.add_one(&owner, &mut random).await?,
+                true => self.add_one_without_lock(&owner, &mut random).await?,
+            };
+            done += u64::from(counted);
         }
         Ok(())
     }
@@ -234,7 +249,7 @@ impl Counter {
             }
         };
         self.recorder.granted(op, guard.token(), guard.deadline());
-        let counted = self.change(&guard, random).await?;
+        let counted = self.change(guard.token(), random).await?;
         let release = self.recorder.release(op, owner);
         match guard.release().await {
             Ok(ReleaseOutcome::Released) => self.recorder.ok(release, Answer::Released),
@@ -245,8 +260,26 @@ impl Counter {
         Ok(counted)
     }
 
-    async fn change(&self, guard: &Guard, random: &mut Random) -> Result<bool, Failure> {
-        let (token, resource) = (guard.token(), self.resource.clone());
+    /// What somebody does who believes in a lock that is none.
+    async fn add_one_without_lock(
+        &self,
+        owner: &str,
+        random: &mut Random,
+    ) -> Result<bool, Failure> {
+        let name = self.lock.name().as_str();
+        let op = self.recorder.acquire(name, owner, Mode::Exclusive);
+        let now = Moment::now();
+        let token = Token::new(now.as_nanos());
+        self.recorder
+            .granted(op, token, now + Duration::from_secs(1));
+        let counted = self.change(token, random).await?;
+        let release = self.recorder.release(op, owner);
+        self.recorder.ok(release, Answer::Released);
+        Ok(counted)
+    }
+
+    async fn change(&self, token: Token, random: &mut Random) -> Result<bool, Failure> {
+        let resource = self.resource.clone();
         // A thread of its own: whoever is stopped with the file locked blocks it.
         let base = tokio::task::spawn_blocking(move || resource.read(token)).await??;
         let Some(base) = base else {
