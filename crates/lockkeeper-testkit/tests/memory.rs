@@ -57,12 +57,6 @@ mod beyond {
     }
 
     #[test]
-    #[ignore = "any verb makes a record for its name"]
-    fn asking_about_nothing_leaves_nothing() {
-        run("asking_about_nothing_leaves_nothing", memory);
-    }
-
-    #[test]
     #[ignore = "inspecting hints whoever watches the name"]
     fn looking_hints_nobody() {
         run("looking_hints_nobody", memory);

@@ -20,11 +20,6 @@ mod beyond {
     use lockkeeper_testkit::conformance::run;
 
     #[test]
-    fn asking_about_nothing_leaves_nothing() {
-        run("asking_about_nothing_leaves_nothing", sqlite);
-    }
-
-    #[test]
     fn looking_hints_nobody() {
         run("looking_hints_nobody", sqlite);
     }

@@ -1,13 +1,10 @@
 //! Cases that follow from the contract and that not every store passes yet. They are no part of the suite, so
 //! that nobody takes them for passed; a store's tests name those it does pass, or ignore them with the reason.
 
-use std::time::Duration;
-
-use lockkeeper::clock::Moment;
-use lockkeeper::store::{Attempt, Claim, Interest, Mode, Renewed};
+use lockkeeper::store::{Attempt, Claim, Interest, Mode};
 
 use super::Subject;
-use super::client::{LONG, hinted_at_all, name};
+use super::client::hinted_at_all;
 
 /// Rule 1. A repeat of an acquire that arrives after its hold was released, withdrawn or broken, but before
 /// its `not_after`, must not bring the hold back: after a break, its holder's renewals would succeed again.
@@ -26,21 +23,6 @@ pub(super) async fn a_claim_is_granted_once(s: Subject) {
         assert!(!matches!(attempt, Attempt::Granted(_)), "{claim:?} again");
     }
     b.granted(&b.claim("once")).await;
-}
-
-/// "`None` when nothing is known": a failed verb changed nothing, so it is not known either.
-pub(super) async fn asking_about_nothing_leaves_nothing(s: Subject) {
-    let (a, b) = s.clients();
-    let claim = a.claim("nothing");
-    a.withdraw(&claim).await;
-    assert_eq!(a.renew(&claim, LONG).await, Renewed::NotHeld);
-    assert!(!a.release(&claim).await);
-    let late = Claim {
-        not_after: Moment::now() - Duration::from_millis(10),
-        ..claim
-    };
-    assert_eq!(a.attempt(&late).await, Attempt::TooLate);
-    assert!(b.inspect(&name("nothing")).await.is_none());
 }
 
 /// Whoever looks at a name at each hint about it would otherwise wake itself for ever.

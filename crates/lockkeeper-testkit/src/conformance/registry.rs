@@ -144,6 +144,7 @@ macro_rules! __conformance_list {
             }
             nothing admin {
                 an_unknown_name_has_no_information
+                asking_about_nothing_leaves_nothing
                 a_holder_is_described
                 a_free_name_remembers_its_last_token
                 a_break_ends_the_hold_and_says_whose
@@ -229,7 +230,6 @@ pub(super) fn not_yet() -> Vec<Case> {
     all_cases! { ();
         nothing pending {
             a_claim_is_granted_once
-            asking_about_nothing_leaves_nothing
         }
         wakeups pending {
             looking_hints_nobody
