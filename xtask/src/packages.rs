@@ -9,6 +9,8 @@ const NEEDED: &[(&str, &str)] = &[
     ("cc", "build-essential"),
     // Gives the tests of interactive use a terminal.
     ("script", "bsdutils"),
+    // Tells the tests which processes still run.
+    ("ps", "procps"),
 ];
 
 /// Makes sure that everything needed is there: installs it where that is possible without asking anyone,

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::exit::Failure;
-use crate::output::{ago, human, print, print_json};
+use crate::output::{ago, human, plain, print, print_json};
 use crate::store::{self, StoreArgs};
 use crate::view::HolderView;
 
@@ -48,7 +48,7 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
         print(&format!(
             "took {} from {} ({}), which held it for {}",
             args.name,
-            holder.process,
+            plain(&holder.process.to_string()),
             holder.mode,
             human(ago(holder.since)),
         ))?;

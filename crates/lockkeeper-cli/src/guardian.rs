@@ -29,8 +29,11 @@ pub const VERB: &str = "__guardian";
 /// Timers stand still while the machine sleeps, the clock does not: look at it at least this often.
 const LONGEST_SLEEP: Duration = Duration::from_millis(200);
 
-/// How long a guardian may take to start and to leave.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a guardian may take to start on a busy machine.
+const START_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a guardian may take to leave: the lock is released only then. One that is stopped never would.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the guardian tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +74,7 @@ impl Guardian {
             said: Lines::default(),
         };
         guardian.tell(plan);
-        let ready = tokio::time::timeout(PATIENCE, guardian.report()).await;
+        let ready = tokio::time::timeout(START_PATIENCE, guardian.report()).await;
         if let Ok(Some(Report::Ready)) = ready {
             return Ok(guardian);
         }
@@ -118,7 +121,7 @@ impl Guardian {
                 last = Some(report);
             }
         };
-        let _ = tokio::time::timeout(PATIENCE, leaving).await;
+        let _ = tokio::time::timeout(LEAVE_PATIENCE, leaving).await;
         self.end().await;
         last
     }
@@ -143,6 +146,9 @@ fn myself() -> Command {
 
 /// The life of a guardian.
 pub fn main(quiet: bool) -> ExitCode {
+    // Otherwise process lists that show no arguments would call it "exe".
+    #[cfg(target_os = "linux")]
+    let _ = nix::sys::prctl::set_name(c"lk-guardian");
     // Signals to the group are for the command.
     for signal in [
         sig::SIGINT,

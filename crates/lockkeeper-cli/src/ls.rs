@@ -3,7 +3,7 @@
 use lockkeeper::store::LockInfo;
 
 use crate::exit::Failure;
-use crate::output::{ago, human, print, print_json, table, table_text};
+use crate::output::{ago, human, plain, print, print_json, table, table_text};
 use crate::store::{self, StoreArgs};
 use crate::view::LockView;
 
@@ -49,7 +49,7 @@ fn rows(lock: &LockInfo) -> Vec<[String; 7]> {
         [
             name.clone(),
             holder.mode.to_string(),
-            holder.process.to_string(),
+            plain(&holder.process.to_string()),
             format!("{} ago", human(ago(holder.since))),
             human(holder.remaining),
             holder.token.get().to_string(),

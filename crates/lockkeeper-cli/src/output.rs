@@ -45,6 +45,11 @@ pub fn table_text(table: &Table) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// Text of others, such as the name of their program, without what could play tricks on a terminal.
+pub fn plain(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+}
+
 /// A duration as people say it, to about three digits: `250ms`, `4.2s`, `3m 20s`, `5h 7m`, `2d 3h`.
 pub fn human(d: Duration) -> String {
     let seconds = d.as_secs();
@@ -83,6 +88,12 @@ pub fn time_of_day(time: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_of_others_cannot_steer_the_terminal() {
+        assert_eq!(plain("a\u{1b}[2Jb\nc"), "a\u{fffd}[2Jb\u{fffd}c");
+        assert_eq!(plain("naïve ✓"), "naïve ✓");
+    }
 
     #[test]
     fn durations_read_well() {

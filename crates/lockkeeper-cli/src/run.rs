@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::exit::{self, Failure};
 use crate::notes::Notes;
-use crate::output::{human, millis, unix_ms};
+use crate::output::{human, millis, plain, unix_ms};
 use crate::signals::Signals;
 use crate::store::{self, StoreArgs};
 use crate::supervise::{self, End, Hold, Outcome, supervise};
@@ -184,7 +184,7 @@ async fn hold_and_run(
     };
     report.token = Some(guard.token().get());
     report.owner = Some(guard.claim().to_string());
-    let held = Moment::now();
+    let (acquired, held) = (SystemTime::now(), Moment::now());
     let mut command = command(args, &guard);
     let liveness = keeper.liveness();
     let result = supervise(
@@ -200,7 +200,7 @@ async fn hold_and_run(
     report.held_ms = Some(millis(Moment::now().since(held)));
     close(&keeper).await;
     match result {
-        Ok(outcome) => finish(args, &outcome, released, report, notes),
+        Ok(outcome) => finish(args, &outcome, acquired, released, report, notes),
         Err(failure) => Err(could_not_run(args, failure)),
     }
 }
@@ -209,6 +209,7 @@ async fn hold_and_run(
 fn finish(
     args: &Args,
     outcome: &Outcome,
+    acquired: SystemTime,
     released: Result<ReleaseOutcome, Error>,
     report: &mut Report<'_>,
     notes: &mut Notes,
@@ -223,15 +224,16 @@ fn finish(
         exited,
         signal: signal.map(|signal| signal.as_str()),
     });
-    let broken = match &released {
-        Ok(ReleaseOutcome::NotHeld { broken, .. }) => Some(broken.as_ref()),
-        _ => None,
-    };
-    if outcome.lost || broken.is_some() {
+    let not_held = matches!(released, Ok(ReleaseOutcome::NotHeld { .. }));
+    if outcome.lost || not_held {
         report.outcome = "lost";
-        let why = match broken.flatten() {
-            Some(broken) => format!(" (broken: {})", broken.reason),
-            None => String::new(),
+        let why = match &released {
+            // The last break may be an old one that has nothing to do with this.
+            Ok(ReleaseOutcome::NotHeld {
+                broken: Some(broken),
+                ..
+            }) if broken.at >= acquired => format!(" (broken: {})", plain(&broken.reason)),
+            _ => String::new(),
         };
         let command = match outcome.end {
             End::Stuck => "which could not be killed and is still there",
@@ -325,6 +327,10 @@ fn could_not_run(args: &Args, failure: supervise::Failure) -> Failure {
         supervise::Failure::Setup(error) => {
             let message = format!("the guardian could not be started: {error}");
             Failure::new(exit::INTERNAL, message)
+        }
+        supervise::Failure::TooLate => {
+            let message = "the lock was lost before the command could be started";
+            Failure::new(exit::LOST, message)
         }
         supervise::Failure::Command(error) => {
             let code = match error.kind() {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use lockkeeper::store::LockInfo;
 
 use crate::exit::Failure;
-use crate::output::{ago, human, print, print_json};
+use crate::output::{ago, human, plain, print, print_json};
 use crate::store::{self, StoreArgs};
 use crate::view::LockView;
 
@@ -41,7 +41,7 @@ fn text(info: &LockInfo) -> String {
         line("state", "free".into());
     }
     for holder in &info.holders {
-        line("held by", holder.process.to_string());
+        line("held by", plain(&holder.process.to_string()));
         line("mode", holder.mode.to_string());
         line("since", format!("{} ago", human(ago(holder.since))));
         line("lease", format!("{} left", human(holder.remaining)));
@@ -59,7 +59,7 @@ fn text(info: &LockInfo) -> String {
     }
     if let Some(broken) = &info.broken {
         let when = human(ago(broken.at));
-        line("broken", format!("{when} ago: {}", broken.reason));
+        line("broken", format!("{when} ago: {}", plain(&broken.reason)));
     }
     text
 }

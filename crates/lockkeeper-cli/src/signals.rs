@@ -22,32 +22,39 @@ const FORWARDED: &[Signal] = &[
 
 /// Signals as they arrive, none lost from [`Signals::listen`] on.
 #[derive(Debug)]
-pub struct Signals(Vec<(Signal, unix::Signal)>);
+pub struct Signals {
+    streams: Vec<(Signal, unix::Signal)>,
+    /// One bit a signal.
+    ignored: u64,
+}
 
 impl Signals {
     /// Starts to listen. What the caller had us ignore, as `nohup` does, stays ignored, also in the command.
     pub fn listen() -> io::Result<Signals> {
-        let ignored = ignored_at_start();
-        let mut signals = Signals(Vec::new());
+        let mut signals = Signals {
+            streams: Vec::new(),
+            ignored: ignored_at_start(),
+        };
         for &signal in FORWARDED {
-            if ignored & mask(signal) == 0 {
-                signals.add(signal)?;
-            }
+            signals.add(signal)?;
         }
         Ok(signals)
     }
 
-    /// Listens to one more.
+    /// Listens to one more, unless it is ignored.
     pub fn add(&mut self, signal: Signal) -> io::Result<()> {
+        if self.ignored & mask(signal) != 0 {
+            return Ok(());
+        }
         let stream = unix::signal(SignalKind::from_raw(signal as i32))?;
-        self.0.push((signal, stream));
+        self.streams.push((signal, stream));
         Ok(())
     }
 
     /// The next signal. Cancel safe.
     pub async fn next(&mut self) -> Signal {
         poll_fn(|context| {
-            for (signal, stream) in &mut self.0 {
+            for (signal, stream) in &mut self.streams {
                 if stream.poll_recv(context).is_ready() {
                     return Poll::Ready(*signal);
                 }

@@ -42,6 +42,8 @@ pub enum Failure {
     Setup(io::Error),
     /// The command could not be started.
     Command(io::Error),
+    /// The lock was all but lost before the command could be started.
+    TooLate,
 }
 
 /// How the command ended.
@@ -88,12 +90,19 @@ pub async fn supervise(
     if let Some(terminal) = &mut terminal {
         terminal.lend_for_input(group);
     }
-    let pid = match command.process_group(group.as_raw()).spawn() {
+    // We may have been stopped until now.
+    let started = if Moment::now() < plan.term_at {
+        let child = command.process_group(group.as_raw()).spawn();
+        child.map_err(Failure::Command)
+    } else {
+        Err(Failure::TooLate)
+    };
+    let pid = match started {
         Ok(child) => Pid::from_raw(child.id().cast_signed()),
-        Err(error) => {
+        Err(failure) => {
             take_back(&mut terminal, false);
             guardian.dismiss().await;
-            return Err(Failure::Command(error));
+            return Err(failure);
         }
     };
     let mut running = Running {
@@ -104,6 +113,7 @@ pub async fn supervise(
         asked_to_end: false,
         killed_at: None,
         terminal,
+        wants_terminal: false,
         notes,
     };
     let tick = (ttl / 20).clamp(Duration::from_millis(5), Duration::from_millis(500));
@@ -124,10 +134,12 @@ pub async fn supervise(
             }
             () = sleep(wait) => {}
         }
+        running.lend_terminal();
         if !is_lost {
             running.follow(Plan::between(hold.at_risk_at(), hold.deadline()));
         }
     };
+    let too_late = Moment::now() >= running.enforcer.plan().kill_at;
     let by_itself = matches!(end, End::Exited(_));
     take_back(&mut running.terminal, !by_itself);
     if let Some(guardian) = running.guardian.take()
@@ -138,7 +150,7 @@ pub async fn supervise(
     Ok(Outcome {
         pid,
         end,
-        lost: is_lost || running.asked_to_end || Moment::now() >= running.enforcer.plan().kill_at,
+        lost: is_lost || running.asked_to_end || too_late,
     })
 }
 
@@ -166,6 +178,8 @@ struct Running<'a> {
     asked_to_end: bool,
     killed_at: Option<Moment>,
     terminal: Option<Terminal>,
+    /// It was stopped because it used the terminal from the background.
+    wants_terminal: bool,
     notes: &'a mut Notes,
 }
 
@@ -227,9 +241,8 @@ impl Running<'_> {
                     .add("a stopped command cannot keep the lock; continued it");
             }
             Signal::SIGTTIN | Signal::SIGTTOU => {
-                if self.terminal.as_mut().is_some_and(|t| t.lend(self.group)) {
-                    group::send(self.group, Signal::SIGCONT);
-                } else {
+                self.wants_terminal = true;
+                if !self.lend_terminal() {
                     self.notes.add(
                         "the command waits for the terminal, in the background, and keeps the lock",
                     );
@@ -239,14 +252,20 @@ impl Running<'_> {
         }
     }
 
+    /// Lends the terminal to a command that waits for it, once we have it: a shell's `fg` gives it to us
+    /// without a word.
+    fn lend_terminal(&mut self) -> bool {
+        if self.wants_terminal && self.terminal.as_mut().is_some_and(|t| t.lend(self.group)) {
+            self.wants_terminal = false;
+            group::send(self.group, Signal::SIGCONT);
+        }
+        !self.wants_terminal
+    }
+
     fn forward(&mut self, signal: Signal) {
         match signal {
-            // The shell brought us to the foreground: the command may have waited for the terminal.
-            Signal::SIGCONT => {
-                if self.terminal.as_mut().is_some_and(|t| t.lend(self.group)) {
-                    group::send(self.group, Signal::SIGCONT);
-                }
-            }
+            // For us, after a stop.
+            Signal::SIGCONT => {}
             Signal::SIGTSTP => self
                 .notes
                 .add("not stopping: the lock could not be renewed"),

@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::io::{IsTerminal, stdin};
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
@@ -45,16 +46,19 @@ impl Terminal {
         true
     }
 
-    /// Takes the terminal back, if the group still has it. With `modes`, also sets it back to how it was:
+    /// Takes the terminal back, unless someone else has it by now. With `modes`, also sets it back to how it was:
     /// a command that was ended had no chance to.
     pub fn take_back(&mut self, modes: bool) {
         let Some((group, before)) = self.lent.take() else {
             return;
         };
-        if tcgetpgrp(&self.tty) == Ok(group) && tcsetpgrp(&self.tty, getpgrp()).is_ok() {
-            if let Some(before) = before.filter(|_| modes) {
-                let _ = tcsetattr(&self.tty, SetArg::TCSADRAIN, &before);
-            }
+        // A command that is a shell lends it on to groups of its own and may have died before these.
+        let ours = |has: Pid| has == group || killpg(has, None) == Err(Errno::ESRCH);
+        if !tcgetpgrp(&self.tty).is_ok_and(ours) || tcsetpgrp(&self.tty, getpgrp()).is_err() {
+            return;
+        }
+        if let Some(before) = before.filter(|_| modes) {
+            let _ = tcsetattr(&self.tty, SetArg::TCSANOW, &before);
         }
     }
 }

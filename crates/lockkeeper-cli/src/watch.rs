@@ -1,6 +1,7 @@
 //! `lockkeeper watch`: what happens to one lock, as it happens.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::Token;
@@ -8,7 +9,7 @@ use lockkeeper::store::{Broken, ClaimId, Holder, LockInfo};
 use serde::Serialize;
 
 use crate::exit::{self, Failure};
-use crate::output::{ago, human, print, print_json, time_of_day, unix_ms};
+use crate::output::{ago, human, plain, print, print_json, time_of_day, unix_ms};
 use crate::signals::Signals;
 use crate::store::{self, StoreArgs};
 use crate::view::HolderView;
@@ -97,7 +98,16 @@ async fn watch(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     let hints = keeper.watch(&args.name).await?;
     let mut before: Option<Seen> = None;
     loop {
-        let now = Seen::new(keeper.inspect(&args.name).await?);
+        let now = match keeper.inspect(&args.name).await {
+            Ok(info) => Seen::new(info),
+            // Whoever watches wants to see when it comes back.
+            Err(error) if error.is_transient() => {
+                let _ = writeln!(std::io::stderr(), "lockkeeper: {error}; still watching");
+                tokio::time::sleep(LONGEST_SLEEP).await;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         for event in events(before.as_ref(), &now) {
             show(&args.name, &event, store.json)?;
         }
@@ -168,7 +178,7 @@ fn show(name: &str, event: &Event<'_>, json: bool) -> Result<(), Failure> {
         let HolderView {
             program, pid, host, ..
         } = holder;
-        format!("{program}[{pid}] on {host}")
+        plain(&format!("{program}[{pid}] on {host}"))
     };
     let text = match event {
         Event::Free => "free".to_owned(),
@@ -180,9 +190,84 @@ fn show(name: &str, event: &Event<'_>, json: bool) -> Result<(), Failure> {
             let since = SystemTime::UNIX_EPOCH + Duration::from_millis(holder.since_unix_ms);
             format!("released by {} after {}", who(holder), human(ago(since)))
         }
-        Event::Broken { reason } => format!("broken: {reason}"),
+        Event::Broken { reason } => format!("broken: {}", plain(reason)),
         Event::Waiting { waiters } => format!("waiting: {waiters}"),
         Event::Missed => "missed: someone held it and let go between two looks".to_owned(),
     };
     Ok(print(&format!("{} {text}", time_of_day(now)))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper::store::{KeeperId, Mode, Process};
+
+    use super::*;
+
+    fn seen(holders: &[u64], last_token: u64) -> Seen {
+        let holder = |&number: &u64| {
+            let claim = ClaimId {
+                keeper: KeeperId::from_bits(7),
+                number,
+            };
+            let holder = Holder {
+                claim,
+                process: Process {
+                    host: "host".into(),
+                    pid: 1,
+                    program: "program".into(),
+                },
+                mode: Mode::Read,
+                token: Token::new(number),
+                since: SystemTime::now(),
+                remaining: Duration::from_secs(1),
+                depth: None,
+            };
+            (claim, holder)
+        };
+        Seen {
+            holders: holders.iter().map(holder).collect(),
+            last_token: Some(Token::new(last_token)),
+            ..Seen::default()
+        }
+    }
+
+    fn told(before: Option<&Seen>, now: &Seen) -> String {
+        let events = events(before, now);
+        let tell = |event: &Event<'_>| match event {
+            Event::Free => "free".into(),
+            Event::Acquired { holder } => format!("+{}", holder.token),
+            Event::Released { holder } => format!("-{}", holder.token),
+            Event::Broken { reason } => format!("broken {reason}"),
+            Event::Waiting { waiters } => format!("waiting {waiters}"),
+            Event::Missed => "missed".into(),
+        };
+        events.iter().map(tell).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn events_are_what_differs_between_two_looks() {
+        assert_eq!(told(None, &Seen::default()), "free");
+        assert_eq!(told(None, &seen(&[4], 4)), "+4");
+        let before = seen(&[1, 2], 2);
+        assert_eq!(told(Some(&before), &seen(&[1, 2], 2)), "");
+        assert_eq!(told(Some(&before), &seen(&[2, 3], 3)), "-1, +3");
+        let mut waiting = seen(&[1, 2], 2);
+        waiting.waiters = 3;
+        assert_eq!(told(Some(&before), &waiting), "waiting 3");
+        assert_eq!(told(Some(&waiting), &before), "waiting 0");
+    }
+
+    #[test]
+    fn a_hold_that_came_and_went_is_told_only_where_it_is_certain() {
+        assert_eq!(told(Some(&seen(&[], 1)), &seen(&[], 5)), "missed");
+        // The new holder explains the new token; whether there was another in between cannot be known.
+        assert_eq!(told(Some(&seen(&[], 1)), &seen(&[9], 9)), "+9");
+        // A break moves the fence as well.
+        let mut broken = seen(&[], 5);
+        broken.broken = Some(Broken {
+            reason: "why".into(),
+            at: SystemTime::now(),
+        });
+        assert_eq!(told(Some(&seen(&[1], 1)), &broken), "broken why, -1");
+    }
 }

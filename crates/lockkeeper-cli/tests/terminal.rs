@@ -50,7 +50,7 @@ impl Session {
     #[track_caller]
     fn shows(&self, text: &str) {
         let look = || self.shown.lock().expect("no panic").contains(text);
-        if !std::panic::catch_unwind(|| common::until(text, look)).is_ok() {
+        if std::panic::catch_unwind(|| common::until(text, look)).is_err() {
             panic!(
                 "{text:?} is not in {:?}",
                 self.shown.lock().expect("no panic")
@@ -129,6 +129,25 @@ fn ctrl_z_does_not_suspend_a_holder() {
     session.keys("still here\n");
     session.shows("got:still here");
     session.shows("code:0");
+    session.ends(0);
+}
+
+#[test]
+fn a_command_in_the_background_reads_keys_once_in_the_foreground() {
+    let place = Place::new();
+    let mut session = Session::start(
+        &place,
+        "set -m
+         $L run x -- sh -c 'read a; echo \"got:$a\"; exit 8' &
+         while [ ! -e go ]; do sleep 0.1; done; fg; echo code:$?; read b; echo \"back:$b\"",
+    );
+    session.shows("waits for the terminal");
+    std::fs::write(place.path("go"), "").expect("writes");
+    session.keys("one\n");
+    session.shows("got:one");
+    session.shows("code:8");
+    session.keys("two\n");
+    session.shows("back:two");
     session.ends(0);
 }
 

@@ -82,6 +82,7 @@ fn watch_tells_what_happens() {
     let mut waiter = place
         .lockkeeper(&["run", "x", "--", "sleep", "600"])
         .stdin(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()
         .expect("starts");
     assert_eq!(until("waiting")["waiters"], 1);

@@ -91,7 +91,7 @@ fn a_break_ends_what_was_held_and_nothing_later() {
     let broken = author.call(20 * MS, Call::Break { lock: "a".into() });
     author.answer(21 * MS, broken, Answer::Broken);
     author.token += 1;
-    author.acquire(20 * MS, 22 * MS, "next", Mode::Alone, 1);
+    author.acquire(22 * MS, 23 * MS, "next", Mode::Alone, 1);
     check(&author.events, &Demands::none()).expect_valid();
     author.token += 1;
     author.acquire(30 * MS, 32 * MS, "third", Mode::Alone, 1);

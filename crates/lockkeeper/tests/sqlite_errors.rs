@@ -276,7 +276,7 @@ fn a_full_disk_takes_nothing_by_halves() {
     };
     setrlimit(Resource::Fsize, limit).expect("limits");
     fill_up(&store, || {
-        setrlimit(Resource::Fsize, before.clone()).expect("lifts the limit")
+        setrlimit(Resource::Fsize, before).expect("lifts the limit")
     });
 }
 

@@ -80,7 +80,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..NAMES.len()).prop_map(Step::Break),
         3 => (0..NAMES.len(), claim, op, proptest::bool::weighted(0.1))
             .prop_map(|(name, id, op, late)| Step::Latch { name, id, op, late }),
-        5 => prop_oneof![0..50u64, 400..1_200u64, 4_000..6_000u64, 20_000..40_000u64]
+        5 => prop_oneof![0..50u64, 400..1_200u64, 2_000..4_000u64, 4_000..6_000u64, 20_000..40_000u64]
             .prop_map(Step::Advance),
         1 => (-5_000_000..5_000_000i64).prop_map(Step::SetClock),
         1 => Just(Step::Reboot),
@@ -246,17 +246,23 @@ impl Pair {
         assert_eq!(all(got), all(want));
     }
 
-    /// Ends all holds and waits in memory, without granting anything to anyone.
+    /// Ends all holds and waits in memory, without granting anything to anyone: first those that would fit
+    /// beside the holders and only wait for their turn, then the other waiters, at last the holders.
     fn empty_memory(&self) {
         for at in 0..NAMES.len() {
             self.inspect(at);
             let info = now(self.memory.inspect(&name(at))).expect("memory");
-            let holders = info.iter().flat_map(|info| &info.holders);
-            let holding: Vec<ClaimId> = holders.map(|holder| holder.claim).collect();
+            let holders: Vec<Holder> = info.into_iter().flat_map(|info| info.holders).collect();
+            let modes = || holders.iter().map(|holder| holder.mode);
+            let rank = |id: ClaimId, mode: Mode| {
+                let holds = holders.iter().any(|holder| holder.claim == id);
+                (holds, !mode.admits(modes()))
+            };
             let ids = self.claims.iter();
-            let ids = ids.flat_map(|claim| [claim.id, twin(claim.id)]);
-            let (holds, waits): (Vec<_>, Vec<_>) = ids.partition(|id| holding.contains(id));
-            for id in waits.into_iter().chain(holds) {
+            let ids = ids.flat_map(|claim| [(claim.id, claim.mode), (twin(claim.id), claim.mode)]);
+            let mut ids: Vec<_> = ids.map(|(id, mode)| (rank(id, mode), id)).collect();
+            ids.sort();
+            for (_, id) in ids {
                 now(self.memory.withdraw(&name(at), id)).expect("memory");
             }
         }
@@ -329,7 +335,7 @@ fn holders(holders: &[Holder]) -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 2_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, max_shrink_iters: 2_000, ..ProptestConfig::default() })]
 
     #[test]
     fn sqlite_answers_as_memory_does(steps in steps()) {
@@ -341,4 +347,40 @@ proptest! {
             pair.inspect(at);
         }
     }
+}
+
+/// Rare in random runs: a claim lapses while another one behind it still waits.
+#[test]
+fn a_lapsed_claim_comes_back_at_the_end_of_the_queue() {
+    let acquire = |claim| Step::Acquire {
+        claim,
+        enqueue: true,
+        late: false,
+    };
+    let (holds, lapses, stays) = (9, 18, 21);
+    let mut pair = Pair::new();
+    let steps = [
+        acquire(holds),
+        acquire(lapses),
+        Step::Advance(3_000),
+        acquire(stays),
+        Step::Advance(3_000),
+        acquire(lapses),
+        Step::Inspect(0),
+        Step::Release {
+            claim: holds,
+            requeue: None,
+        },
+        acquire(lapses),
+        acquire(stays),
+        Step::Inspect(0),
+    ];
+    for step in &steps {
+        pair.run(step);
+    }
+    let holders = now(pair.sqlite().inspect(&name(0)))
+        .expect("sqlite")
+        .expect("known");
+    assert_eq!(holders.holders[0].claim, pair.claims[stays].id);
+    assert_eq!(holders.waiters, 1);
 }

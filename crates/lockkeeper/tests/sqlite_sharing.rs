@@ -6,6 +6,7 @@ mod sqlite_common;
 use std::fs;
 use std::future::Future;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::{Child, Stdio};
@@ -14,9 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use lockkeeper::Error;
 use lockkeeper::store::sqlite::SqliteStore;
 use lockkeeper::store::*;
-use lockkeeper::{Error, Name};
 use rusqlite::Connection;
 use sqlite_common::{Claims, block_on, child, child_argument, release, run_as_child};
 
@@ -451,6 +452,29 @@ fn hostile_names_are_only_names() -> Result<(), Error> {
     }
     assert_eq!(block_on(store.list(""))?.len(), names.len());
     Ok(())
+}
+
+#[test]
+fn everything_next_to_the_file_has_its_permissions() {
+    // The umask is for a whole process.
+    if !run_as_child("everything_next_to_the_file_has_its_permissions", false) {
+        return;
+    }
+    for (umask, file, inside) in [(0o002, 0o664, 0o775), (0o077, 0o600, 0o700)] {
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
+        let (folder, path) = folder();
+        let store = open(&path);
+        assert!(is_granted(acquire(&store, &Claims::new("a").next())));
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        for name in ["locks.db", "locks.db-wal", "locks.db-shm"] {
+            assert_eq!(mode(&folder.path().join(name)), file, "{name}");
+        }
+        let keepers = folder.path().join("locks.db-keepers");
+        assert_eq!(mode(&keepers), inside);
+        for entry in fs::read_dir(keepers).expect("folder").flatten() {
+            assert_eq!(mode(&entry.path()), file, "{entry:?}");
+        }
+    }
 }
 
 #[test]

@@ -169,7 +169,7 @@ impl BlockingPair for Raw<'_> {
         self.commit.execute([])?;
 
         self.pairs += 1;
-        if self.pairs % TIDY_PAIRS == 0 {
+        if self.pairs.is_multiple_of(TIDY_PAIRS) {
             let _ = self.tidy.send(());
         }
         Ok(())

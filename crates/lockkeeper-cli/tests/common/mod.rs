@@ -47,7 +47,7 @@ impl Place {
 
     /// Starts `lockkeeper run ARGS NAME -- sh -c SCRIPT`, and waits until the script has written its process id.
     pub fn hold(&self, args: &[&str], name: &str, script: &str) -> Holder {
-        let file = self.path(&format!("pid-{name}"));
+        let file = self.path(&format!("pid-{}", name.replace('/', "-")));
         let _ = std::fs::remove_file(&file);
         let script = format!(
             "echo $$ > '{0}.new'; mv '{0}.new' '{0}'; {script}",

@@ -55,7 +55,7 @@ fn too_early(lock: &Lock, acquire: &Acquire, found: &mut Vec<Violation>) {
     };
     let gone = first.answer == Some(Answer::NotHeld);
     let in_time = first.completed.is_some_and(|at| at < deadline);
-    let broken = lock.broken_after(acquire.invoked);
+    let broken = lock.broken_since(acquire.invoked);
     let unbroken = broken.is_none_or(|at| first.completed.is_some_and(|done| at > done));
     if gone && in_time && unbroken && hold.depth <= 1 && acquire.lost.is_none() {
         let text = format!(

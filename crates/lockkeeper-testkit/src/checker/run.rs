@@ -135,20 +135,22 @@ impl Lock {
 
     /// The end of a hold's validity; before its start when it was granted too late to be of use.
     pub fn end(&self, acquire: &Acquire) -> Option<u64> {
-        let hold = acquire.hold()?;
+        acquire.hold()?;
         let ends = [
             acquire.deadline(),
             acquire.release_invoked(),
             acquire.lost,
-            self.broken_after(hold.ok),
+            self.broken_since(acquire.invoked),
         ];
         ends.into_iter().flatten().min()
     }
 
-    /// The first time the lock was broken after a moment.
-    pub fn broken_after(&self, moment: u64) -> Option<u64> {
-        let at = self.breaks.partition_point(|(asked, _)| *asked < moment);
-        self.breaks.get(at).map(|(asked, _)| *asked)
+    /// When the lock was first broken since something was asked. What was granted meanwhile may have been
+    /// ended by it before its holder knew, so a break ends also what was still on its way.
+    pub fn broken_since(&self, invoked: u64) -> Option<u64> {
+        let mut breaks = self.breaks.iter();
+        let first = breaks.find(|(_, done)| *done >= invoked)?;
+        Some(first.0)
     }
 
     pub fn violation(&self, rule: Rule, text: String) -> Violation {

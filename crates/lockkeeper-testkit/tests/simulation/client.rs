@@ -25,7 +25,7 @@ pub enum Wake {
     Timeout(u64),
     Renew(ClaimId),
     LetGo(ClaimId),
-    Deadline(ClaimId),
+    Deadline,
     /// What may have arrived late is withdrawn once more.
     WithdrawAgain(ClaimId),
     Resume,
@@ -315,7 +315,7 @@ impl Client {
         let hold = outside.random.between(Duration::ZERO, longest);
         outside.wake_in(self.number, lease / 3, Wake::Renew(id));
         outside.wake_in(self.number, hold, Wake::LetGo(id));
-        outside.wake_in(self.number, deadline.since(now), Wake::Deadline(id));
+        outside.wake_in(self.number, deadline.since(now), Wake::Deadline);
         self.state = State::Holding(Holding {
             claim,
             op,
@@ -371,7 +371,7 @@ impl Client {
                 };
                 outside.recorder.ok(op, answer);
                 let left = deadline.since(outside.now());
-                outside.wake_in(self.number, left, Wake::Deadline(holding.claim.id));
+                outside.wake_in(self.number, left, Wake::Deadline);
                 self.state = State::Holding(holding);
             }
             Renewed::NotHeld => {

@@ -350,8 +350,16 @@ impl MemoryStore {
     }
 
     fn look(&self, name: &Name) -> Option<LockInfo> {
-        self.state().locks.get(name)?;
-        Some(self.on_record(name, |record, now| self.describe(name, record, now)))
+        let floor = {
+            let state = self.state();
+            state.locks.get(name)?;
+            state.floor
+        };
+        self.on_record(name, |record, now| {
+            // A record that a late request made and nobody ever held says nothing.
+            let known = !record.is_idle() || record.broken.is_some() || record.last_token > floor;
+            known.then(|| self.describe(name, record, now))
+        })
     }
 
     fn look_all(&self, prefix: &str) -> Vec<LockInfo> {

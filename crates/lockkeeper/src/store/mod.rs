@@ -17,7 +17,8 @@
 //! 4. **Tokens** of a name grow with every grant, outlive the lock record, and are at least the wall clock
 //!    in microseconds, so that a store that lost its data goes on above what it gave out.
 //! 5. **Hints may be lost, late or doubled.** Nobody relies on them alone.
-//! 6. **A failed verb changed nothing**, unless it failed with [`Error::OutcomeUnknown`].
+//! 6. **A failed verb changed nothing**, unless it failed with [`Error::OutcomeUnknown`]. A batch of renewals
+//!    may be done in parts; it fails with that once a part was done.
 
 mod catalog;
 mod hints;

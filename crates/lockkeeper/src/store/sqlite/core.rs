@@ -1,7 +1,7 @@
 //! What the store and its two threads share: the session, and whom to tell about what happened in it.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
@@ -38,6 +38,7 @@ pub(super) struct Core {
     pages: AtomicUsize,
     /// Names seen for the first time since idle fences were last forgotten.
     names: AtomicUsize,
+    stopping: AtomicBool,
 }
 
 impl Core {
@@ -51,6 +52,7 @@ impl Core {
             queued: AtomicUsize::new(0),
             pages: AtomicUsize::new(0),
             names: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
         }
     }
 
@@ -128,9 +130,15 @@ impl Core {
         self.queued.fetch_sub(1, SeqCst);
     }
 
-    /// Ends the worker after what is lined up.
+    /// Ends the worker after the verbs that are lined up.
     pub fn stop_worker(&self) {
+        self.stopping.store(true, SeqCst);
         let _ = self.jobs.send(Job::Stop);
+    }
+
+    /// Whether what can wait should.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(SeqCst)
     }
 
     /// Whether idle fences should be forgotten now.

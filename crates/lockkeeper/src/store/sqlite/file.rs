@@ -140,7 +140,12 @@ fn create(path: &Path) -> Result<(), Error> {
     let linked = fs::hard_link(&draft, path);
     let _ = fs::remove_file(&draft);
     match linked {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(explain(error)),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            // A file system without links has no permissions to speak of either.
+            let create = flags() | OpenFlags::SQLITE_OPEN_CREATE;
+            let made = Connection::open_with_flags(path, create);
+            made.map(|_| ()).map_err(|_| explain(error))
+        }
         _ => Ok(()),
     }
 }

@@ -59,7 +59,8 @@ impl Instance {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(explain(error)),
             };
-            flock(&file, FlockOperation::LockExclusive).map_err(|error| explain(error.into()))?;
+            rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))
+                .map_err(|error| explain(error.into()))?;
             // Before it was locked it looked like that of a dead store, and may have been removed.
             if file.metadata().map_err(explain)?.nlink() > 0 {
                 return Ok(Instance {

@@ -3,19 +3,26 @@
 //! # What it rests on
 //! * Every verb is one transaction; SQLite lets one process write at a time.
 //! * Times are of the clock since boot, which nobody can set. A reboot ends everything that was held.
-//! * A process that dies is noticed by the lock of the operating system that ends with it ([`liveness`]),
-//!   and what it held is free at once, not at the end of its lease.
-//! * Waiters are woken by datagrams ([`wake`]).
+//! * A process that dies is noticed by a lock of the operating system that ends with it, on a file of its own
+//!   in the folder `<file>-keepers`: what it held is free at once, not at the end of its lease.
+//! * Waiters are woken by datagrams, to sockets in the same folder.
+//!
+//! # Sharing a file
+//! Whoever can write to the file can take part. A new file gets the permissions that the umask allows, and
+//! everything next to it those of the file. For the users of one group: a folder of that group with the
+//! set-group-id bit, and `umask 002` when the file is first opened.
 //!
 //! # What it does not protect against
 //! * The file being deleted or replaced under running programs: each notices within a tenth of a second and
 //!   refuses to go on, but until then they may hold locks that programs which open the new file do not see.
 //! * Other machines: files on network file systems are refused.
+//! * A power cut may lose the last commits: not those that hold something, as their processes end too, but
+//!   tokens then go on by the clock.
 //!
 //! # Layout
-//! [`file`] opens and checks the database. A [`session`] is a connection with its transactions, in which the
-//! [`verbs`] change a [`record`]. A verb runs at once where it was called, unless someone else is writing:
-//! then the [`worker`] does it.
+//! `file` opens and checks the database. A `session` is a connection with its transactions, in which the
+//! `verbs` change a `record`. A verb runs at once where it was called, unless someone else is writing: then
+//! the `worker` does it. `liveness` is about who is alive, `wake` about who is told.
 
 mod core;
 mod fault;
@@ -40,7 +47,7 @@ use rusqlite::params;
 
 use self::core::{Core, Verb};
 use self::fault::{Fault, STORE, refused};
-use self::liveness::{Instance, Pulse};
+use self::liveness::{Instance, Peer, Pulse};
 use self::session::Session;
 use self::wake::{Inbox, Outbox, Sentry};
 use super::*;
@@ -145,15 +152,27 @@ impl SqliteStore {
     async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         loop {
             let (attempt, in_the_way) = self.call(claim, verbs::acquire).await?;
-            let dead: Vec<_> = in_the_way.iter().filter(|peer| peer.is_dead()).collect();
-            if dead.is_empty() {
+            if !self.bury_dead(&in_the_way).await? {
                 return Ok(attempt);
             }
-            for peer in dead {
-                while !self.call(&peer.id, verbs::bury).await? {}
-                peer.remove_files();
-            }
         }
+    }
+
+    /// Frees what those of these stores held that are dead. Answers whether there were any.
+    async fn bury_dead(&self, peers: &[Arc<Peer>]) -> Result<bool, Error> {
+        let mut found = false;
+        for peer in peers.iter().filter(|peer| peer.is_dead()) {
+            while !self.call(&peer.id, verbs::bury).await? {}
+            peer.remove_files();
+            found = true;
+        }
+        Ok(found)
+    }
+
+    /// Nobody wants to be shown what a dead process held.
+    async fn bury_all_dead(&self) -> Result<(), Error> {
+        let others = self.call(&(), |tx, ()| tx.others()).await?;
+        self.bury_dead(&others).await.map(|_| ())
     }
 
     async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
@@ -181,12 +200,12 @@ impl SqliteStore {
     }
 
     async fn look(&self, name: &Name) -> Result<Option<LockInfo>, Error> {
-        self.bury_dead()?;
+        self.bury_all_dead().await?;
         self.call(name, verbs::inspect).await
     }
 
     async fn look_all(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
-        self.bury_dead()?;
+        self.bury_all_dead().await?;
         let names = self.call(prefix, verbs::names).await?;
         let names: Vec<Name> = names
             .iter()
@@ -197,14 +216,6 @@ impl SqliteStore {
             infos.extend(self.call(slice, verbs::inspect_all).await?);
         }
         Ok(infos)
-    }
-
-    /// Nobody wants to be shown what a dead process held. If it cannot be freed just now, it is shown.
-    fn bury_dead(&self) -> Result<(), Error> {
-        match self.core.bury_dead() {
-            Err(fault @ (Fault::Sqlite(_) | Fault::Told(_))) => Err(fault.explain(&self.core.path)),
-            _ => Ok(()),
-        }
     }
 }
 

@@ -183,6 +183,12 @@ impl Session {
         Ok(version.query_row([], |row| row.get(0))?)
     }
 
+    /// How many fences are idle, or a little fewer.
+    pub fn idle_fences(&self) -> Result<i64, Fault> {
+        let mut count = self.conn.prepare_cached(sql::FENCES_IDLE)?;
+        Ok(count.query_row([], |row| row.get(0))?)
+    }
+
     /// Every open store but this one, as far as their rows tell.
     pub fn others(&self) -> Result<Vec<Arc<Peer>>, Fault> {
         others(&self.conn, &self.folder, self.me)

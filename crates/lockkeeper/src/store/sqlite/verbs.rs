@@ -1,5 +1,6 @@
 //! The verbs of the contract, each inside one transaction.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,8 +17,10 @@ use crate::store::{
 };
 use crate::{Name, Token};
 
-/// How many rows a background job touches in one transaction.
+/// How many fences are looked at in one transaction.
 const SLICE: usize = 500;
+/// How many leases of a dead process are ended in one transaction.
+const BURY_SLICE: usize = 2000;
 
 /// One try, and which other stores are in its way.
 pub(super) fn acquire(tx: &mut Tx<'_>, claim: &Claim) -> Result<(Attempt, Vec<Arc<Peer>>), Fault> {
@@ -270,34 +273,38 @@ fn latch_count(tx: &Tx<'_>, name: &str) -> Result<u32, Fault> {
 /// Ends what a dead process held and waited for, and lets the next ones in. Answers whether all is done;
 /// if not, call again: a process may have held very many locks.
 pub(super) fn bury(tx: &mut Tx<'_>, process: &ProcessId) -> Result<bool, Fault> {
-    let mut names = Vec::new();
+    let mut names: BTreeMap<String, bool> = BTreeMap::new();
+    let mut ended = 0;
     {
         let mut bury = tx.conn.prepare_cached(sql::BURY)?;
-        let mut rows = bury.query(params![process, SLICE as i64])?;
+        let mut rows = bury.query(params![process, BURY_SLICE as i64])?;
         while let Some(row) = rows.next()? {
-            names.push(row.get::<_, String>(0)?);
+            ended += 1;
+            *names.entry(row.get(0)?).or_default() |= row.get::<_, Option<bool>>(1)? != Some(false);
         }
     }
-    let done = names.len() < SLICE;
+    let done = ended < BURY_SLICE;
     if done {
         let mut leave = tx.conn.prepare_cached(sql::WAITERS_GONE)?;
         let mut rows = leave.query([process])?;
         while let Some(row) = rows.next()? {
-            names.push(row.get(0)?);
+            names.insert(row.get(0)?, true);
         }
-        tx.conn
-            .prepare_cached(sql::PROCESS_GONE)?
-            .execute([process])?;
+        let mut gone = tx.conn.prepare_cached(sql::PROCESS_GONE)?;
+        gone.execute([process])?;
     }
-    names.sort_unstable();
-    names.dedup();
     tx.effects.wrote += names.len();
-    for name in names {
+    // Their fences are idle now.
+    tx.effects.new_names += names.len();
+    for (name, waited) in names {
         // A row that does not hold a name is not ours to settle.
-        if let Ok(name) = Name::new(&name) {
+        let Ok(name) = Name::new(&name) else {
+            continue;
+        };
+        if waited {
             tx.on_record(&name, |_, _| Ok(()))?;
-            tx.effects.changed.push(name);
         }
+        tx.effects.changed.push(name);
     }
     Ok(done)
 }
@@ -305,11 +312,6 @@ pub(super) fn bury(tx: &mut Tx<'_>, process: &ProcessId) -> Result<bool, Fault> 
 /// Takes a process out of its table, unless it holds or waits. Answers whether it did.
 pub(super) fn leave(tx: &mut Tx<'_>, process: &ProcessId) -> Result<bool, Fault> {
     Ok(tx.conn.execute(sql::PROCESS_LEAVE, [process])? > 0)
-}
-
-/// How many fences are idle, or a little fewer.
-pub(super) fn idle_fences(tx: &mut Tx<'_>) -> Result<i64, Fault> {
-    Ok(tx.conn.query_row(sql::FENCES_IDLE, [], |row| row.get(0))?)
 }
 
 /// Forgets idle fences after a name; their tokens live on in the floor. Answers where to go on.

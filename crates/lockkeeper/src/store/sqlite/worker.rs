@@ -13,7 +13,6 @@ use tokio::sync::oneshot;
 use super::core::{Core, Verb};
 use super::fault::{Fault, STORE, refused};
 use super::file::PATIENCE;
-use super::session::Tx;
 use super::verbs;
 use crate::Error;
 
@@ -151,16 +150,13 @@ impl Log {
 
 /// Forgets idle fences if there are many.
 fn forget_idle(core: &Core) {
-    let count = |tx: &mut Tx<'_>, _: &()| verbs::idle_fences(tx);
-    let soon = || Instant::now() + Duration::from_millis(100);
-    let Some(Ok(idle)) = core.run_patiently(&(), count, soon(), || false) else {
-        return;
-    };
-    if idle <= MAX_IDLE_FENCES {
+    let idle = core.session().idle_fences();
+    if !matches!(idle, Ok(idle) if idle > MAX_IDLE_FENCES) {
         return;
     }
+    let soon = || Instant::now() + Duration::from_millis(100);
     let mut after = Some(String::new());
-    while let Some(name) = after {
+    while let Some(name) = after.filter(|_| !core.is_stopping()) {
         after = match core.run_patiently(name.as_str(), verbs::forget_fences, soon(), || false) {
             Some(Ok(next)) => next,
             _ => None,
