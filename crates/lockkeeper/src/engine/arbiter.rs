@@ -196,7 +196,7 @@ impl Arbiter {
     /// Acquires, re-enters, or answers `None` when patience ran out.
     pub async fn acquire(self: &Arc<Self>, wish: Wish) -> Result<Option<Entry>, Error> {
         self.core.check_open()?;
-        let began = Moment::now();
+        let began = self.core.shared.observers.time();
         if let Some(owner) = wish.owner
             && let Some(entry) = self.reenter(owner, wish.mode)?
         {
@@ -214,7 +214,7 @@ impl Arbiter {
             },
             _ => self.take_own(&wish).await?,
         };
-        if let Some(entry) = &entry {
+        if let Some((entry, began)) = entry.as_ref().zip(began) {
             self.core.shared.observers.event(&Event::Acquired {
                 name: &self.name,
                 token: entry.tenure().token,
@@ -625,11 +625,13 @@ impl Arbiter {
                 Left::Departs(Departure::new(self, tenure.hold.clone(), Seat::Own, false))
             }
         };
-        self.core.shared.observers.event(&Event::Released {
-            name: &self.name,
-            token: tenure.token,
-            held: Moment::now().since(tenure.since),
-        });
+        if let Some(since) = tenure.since {
+            self.core.shared.observers.event(&Event::Released {
+                name: &self.name,
+                token: tenure.token,
+                held: Moment::now().since(since),
+            });
+        }
         left
     }
 
@@ -712,10 +714,11 @@ impl Arbiter {
 impl Reign {
     /// Whether the next local task may have the hold: bounded, and not while renewal is overdue.
     fn may_pass(&self, bound: &crate::HandOff) -> bool {
-        self.tokens > 0
-            && self.passed < bound.count
-            && Moment::now().since(self.since) < bound.time
-            && self.hold.standing() == Standing::Held
+        if self.tokens == 0 || self.passed >= bound.count {
+            return false;
+        }
+        let now = Moment::now();
+        now.since(self.since) < bound.time && self.hold.standing_at(now) == Standing::Held
     }
 }
 

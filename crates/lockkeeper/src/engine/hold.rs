@@ -54,7 +54,11 @@ impl Hold {
     }
 
     pub fn standing(&self) -> Standing {
-        self.lease().standing(Moment::now())
+        self.standing_at(Moment::now())
+    }
+
+    pub fn standing_at(&self, now: Moment) -> Standing {
+        self.lease().standing(now)
     }
 
     pub fn is_held(&self) -> bool {

@@ -31,7 +31,8 @@ pub(crate) struct Tenure {
     pub owner: Option<OwnerId>,
     pub token: Token,
     pub seat: Seat,
-    pub since: Moment,
+    /// Since when, if anyone wants to be told how long it took.
+    pub since: Option<Moment>,
     /// How many entries there are. Changed only under the arbiter's mutex.
     pub depth: AtomicU32,
 }
@@ -199,7 +200,7 @@ impl Tenure {
             owner,
             token,
             seat,
-            since: Moment::now(),
+            since: arbiter.core.shared.observers.time(),
             depth: AtomicU32::new(1),
         })
     }

@@ -57,6 +57,8 @@ pub(crate) struct Contest {
     /// The store may know the claim: it was sent, or is queued.
     exposed: bool,
     failing_since: Option<Moment>,
+    /// Someone else had the lock when it was last tried.
+    found_busy: bool,
 }
 
 impl Contest {
@@ -77,6 +79,7 @@ impl Contest {
             subscription: None,
             exposed: false,
             failing_since: None,
+            found_busy: false,
         }
     }
 
@@ -126,6 +129,7 @@ impl Contest {
             Ok(Attempt::Busy { free_in }) => {
                 self.exposed = self.claim.enqueue;
                 self.failing_since = None;
+                self.found_busy = true;
                 Ok(Err(free_in))
             }
             Ok(Attempt::TooLate) => {
@@ -166,6 +170,10 @@ impl Contest {
         look: &Notify,
     ) -> Result<Option<Won>, Error> {
         let deadline = patience.deadline();
+        if self.found_busy {
+            // Queue with the next try instead of asking in vain once more. If it fails, the loop sees to it.
+            let _ = self.subscribe().await;
+        }
         loop {
             let reserve = wanted();
             if reserve == 0 {
