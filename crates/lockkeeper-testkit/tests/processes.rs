@@ -134,7 +134,6 @@ fn twenty_processes_on_one_name() {
 }
 
 #[test]
-#[ignore = "a file that many processes make at once is sometimes taken for another program's"]
 fn twenty_processes_make_one_file() {
     for _ in 0..5 {
         let place = Place::new();

@@ -74,3 +74,18 @@ pub(super) async fn a_break_hints_the_keeper_that_held(s: Subject) {
     // Asking after the hold tells, and asking alone renews nothing.
     assert_eq!(a.renew(&claim, Duration::ZERO).await, Renewed::NotHeld);
 }
+
+/// Whoever looks at a name at each hint about it would otherwise wake itself for ever.
+pub(super) async fn looking_hints_nobody(s: Subject) {
+    let (a, b) = s.clients();
+    let claim = a.claim("looked at");
+    a.granted(&claim).await;
+    let interest = Interest::Name(claim.name.clone());
+    let subscription = a.subscribe(interest).await;
+    while hinted_at_all(&subscription).await {}
+    for client in [&a, &b] {
+        client.inspect(&claim.name).await;
+        client.list("").await;
+    }
+    assert!(!hinted_at_all(&subscription).await);
+}

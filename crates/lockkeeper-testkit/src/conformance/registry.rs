@@ -3,7 +3,7 @@
 use lockkeeper::store::{Capabilities, Fencing, Wakeups};
 
 use super::{Case, acquire, admin, api, field, hints, latch, modes, names, permits, queue};
-use super::{pending, release, renew, tokens};
+use super::{release, renew, tokens};
 
 /// Makes each conformance case a test of its own, in a module of the given name.
 ///
@@ -105,6 +105,7 @@ macro_rules! __conformance_list {
                 standing_beside_a_foreign_hold_is_refused
             }
             queue_read_write modes {
+                standing_beside_nothing_waits_its_turn
                 a_waiting_writer_is_not_starved
                 readers_behind_a_writer_are_granted_together
                 readers_do_not_pass_a_writer_in_the_queue
@@ -177,6 +178,7 @@ macro_rules! __conformance_list {
                 a_hint_from_before_the_wait_counts
                 a_watched_name_hints_at_changes
                 a_break_hints_the_keeper_that_held
+                looking_hints_nobody
             }
             nothing names {
                 odd_names_work_exactly
@@ -224,21 +226,6 @@ macro_rules! __conformance_list {
             }
         }
     };
-}
-
-/// See [`pending`].
-pub(super) fn not_yet() -> Vec<Case> {
-    all_cases! { ();
-        nothing pending {
-            a_claim_is_granted_once
-        }
-        wakeups pending {
-            looking_hints_nobody
-        }
-        queue_read_write pending {
-            standing_beside_nothing_waits_its_turn
-        }
-    }
 }
 
 pub(super) fn all() -> Vec<Case> {

@@ -63,8 +63,9 @@ impl Core {
         let id = KeeperId::new();
         let breaks = {
             let store = store.clone();
+            // Before the first acquire, or a break of it might be missed.
             let subscribe = async move { store.subscribe(Interest::Keeper(id)).await };
-            background.run(subscribe).await??
+            background.run(subscribe).await?.ok()
         };
         let shared = Arc::new(Shared {
             store,
@@ -72,7 +73,7 @@ impl Core {
         });
         let watchdog = Arc::<Watchdog>::default();
         background.spawn(watchdog.clone().run(shared.clone()));
-        background.spawn(watchdog.clone().notice_breaks(shared.clone(), breaks));
+        background.spawn(watchdog.clone().notice_breaks(shared.clone(), id, breaks));
         Ok(Arc::new(Core {
             id,
             next_claim: AtomicU64::new(1),

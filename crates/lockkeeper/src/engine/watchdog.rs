@@ -10,7 +10,7 @@ use super::Shared;
 use super::background::LONGEST_SLEEP;
 use super::hold::Hold;
 use crate::clock::Moment;
-use crate::store::{Renewal, Renewed, Subscription};
+use crate::store::{Interest, KeeperId, Renewal, Renewed, Subscription};
 
 /// How far ahead to look for holds that can be renewed together with one that is due. How early one may be
 /// is the lease's to say.
@@ -106,7 +106,20 @@ impl Watchdog {
     }
 
     /// Asks after every hold whenever the store hints that one was broken, instead of at its next renewal.
-    pub async fn notice_breaks(self: Arc<Self>, shared: Arc<Shared>, breaks: Subscription) {
+    pub async fn notice_breaks(
+        self: Arc<Self>,
+        shared: Arc<Shared>,
+        keeper: KeeperId,
+        mut breaks: Option<Subscription>,
+    ) {
+        let breaks = loop {
+            match breaks {
+                Some(breaks) => break breaks,
+                // Until it succeeds, a break is noticed at the next renewal.
+                None => tokio::time::sleep(LONGEST_SLEEP).await,
+            }
+            breaks = shared.store.subscribe(Interest::Keeper(keeper)).await.ok();
+        };
         loop {
             breaks.hint().await;
             let holds: Vec<_> = self.schedule().holds.values().cloned().collect();

@@ -7,7 +7,8 @@
 //! # Rules every store keeps
 //! 1. **A claim id is granted once.** Release, renew and withdraw name exactly that grant, so a delayed or
 //!    repeated request can never touch a later hold. An acquire that finds its own id holding *is* that
-//!    acquire: it answers the same tokens again.
+//!    acquire: it answers the same tokens again. The engine sends an id no more once it was granted; a store
+//!    whose transport may repeat a request by itself must also refuse, with `TooLate`, ids that have ended.
 //! 2. **`not_after`** is the moment past which a request that arrives late does nothing.
 //! 3. **The queue is first come, first served.** While a live claim waits, no other claim is granted before
 //!    it. Whoever frees a lock makes the head of the queue its holder in the same step (a *direct grant*)
@@ -216,12 +217,17 @@ pub enum Mode {
     Permit {
         /// How many permits there are in all.
         limit: u32,
-        /// How many this claim takes.
+        /// How many this claim takes, at most the limit: a claim for more is never granted and never queued.
         count: u32,
     },
 }
 
 impl Mode {
+    /// Whether a hold of this mode leaves room for no other.
+    pub fn is_exclusive(self) -> bool {
+        matches!(self, Mode::Exclusive | Mode::Fair | Mode::Write)
+    }
+
     /// Whether a claim of this mode may hold beside these holds.
     pub fn admits(self, holds: impl IntoIterator<Item = Mode>) -> bool {
         let mut holds = holds.into_iter();
@@ -273,7 +279,7 @@ pub struct Claim {
     /// Whether to wait in the queue when busy.
     pub enqueue: bool,
     /// An exclusive hold of the same keeper that this claim may stand beside: how a writer becomes a reader
-    /// without letting go. Such a claim does not queue.
+    /// without letting go. While that hold stands, the claim goes before the queue; it never joins it.
     pub beside: Option<ClaimId>,
 }
 
