@@ -44,3 +44,27 @@ fn a_store_is_asked_only_for_what_it_can_do() {
     unique.dedup();
     assert_eq!(unique.len(), all.len(), "two cases of one name");
 }
+
+/// Beyond the suite: see the cases for why.
+mod beyond {
+    use super::memory;
+    use lockkeeper_testkit::conformance::run;
+
+    #[test]
+    #[ignore = "the store forgets a claim as soon as its hold ends"]
+    fn a_claim_is_granted_once() {
+        run("a_claim_is_granted_once", memory);
+    }
+
+    #[test]
+    #[ignore = "inspecting hints whoever watches the name"]
+    fn looking_hints_nobody() {
+        run("looking_hints_nobody", memory);
+    }
+
+    #[test]
+    #[ignore = "a claim beside a hold that is not there passes the queue"]
+    fn standing_beside_nothing_waits_its_turn() {
+        run("standing_beside_nothing_waits_its_turn", memory);
+    }
+}

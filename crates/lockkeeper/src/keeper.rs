@@ -149,9 +149,8 @@ impl Builder {
                     .await??
             }
         };
-        Ok(Lockkeeper {
-            core: Core::start(background, store, lease, self.hand_off, self.observer),
-        })
+        let core = Core::start(background, store, lease, self.hand_off, self.observer);
+        Ok(Lockkeeper { core: core.await? })
     }
 }
 
@@ -276,7 +275,8 @@ impl Lockkeeper {
     }
 
     /// Ends every hold of a name and moves its fence past them. Answers who held it. The holders learn of it
-    /// at their next renewal; their tokens are refused at once wherever tokens are checked.
+    /// by a hint, or at their next renewal if that is lost; a token that was written with a higher one in
+    /// between is refused wherever tokens are checked.
     ///
     /// # Errors
     /// [`Error::InvalidName`], [`Error::InvalidArgument`] without a reason, or the store's error.

@@ -334,6 +334,46 @@ async fn a_broken_lock_is_lost_with_its_reason_and_local_waiters_go_on() {
 }
 
 #[tokio::test]
+async fn a_break_is_noticed_long_before_the_next_renewal() {
+    let store = Tampered::new();
+    let keeper = store.keeper(Duration::from_secs(3600)).await;
+    let other = store.keeper(LEASE).await;
+    let fixed = keeper
+        .lock("fixed")
+        .and_then(|l| l.lease(Duration::from_secs(3600)));
+    let guards = [
+        keeper
+            .lock("renewed")
+            .expect("a name")
+            .acquire()
+            .await
+            .expect("acquired"),
+        fixed.expect("a lock").acquire().await.expect("acquired"),
+        keeper
+            .rwlock("read")
+            .expect("a name")
+            .read()
+            .await
+            .expect("reads"),
+    ];
+    let untouched = keeper
+        .lock("untouched")
+        .expect("a name")
+        .acquire()
+        .await
+        .expect("acquired");
+    for guard in guards {
+        other
+            .break_lock(guard.name(), "a test")
+            .await
+            .expect("broken");
+        let lost = tokio::time::timeout(LEASE, guard.lost()).await;
+        assert!(lost.is_ok(), "{guard:?}");
+    }
+    assert!(untouched.is_held());
+}
+
+#[tokio::test]
 async fn re_entering_a_lost_lock_is_an_error() {
     let keeper = Tampered::new().keeper(SHORT).await;
     let lock = keeper.lock("x").expect("a name").as_owner(&Owner::new());

@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::Moment;
-use crate::store::{ClaimId, KeeperId, Store};
+use crate::store::{ClaimId, Interest, KeeperId, Store};
 use crate::{Error, Event, HandOff, Name, Observer};
 use arbiter::Arbiter;
 use background::Background;
@@ -53,21 +53,28 @@ pub(crate) struct Shared {
 }
 
 impl Core {
-    pub fn start(
+    pub async fn start(
         background: Background,
         store: Arc<dyn Store>,
         lease: Duration,
         hand_off: HandOff,
         observer: Option<Arc<dyn Observer>>,
-    ) -> Arc<Core> {
+    ) -> Result<Arc<Core>, Error> {
+        let id = KeeperId::new();
+        let breaks = {
+            let store = store.clone();
+            let subscribe = async move { store.subscribe(Interest::Keeper(id)).await };
+            background.run(subscribe).await??
+        };
         let shared = Arc::new(Shared {
             store,
             observers: Observers(observer),
         });
         let watchdog = Arc::<Watchdog>::default();
         background.spawn(watchdog.clone().run(shared.clone()));
-        Arc::new(Core {
-            id: KeeperId::new(),
+        background.spawn(watchdog.clone().notice_breaks(shared.clone(), breaks));
+        Ok(Arc::new(Core {
+            id,
             next_claim: AtomicU64::new(1),
             shared,
             lease,
@@ -77,7 +84,7 @@ impl Core {
             arbiters: Mutex::default(),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
-        })
+        }))
     }
 
     pub fn store(&self) -> &dyn Store {

@@ -10,7 +10,7 @@ use super::Shared;
 use super::background::LONGEST_SLEEP;
 use super::hold::Hold;
 use crate::clock::Moment;
-use crate::store::{Renewal, Renewed};
+use crate::store::{Renewal, Renewed, Subscription};
 
 /// How far ahead to look for holds that can be renewed together with one that is due. How early one may be
 /// is the lease's to say.
@@ -100,6 +100,27 @@ impl Watchdog {
             if !renewals.is_empty() {
                 // Apart from the loop: a store that does not answer must not delay what is due next.
                 tokio::spawn(self.clone().renew(shared.clone(), renewals));
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Asks after every hold whenever the store hints that one was broken, instead of at its next renewal.
+    pub async fn notice_breaks(self: Arc<Self>, shared: Arc<Shared>, breaks: Subscription) {
+        loop {
+            breaks.hint().await;
+            let holds: Vec<_> = self.schedule().holds.values().cloned().collect();
+            for holds in holds.chunks(BATCH) {
+                let asks = holds.iter().map(|hold| hold.renewal_for(Duration::ZERO));
+                let asks: Vec<Renewal> = asks.collect();
+                let Ok(answers) = shared.store.renew(&asks).await else {
+                    break;
+                };
+                for (hold, answer) in holds.iter().zip(answers) {
+                    if answer == Renewed::NotHeld {
+                        hold.gone(&shared.observers);
+                    }
+                }
                 tokio::task::yield_now().await;
             }
         }

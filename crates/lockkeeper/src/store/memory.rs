@@ -337,7 +337,7 @@ impl MemoryStore {
     }
 
     fn end_all(&self, request: &Break) -> Vec<Holder> {
-        self.on_record(&request.name, |record, now| {
+        let ended: Vec<Holder> = self.on_record(&request.name, |record, now| {
             let ended = record.holds.drain(..);
             let ended = ended.map(|hold| self.holder(&hold, now)).collect();
             record.last_token = next_run(record.last_token, now.micros, 1).0;
@@ -346,7 +346,11 @@ impl MemoryStore {
                 at: wall(now.micros),
             });
             ended
-        })
+        });
+        for holder in &ended {
+            self.hints.keeper(holder.claim.keeper);
+        }
+        ended
     }
 
     fn look(&self, name: &Name) -> Option<LockInfo> {

@@ -108,7 +108,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Every name starting with `prefix` that is held or waited for, in order.
     fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>>;
 
-    /// An administrator's release: ends every hold of the name and moves its fence past them.
+    /// An administrator's release: ends every hold of the name, moves its fence past them, and hints the
+    /// keepers that held.
     fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>>;
 
     /// Reads or changes a count-down latch. Latches have names of their own, apart from locks.
@@ -306,7 +307,7 @@ pub struct Renewal {
     pub name: Name,
     /// By which claim.
     pub claim: ClaimId,
-    /// For how long from now on, at least.
+    /// For how long from now on, at least. Zero asks whether the claim still holds and changes nothing.
     pub lease: Duration,
 }
 
@@ -357,6 +358,8 @@ pub enum Interest {
     Name(Name),
     /// The latch of this name may have changed.
     Latch(Name),
+    /// A hold of this keeper may have been broken.
+    Keeper(KeeperId),
 }
 
 /// A running subscription; dropping it ends it.

@@ -154,6 +154,12 @@ impl Core {
                 None => self.hints.claim(name, *claim),
             }
         }
+        for (claim, peer) in &effects.broken {
+            match peer {
+                Some(peer) => self.outbox.broken(peer, *claim),
+                None => self.hints.keeper(claim.keeper),
+            }
+        }
         for name in &effects.changed {
             self.hints.name(name);
         }

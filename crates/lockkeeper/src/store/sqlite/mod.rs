@@ -290,7 +290,11 @@ impl Store for SqliteStore {
     fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {
         Box::pin(async move {
             let subscription = self.core.hints.subscribe(interest.clone());
-            Ok(self.sentry.accompany(interest, subscription))
+            Ok(match interest {
+                // Told by a datagram, and not worth looking for all the time.
+                Interest::Keeper(_) => subscription,
+                _ => self.sentry.accompany(interest, subscription),
+            })
         })
     }
     fn inspect<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<LockInfo>> {

@@ -50,6 +50,8 @@ pub(super) struct Session {
 pub(super) struct Effects {
     /// Claims that got a lock from the queue, and where they live if not here.
     pub granted: Vec<(Name, ClaimId, Option<Arc<Peer>>)>,
+    /// Claims whose hold was broken, and where they live if not here.
+    pub broken: Vec<(ClaimId, Option<Arc<Peer>>)>,
     /// Names about which something changed.
     pub changed: Vec<Name>,
     pub latches: Vec<Name>,

@@ -133,6 +133,10 @@ fn renew_one(tx: &mut Tx<'_>, renewal: &Renewal) -> Result<Renewed, Fault> {
 pub(super) fn break_lock(tx: &mut Tx<'_>, request: &Break) -> Result<Vec<Holder>, Fault> {
     tx.on_record(&request.name, |tx, record| {
         let ended = holders(tx, record)?;
+        for hold in &record.holds {
+            let peer = tx.peer(hold.process)?;
+            tx.effects.broken.push((hold.claim, peer));
+        }
         record.break_all(&request.reason)?;
         Ok(ended)
     })
