@@ -37,10 +37,22 @@ mod sql {
     pub const FENCE_MOVE: &str = "UPDATE lock SET token=?2,waited=?3 WHERE name=?1 AND claim=x''";
 }
 
-/// A Lockkeeper file of its own, on the same disk as the store, and a plain connection to it. SQLite copies the
-/// log back by itself, every 1000 pages: whoever runs these transactions for longer has to.
+/// When the log is copied back into the database. Someone has to: it would grow for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// While the clock stands still: what is measured is the two transactions and nothing else.
+    Aside,
+    /// By SQLite itself every 1000 pages, as in any program that does not see to it: it waits for the disk.
+    Within,
+}
+
+/// After how long the log is copied back aside: it has about 1000 pages then, as many as the store's.
+const SLICE: Duration = Duration::from_millis(10);
+
+/// A Lockkeeper file of its own, on the same disk as the store, and a plain connection to it.
 pub struct RawSqlite {
     conn: Connection,
+    log: Log,
     /// As long as ours: a name is written several times in a pair.
     name: String,
     _folder: Folder,
@@ -48,18 +60,22 @@ pub struct RawSqlite {
 
 impl RawSqlite {
     /// `store` is the file under test.
-    pub fn open(store: &Path, unique: &str, name: String) -> Result<RawSqlite> {
-        let folder = Folder::beside(store, unique)?;
+    pub fn open(store: &Path, unique: &str, name: String, log: Log) -> Result<RawSqlite> {
+        let folder = Folder::beside(store, &format!("{unique}-{log:?}"))?;
         let path = folder.0.join("reference.db");
         drop(lockkeeper::store::sqlite::SqliteStore::open(&path)?);
         let conn = Connection::open(&path)?;
         conn.busy_timeout(Duration::from_secs(5))?;
         conn.pragma_update(None, "synchronous", "NORMAL")?;
+        if log == Log::Aside {
+            conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+        }
         conn.pragma_update(None, "cache_size", -16_000)?;
         conn.pragma_update(None, "temp_store", "MEMORY")?;
         conn.execute(sql::FENCE_START, [&name])?;
         Ok(RawSqlite {
             conn,
+            log,
             name,
             _folder: folder,
         })
@@ -68,8 +84,23 @@ impl RawSqlite {
 
 impl Side for RawSqlite {
     fn window(&mut self, window: Window) -> Result<Tally> {
-        let counted = repeat_blocking(Raw::prepare(&self.conn, &self.name)?, window)?;
-        Ok(Tally::of(vec![counted], window.length(), None))
+        let mut raw = Raw::prepare(&self.conn, &self.name)?;
+        if self.log == Log::Within {
+            let counted = repeat_blocking(&mut raw, window)?;
+            return Ok(Tally::of(vec![counted], window.length(), None));
+        }
+        let mut total: Option<Tally> = None;
+        for slice in window.slices(SLICE) {
+            let counted = repeat_blocking(&mut raw, slice)?;
+            let tally = Tally::of(vec![counted], slice.length(), None);
+            match &mut total {
+                Some(total) => total.then(&tally),
+                None => total = Some(tally),
+            }
+            let restart = "PRAGMA wal_checkpoint(RESTART)";
+            self.conn.query_row(restart, [], |_| Ok(()))?;
+        }
+        total.context("the window has no length")
     }
 }
 
@@ -111,7 +142,7 @@ impl<'c> Raw<'c> {
     }
 }
 
-impl BlockingPair for Raw<'_> {
+impl BlockingPair for &mut Raw<'_> {
     fn run(&mut self, lap: &mut Lap) -> Result<()> {
         self.begin.execute([])?;
         let (now, micros) = (Moment::now(), self.clock.unix_micros() as i64);
