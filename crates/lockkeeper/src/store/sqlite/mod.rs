@@ -285,7 +285,15 @@ impl Store for SqliteStore {
         Box::pin(self.renew_all(renewals))
     }
     fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released> {
-        Box::pin(self.call(release, verbs::release))
+        Box::pin(async move {
+            if self.core.release_unwaited(release) {
+                return Ok(Released {
+                    was_held: true,
+                    regrant: None,
+                });
+            }
+            self.call(release, verbs::release).await
+        })
     }
     fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {
         Box::pin(async move {

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, params};
 
 use super::fault::{Fault, refused};
 use super::liveness::Peer;
-use super::record::{ProcessId, Record};
+use super::record::{ProcessId, Record, claim_bytes, nanos};
 use super::sql;
 use crate::clock::{Clock, Moment};
 use crate::store::ClaimId;
@@ -137,6 +137,29 @@ impl Session {
         Ok((answer, tx.effects))
     }
 
+    /// Ends a lease for which surely nobody waits; `None` if there is more to it.
+    pub fn release_unwaited(
+        &mut self,
+        name: &Name,
+        claim: ClaimId,
+    ) -> Result<Option<Effects>, Fault> {
+        self.check_file()?;
+        if !self.clock.is_boot(&self.boot) {
+            return Ok(None);
+        }
+        let now = nanos(self.clock.now());
+        let mut release = self.conn.prepare_cached(sql::RELEASE)?;
+        let mut rows = release.query(params![name.as_str(), claim_bytes(claim), now])?;
+        let ended = rows.next()?.is_some();
+        // To its end: only then it is committed.
+        while rows.next()?.is_some() {}
+        Ok(ended.then(|| Effects {
+            changed: vec![name.clone()],
+            wrote: 1,
+            ..Effects::default()
+        }))
+    }
+
     fn roll_back(&mut self, fault: Fault) -> Fault {
         // SQLite may have rolled back by itself, for instance when the disk is full.
         if !self.conn.is_autocommit()
@@ -154,10 +177,10 @@ impl Session {
 
     /// Only a simulated machine reboots under an open store: nothing of before still runs.
     fn notice_reboot(&mut self) -> Result<(), Fault> {
-        let boot = self.clock.boot_id();
-        if boot == self.boot {
+        if self.clock.is_boot(&self.boot) {
             return Ok(());
         }
+        let boot = self.clock.boot_id();
         start_boot(&self.conn, &boot)?;
         self.boot = boot;
         Ok(())
