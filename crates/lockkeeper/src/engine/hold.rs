@@ -101,10 +101,12 @@ impl Hold {
         }
     }
 
-    pub fn renewed(&self, sent: Moment, now: Moment) {
+    /// The store renewed the hold, asked at `sent`.
+    pub fn renewed(&self, sent: Moment) {
         let mut lease = self.lease();
         let length = lease.length();
-        lease.confirmed(sent, length, now);
+        // The clock is read under the mutex: whoever saw the lock lost never sees it held again.
+        lease.confirmed(sent, length, Moment::now());
     }
 
     /// The store granted `length` more, asked for at `sent`. False if that came too late.

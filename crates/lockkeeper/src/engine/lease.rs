@@ -108,11 +108,8 @@ impl Lease {
                 self.count_from(sent, length);
                 true
             }
-            Standing::Lost => {
-                self.end = Some(Standing::Lost);
-                false
-            }
-            Standing::Released => false,
+            // The end stays open: the loss is still to be told.
+            Standing::Lost | Standing::Released => false,
         }
     }
 
@@ -256,8 +253,7 @@ mod tests {
         let mut lease = Lease::granted(T, S(30), true);
         assert!(!lease.confirmed(T + S(26), S(30), T + S(27)));
         assert_eq!(lease.standing(T + S(27)), Standing::Lost);
-        // Not even on a clock read earlier by a neighbour.
-        assert_eq!(lease.standing(T), Standing::Lost);
+        assert!(lease.due(T + S(27)).lost, "told all the same");
     }
 
     #[test]

@@ -1,0 +1,155 @@
+//! The engine where it is easily wrong: late answers, odd places to drop a guard, closing, silent stores.
+
+mod common;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Fault, Tampered, Verb, eventually};
+use lockkeeper::store::memory::MemoryStore;
+use lockkeeper::store::*;
+use lockkeeper::{Error, Event, Lockkeeper, Name, Observer, Owner, ReleaseOutcome};
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+const LEASE: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_millis(600);
+
+/// A memory store at the end of a long wire: what was sent arrives although its sender went away.
+#[derive(Debug, Default)]
+struct Distant {
+    inner: Arc<MemoryStore>,
+    /// How long a request is on its way, and how long its answer.
+    wire: Mutex<HashMap<Verb, (Duration, Duration)>>,
+}
+
+impl Distant {
+    fn set(&self, verb: Verb, there: Duration, back: Duration) {
+        self.wire.lock().expect("wire").insert(verb, (there, back));
+    }
+
+    async fn keeper(self: &Arc<Distant>, lease: Duration) -> Lockkeeper {
+        let builder = Lockkeeper::builder().store(self.clone()).lease(lease);
+        builder.connect().await.expect("connects")
+    }
+
+    fn send<'a, T, F>(
+        &self,
+        verb: Verb,
+        call: impl FnOnce(Arc<MemoryStore>) -> F + Send + 'static,
+    ) -> Answer<'a, T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        let wire = self.wire.lock().expect("wire");
+        let (there, back) = wire.get(&verb).copied().unwrap_or_default();
+        let (inner, (answer, comes)) = (self.inner.clone(), tokio::sync::oneshot::channel());
+        std::thread::spawn(move || {
+            std::thread::sleep(there);
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            let answered = runtime.expect("a runtime").block_on(call(inner));
+            std::thread::sleep(back);
+            let _ = answer.send(answered);
+        });
+        Box::pin(async move { comes.await.expect("answered") })
+    }
+}
+
+impl Store for Distant {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
+        let claim = claim.clone();
+        self.send(Verb::Acquire, |s| async move { s.try_acquire(&claim).await })
+    }
+    fn withdraw<'a>(&'a self, name: &'a Name, claim: ClaimId) -> Answer<'a, ()> {
+        let name = name.clone();
+        self.send(Verb::Withdraw, move |s| async move {
+            s.withdraw(&name, claim).await
+        })
+    }
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Answer<'a, Vec<Renewed>> {
+        let renewals = renewals.to_vec();
+        self.send(Verb::Renew, |s| async move { s.renew(&renewals).await })
+    }
+    fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released> {
+        let release = release.clone();
+        self.send(Verb::Release, |s| async move { s.release(&release).await })
+    }
+    fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {
+        self.inner.subscribe(interest)
+    }
+    fn inspect<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<LockInfo>> {
+        self.inner.inspect(name)
+    }
+    fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>> {
+        self.inner.list(prefix)
+    }
+    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>> {
+        self.inner.break_lock(request)
+    }
+    fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState> {
+        self.inner.latch(request)
+    }
+}
+
+/// As after a long pause of the process: the answer to a renewal is there before anyone looked at the clock.
+#[tokio::test]
+async fn a_renewal_answered_too_late_does_not_swallow_the_loss() {
+    #[derive(Debug, Default)]
+    struct Stalls(Tampered);
+    impl Store for Stalls {
+        fn capabilities(&self) -> Capabilities {
+            self.0.capabilities()
+        }
+        fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
+            self.0.try_acquire(claim)
+        }
+        fn withdraw<'a>(&'a self, name: &'a Name, claim: ClaimId) -> Answer<'a, ()> {
+            self.0.withdraw(name, claim)
+        }
+        fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Answer<'a, Vec<Renewed>> {
+            Box::pin(async move {
+                std::thread::sleep(SHORT);
+                self.0.renew(renewals).await.map(|mut all| {
+                    all.fill(Renewed::Renewed);
+                    all
+                })
+            })
+        }
+        fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released> {
+            self.0.release(release)
+        }
+        fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {
+            self.0.subscribe(interest)
+        }
+        fn inspect<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<LockInfo>> {
+            self.0.inspect(name)
+        }
+        fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>> {
+            self.0.list(prefix)
+        }
+        fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>> {
+            self.0.break_lock(request)
+        }
+        fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState> {
+            self.0.latch(request)
+        }
+    }
+    let builder = Lockkeeper::builder().store(Arc::<Stalls>::default());
+    let keeper = builder.lease(SHORT).connect().await.expect("connects");
+    let lock = keeper.lock("x").expect("a name");
+    let guard = lock.acquire().await.expect("acquired");
+    let waiter = tokio::spawn(async move { lock.acquire().await.map(|guard| guard.token()) });
+    let lost = tokio::time::timeout(SHORT * 5, guard.lost()).await;
+    assert!(lost.is_ok(), "nobody told of the loss");
+    // Those who wait here contend anew, although the lost guard lives on.
+    let next = tokio::time::timeout(SHORT * 10, waiter).await;
+    let next = next.expect("in time").expect("no panic").expect("acquired");
+    assert!(next > guard.token());
+}
