@@ -98,6 +98,43 @@ impl Store for Distant {
     }
 }
 
+#[tokio::test]
+async fn a_grant_that_arrives_after_its_lease_is_no_hold() {
+    let store = Arc::<Distant>::default();
+    let keeper = store.keeper(MS(200)).await;
+    let lock = keeper.lock("x").expect("a name");
+    store.set(Verb::Acquire, MS(0), MS(300));
+    for lock in [lock.clone(), lock.fair().expect("fair")] {
+        let tried = lock.try_acquire().await;
+        assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
+    }
+    let waiter = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await.expect("acquired").is_held() }
+    });
+    tokio::time::sleep(MS(50)).await;
+    store.set(Verb::Acquire, MS(0), MS(0));
+    assert!(waiter.await.expect("no panic"), "held when it was given out");
+    keeper.close().await;
+    eventually("nothing is left", async || store.inner.in_use() == (0, 0)).await;
+}
+
+#[tokio::test]
+async fn a_grant_that_came_late_with_a_release_is_no_hold() {
+    let store = Arc::<Distant>::default();
+    let keeper = store.keeper(MS(200)).await;
+    let lock = keeper.lock("x").expect("a name");
+    let first = lock.acquire().await.expect("acquired");
+    let waiter = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await.expect("acquired").is_held() }
+    });
+    tokio::task::yield_now().await;
+    store.set(Verb::Release, MS(0), MS(300));
+    first.release().await.expect("released");
+    assert!(waiter.await.expect("no panic"), "held when it was given out");
+}
+
 /// As after a long pause of the process: the answer to a renewal is there before anyone looked at the clock.
 #[tokio::test]
 async fn a_renewal_answered_too_late_does_not_swallow_the_loss() {

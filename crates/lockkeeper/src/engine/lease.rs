@@ -186,7 +186,7 @@ impl Lease {
 }
 
 /// How long after its last success a lease counts as lost: the rest is the safety margin.
-fn until_lost(length: Duration) -> Duration {
+pub(crate) fn until_lost(length: Duration) -> Duration {
     length - (length / 10).max(Duration::from_millis(50)).min(length)
 }
 

@@ -152,9 +152,10 @@ impl Departure {
             return;
         }
         match (next, regrant) {
-            (Some(contest), Some(grant)) => {
-                self.arbiter.granted(Seat::Handed, contest.won(grant, sent));
-            }
+            (Some(mut contest), Some(grant)) => match contest.won(grant, sent) {
+                Ok(won) => self.arbiter.granted(Seat::Handed, won),
+                Err(_) => self.arbiter.start_contender(Seat::Handed, contest),
+            },
             (Some(contest), None) => self.arbiter.start_contender(Seat::Handed, contest),
             (None, _) => self.arbiter.step_aside(Seat::Handed),
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::Core;
+use super::lease::until_lost;
 use super::reaper::REQUEST_WINDOW;
 use crate::clock::Moment;
 use crate::store::{Attempt, Claim, ClaimId, Grant, Interest, Mode, Subscription};
@@ -90,14 +91,22 @@ impl Contest {
         Ok(&self.claim)
     }
 
-    /// The claim was granted together with a release that was sent at `sent`.
-    pub fn won(mut self, grant: Grant, sent: Moment) -> Won {
+    /// The claim was granted to a request sent at `sent`. If its lease is over by now, that is no hold: it is
+    /// taken back.
+    pub fn won(&mut self, grant: Grant, sent: Moment) -> Result<Won, Error> {
+        if Moment::now() >= sent + until_lost(self.claim.lease) {
+            self.start_over(false);
+            return Err(Error::Unavailable {
+                store: self.core.store().capabilities().store,
+                reason: "its grant came when the lease was over; ask for a longer lease".into(),
+            });
+        }
         self.exposed = false;
-        Won {
+        Ok(Won {
             claim: self.claim.id,
             grant,
             sent,
-        }
+        })
     }
 
     /// A claim that may stand beside a hold of the same keeper.
@@ -115,14 +124,7 @@ impl Contest {
         self.exposed = true;
         let answer = self.core.store().try_acquire(&self.claim);
         match self.core.answer(answer).await {
-            Ok(Attempt::Granted(grant)) => {
-                self.exposed = false;
-                Ok(Ok(Won {
-                    claim: self.claim.id,
-                    grant,
-                    sent,
-                }))
-            }
+            Ok(Attempt::Granted(grant)) => self.won(grant, sent).map(Ok),
             Ok(Attempt::Busy { free_in }) => {
                 self.exposed = self.claim.enqueue;
                 self.failing_since = None;
