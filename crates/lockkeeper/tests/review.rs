@@ -190,3 +190,38 @@ async fn a_renewal_answered_too_late_does_not_swallow_the_loss() {
     let next = next.expect("in time").expect("no panic").expect("acquired");
     assert!(next > guard.token());
 }
+
+#[tokio::test]
+async fn a_cancelled_acquire_that_arrives_late_is_taken_back() {
+    let store = Arc::<Distant>::default();
+    let keeper = store.keeper(LEASE * 4).await;
+    let lock = keeper.lock("x").expect("a name");
+    store.set(Verb::Acquire, MS(300), MS(0));
+    for lock in [lock.clone(), lock.fair().expect("fair")] {
+        assert!(tokio::time::timeout(MS(20), lock.acquire()).await.is_err());
+        let within = lock.acquire_within(MS(20)).await.expect("works");
+        assert!(within.is_none());
+    }
+    tokio::time::sleep(MS(600)).await;
+    assert_eq!(store.inner.in_use().0, 1, "they arrived after all");
+    eventually("it is free", async || store.inner.in_use().0 == 0).await;
+}
+
+#[tokio::test]
+async fn a_claim_queued_by_a_release_that_arrives_late_is_taken_back() {
+    let store = Arc::<Distant>::default();
+    let keeper = store.keeper(LEASE * 4).await;
+    let lock = keeper.lock("x").expect("a name");
+    let guard = lock.acquire().await.expect("acquired");
+    let waiter = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await.map(|guard| guard.token()) }
+    });
+    tokio::task::yield_now().await;
+    store.set(Verb::Release, MS(400), MS(0));
+    let released = tokio::time::timeout(MS(50), guard.release()).await;
+    assert!(released.is_err(), "dropped on its way");
+    let next = tokio::time::timeout(Duration::from_secs(20), waiter).await;
+    next.expect("in time").expect("no panic").expect("acquired");
+    eventually("it is free", async || store.inner.in_use().0 == 0).await;
+}

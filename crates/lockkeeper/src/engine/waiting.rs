@@ -57,6 +57,8 @@ pub(crate) struct Contest {
     subscription: Option<Subscription>,
     /// The store may know the claim: it was sent, or is queued.
     exposed: bool,
+    /// A request with the claim was sent and not answered yet: it may arrive after all that follows.
+    on_its_way: bool,
     failing_since: Option<Moment>,
 }
 
@@ -77,6 +79,7 @@ impl Contest {
             claim,
             subscription: None,
             exposed: false,
+            on_its_way: false,
             failing_since: None,
         }
     }
@@ -88,6 +91,7 @@ impl Contest {
         self.claim.not_after = Moment::now() + REQUEST_WINDOW;
         self.claim.enqueue = true;
         self.exposed = true;
+        self.on_its_way = true;
         Ok(&self.claim)
     }
 
@@ -122,8 +126,11 @@ impl Contest {
         self.claim.not_after = sent + REQUEST_WINDOW;
         self.claim.enqueue = self.subscription.is_some();
         self.exposed = true;
+        self.on_its_way = true;
         let answer = self.core.store().try_acquire(&self.claim);
-        match self.core.answer(answer).await {
+        let answer = self.core.answer(answer).await;
+        self.on_its_way = false;
+        match answer {
             Ok(Attempt::Granted(grant)) => self.won(grant, sent).map(Ok),
             Ok(Attempt::Busy { free_in }) => {
                 self.exposed = self.claim.enqueue;
@@ -175,7 +182,8 @@ impl Contest {
             }
             let pause = match self.try_within(patience, reserve).await {
                 Ok(Ok(won)) => return Ok(Some(won)),
-                Ok(Err(_)) if patience == Patience::None => return Ok(None),
+                // `None` has its deadline behind it. A try that was cut short is not followed by another.
+                Ok(Err(_)) if Moment::now() >= deadline => return Ok(None),
                 Ok(Err(free_in)) => {
                     // A hint between the try and the subscription would be missed: try once more.
                     if self.subscription.is_none() {
@@ -245,7 +253,7 @@ impl Contest {
 impl Drop for Contest {
     fn drop(&mut self) {
         if self.exposed {
-            self.withdraw(false);
+            self.withdraw(self.on_its_way);
         }
     }
 }
