@@ -319,7 +319,8 @@ impl Lockkeeper {
     }
 
     /// Acquires nothing more (whoever waits gets [`Error::Closed`]), and waits until every dropped guard's
-    /// release has been done. Guards that are still alive stay valid and are renewed.
+    /// release has been done and those who waited have left the queue. Guards that are still alive stay
+    /// valid and are renewed.
     ///
     /// # Cancel safety
     /// Cancel safe; the keeper stays closed.

@@ -225,3 +225,50 @@ async fn a_claim_queued_by_a_release_that_arrives_late_is_taken_back() {
     next.expect("in time").expect("no panic").expect("acquired");
     eventually("it is free", async || store.inner.in_use().0 == 0).await;
 }
+
+#[tokio::test]
+async fn closing_takes_the_waiting_claim_out_of_the_queue() {
+    let store = Arc::<MemoryStore>::default();
+    let other = Lockkeeper::builder().store(store.clone());
+    let other = other.connect().await.expect("connects");
+    let held = other.lock("x").expect("a name").acquire().await;
+    let tampered = Tampered::interruptible(store.clone());
+    let keeper = tampered.keeper(LEASE).await;
+    let lock = keeper.lock("x").expect("a name");
+    let waiting = async |count: usize| {
+        let info = other.inspect("x").await.expect("works").expect("known");
+        info.waiters == count
+    };
+    let waiter = tokio::spawn(async move { lock.acquire().await.map(|guard| guard.token()) });
+    eventually("it waits", async || waiting(1).await).await;
+    keeper.close().await;
+    assert!(waiting(0).await, "closed, and a claim of it still queues");
+    assert_eq!(waiter.await.expect("no panic"), Err(Error::Closed));
+    drop(held);
+}
+
+#[test]
+fn nobody_hangs_who_asks_while_the_keeper_closes() {
+    for _ in 0..50 {
+        let keeper = lockkeeper::blocking::Lockkeeper::connect("memory:closing").expect("connects");
+        let held = keeper.lock("x").expect("a name").acquire().expect("acquired");
+        let start = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let lock = keeper.lock("x").expect("a name");
+                    start.wait();
+                    while !matches!(
+                        lock.acquire_within(Duration::from_secs(10)),
+                        Err(Error::Closed)
+                    ) {
+                        panic!("waited on");
+                    }
+                });
+            }
+            start.wait();
+            keeper.close();
+        });
+        drop(held);
+    }
+}

@@ -347,6 +347,8 @@ impl Arbiter {
     /// Takes the next place in line. The first becomes the one that asks the store.
     fn line_up(&self, seat: Seat, wish: &Wish) -> Result<LinedUp, Error> {
         let mut state = self.state();
+        // Under the mutex: closing sends away only those who are in line by then.
+        self.core.check_open()?;
         let taken = seat == Seat::Handed && state.reign.is_some();
         let line = state.line(seat);
         let number = line.number();
@@ -408,7 +410,9 @@ impl Arbiter {
     /// Contends in the background for whoever is in line.
     pub fn start_contender(self: &Arc<Self>, seat: Seat, contest: Contest) {
         let arbiter = self.clone();
-        self.core.background.spawn(arbiter.contend(seat, contest));
+        // It ends with the keeper's closing, which waits until its claim has left the queue.
+        let contend = arbiter.contend(seat, contest);
+        self.core.background.spawn_cleanup(contend);
     }
 
     async fn contend(self: Arc<Self>, seat: Seat, mut contest: Contest) {

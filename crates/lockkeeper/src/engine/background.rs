@@ -27,7 +27,7 @@ pub(crate) struct Background {
     _stop: oneshot::Sender<()>,
 }
 
-/// Counts clean-up under way.
+/// Counts what closing waits for.
 #[derive(Debug, Default)]
 struct Pending {
     count: AtomicUsize,
@@ -79,7 +79,7 @@ impl Background {
         });
     }
 
-    /// Waits until no clean-up is under way.
+    /// Waits until no clean-up is under way, nor any contender.
     pub async fn cleaned_up(&self) {
         loop {
             let done = self.pending.done.notified();

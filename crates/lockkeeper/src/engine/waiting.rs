@@ -176,6 +176,7 @@ impl Contest {
     ) -> Result<Option<Won>, Error> {
         let deadline = patience.deadline();
         loop {
+            self.core.check_open()?;
             let reserve = wanted();
             if reserve == 0 {
                 return Ok(None);
