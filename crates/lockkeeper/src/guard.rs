@@ -151,7 +151,9 @@ impl Guard {
         }
         let sent = Moment::now();
         let renewals = [tenure.hold.renewal_for(d)];
-        match core.store().renew(&renewals).await?.first() {
+        // A silent store is waited for only as long as there is something to extend.
+        let answer = self.run(core.answer(core.store().renew(&renewals)));
+        match answer.await??.first() {
             Some(Renewed::Renewed) if tenure.hold.extended(sent, d) => {
                 core.watchdog.look_again(&tenure.hold);
                 Ok(())

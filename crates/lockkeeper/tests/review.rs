@@ -247,6 +247,41 @@ async fn closing_takes_the_waiting_claim_out_of_the_queue() {
     drop(held);
 }
 
+#[tokio::test]
+async fn nothing_waits_past_its_time_for_a_silent_store() {
+    let store = Tampered::new();
+    let (keeper, other) = (store.keeper(LEASE).await, store.keeper(LEASE).await);
+    let latch = keeper.latch("l").expect("a name");
+    latch.set(1).await.expect("set");
+    let held = other.lock("x").expect("a name").acquire().await;
+    store.set(Verb::Other, Some(Fault::Silent));
+    let waited = tokio::time::timeout(LEASE / 6, latch.wait_at_most(MS(50))).await;
+    assert_eq!(waited, Ok(Ok(false)));
+    store.set(Verb::Other, None);
+    store.set(Verb::Subscribe, Some(Fault::Silent));
+    let waited = tokio::time::timeout(LEASE / 6, latch.wait_at_most(MS(50))).await;
+    assert_eq!(waited, Ok(Ok(false)));
+    let fair = keeper.lock("x").and_then(|lock| lock.fair()).expect("fair");
+    let waited = tokio::time::timeout(LEASE / 6, fair.acquire_within(MS(50))).await;
+    assert!(waited.expect("in time").expect("works").is_none());
+    drop(held);
+}
+
+#[tokio::test]
+async fn a_silent_store_hangs_neither_an_extension_nor_closing() {
+    let store = Tampered::new();
+    let keeper = store.keeper(SHORT).await;
+    let guard = keeper.lock("x").expect("a name").acquire().await;
+    let guard = guard.expect("acquired");
+    store.set(Verb::Renew, Some(Fault::Silent));
+    let extended = tokio::time::timeout(SHORT * 5, guard.extend(LEASE)).await;
+    assert!(matches!(extended, Ok(Err(Error::Lost { .. }))), "{extended:?}");
+    store.set(Verb::Other, Some(Fault::Silent));
+    drop(guard);
+    let closed = tokio::time::timeout(LEASE, keeper.close()).await;
+    assert!(closed.is_ok(), "closing waits for ever");
+}
+
 #[test]
 fn nobody_hangs_who_asks_while_the_keeper_closes() {
     for _ in 0..50 {

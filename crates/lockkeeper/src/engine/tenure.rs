@@ -163,7 +163,8 @@ impl Departure {
 
     /// Says, as far as it can be known, why there was nothing to release.
     async fn explain(&self) -> Result<ReleaseOutcome, Error> {
-        let info = self.arbiter.core.store().inspect(&self.hold.name).await;
+        let core = &self.arbiter.core;
+        let info = core.answer(core.store().inspect(&self.hold.name)).await;
         let info = info.ok().flatten();
         let others = info.as_ref().map_or(&[][..], |info| &info.holders);
         let other = others.iter().find(|holder| holder.claim != self.hold.claim);

@@ -188,7 +188,13 @@ impl Contest {
                 Ok(Err(free_in)) => {
                     // A hint between the try and the subscription would be missed: try once more.
                     if self.subscription.is_none() {
-                        match self.subscribe().await {
+                        let core = self.core.clone();
+                        let subscribed = tokio::select! {
+                            biased;
+                            subscribed = self.subscribe() => subscribed,
+                            () = core.background.sleep_until(deadline) => return Ok(None),
+                        };
+                        match subscribed {
                             Ok(()) => continue,
                             Err(error) => self.pause_after(error)?,
                         }
