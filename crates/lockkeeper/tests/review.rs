@@ -248,6 +248,29 @@ async fn closing_takes_the_waiting_claim_out_of_the_queue() {
 }
 
 #[tokio::test]
+async fn a_guard_kept_in_a_thread_local_releases_when_its_thread_ends() {
+    thread_local!(static KEPT: RefCell<Vec<lockkeeper::Guard>> = const { RefCell::new(Vec::new()) });
+    let store = Tampered::interruptible(Arc::default());
+    let keeper = store.keeper(LEASE).await;
+    let lock = keeper.lock("x").expect("a name");
+    for touched in [false, true] {
+        let guard = lock.acquire().await.expect("acquired");
+        let handle = tokio::runtime::Handle::current();
+        let thread = std::thread::spawn(move || {
+            if touched {
+                let _ = handle.enter();
+            }
+            KEPT.with_borrow_mut(|kept| kept.push(guard));
+            if !touched {
+                let _ = handle.enter();
+            }
+        });
+        thread.join().expect("no panic");
+        eventually("it is free", async || store.inner.in_use().0 == 0).await;
+    }
+}
+
+#[tokio::test]
 async fn nothing_waits_past_its_time_for_a_silent_store() {
     let store = Tampered::new();
     let (keeper, other) = (store.keeper(LEASE).await, store.keeper(LEASE).await);

@@ -106,6 +106,11 @@ impl Background {
             if left.is_zero() {
                 return;
             }
+            // In the destructors of a thread there are no timers; what goes on elsewhere sets them there.
+            if Handle::try_current().is_err_and(|e| e.is_thread_local_destroyed()) {
+                tokio::task::yield_now().await;
+                continue;
+            }
             self.sleep(left.min(LONGEST_SLEEP)).await;
         }
     }
