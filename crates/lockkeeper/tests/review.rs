@@ -248,6 +248,32 @@ async fn closing_takes_the_waiting_claim_out_of_the_queue() {
 }
 
 #[tokio::test]
+async fn blocking_calls_do_not_spin_in_a_task_that_used_up_its_budget() {
+    let keeper = lockkeeper::blocking::Lockkeeper::connect("memory:budget").expect("connects");
+    let done = Arc::<AtomicBool>::default();
+    let task = std::thread::spawn({
+        let done = done.clone();
+        move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            runtime.expect("a runtime").block_on(async {
+                let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
+                (0..1000).for_each(|i| send.send(i).expect("sent"));
+                std::future::poll_fn(|context| {
+                    while receive.poll_recv(context).is_ready() {}
+                    let guard = keeper.lock("x").expect("a name").acquire();
+                    guard.expect("acquired").release().expect("released");
+                    done.store(true, SeqCst);
+                    std::task::Poll::Ready(())
+                })
+                .await;
+            });
+        }
+    });
+    eventually("it ends", async || done.load(SeqCst)).await;
+    task.join().expect("no panic");
+}
+
+#[tokio::test]
 async fn a_guard_kept_in_a_thread_local_releases_when_its_thread_ends() {
     thread_local!(static KEPT: RefCell<Vec<lockkeeper::Guard>> = const { RefCell::new(Vec::new()) });
     let store = Tampered::interruptible(Arc::default());

@@ -132,7 +132,9 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     thread_local!(static WAKER: Waker = Waker::from(Arc::new(Unpark(std::thread::current()))));
     let waker = WAKER.with(Waker::clone);
     let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
+    // Inside a task that used up its budget, tokio's primitives would be pending until the task yields, which
+    // it cannot do here.
+    let mut future = pin!(tokio::task::unconstrained(future));
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
