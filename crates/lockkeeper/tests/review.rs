@@ -297,6 +297,26 @@ async fn a_guard_kept_in_a_thread_local_releases_when_its_thread_ends() {
 }
 
 #[tokio::test]
+async fn an_observer_that_panics_does_not_stop_renewals() {
+    struct Panics;
+    impl Observer for Panics {
+        fn event(&self, event: &Event<'_>) {
+            assert!(!matches!(event, Event::AtRisk { .. } | Event::Lost { .. }));
+        }
+    }
+    let builder = Lockkeeper::builder().store(Tampered::new());
+    let builder = builder.observer(Arc::new(Panics)).lease(SHORT);
+    let keeper = builder.connect().await.expect("connects");
+    let fixed = keeper.lock("x").and_then(|lock| lock.lease(MS(200)));
+    let fixed = fixed.expect("a lock").acquire().await.expect("acquired");
+    let renewed = keeper.lock("y").expect("a name").acquire().await;
+    let renewed = renewed.expect("acquired");
+    assert!(tokio::time::timeout(LEASE, fixed.lost()).await.is_ok());
+    tokio::time::sleep(SHORT * 2).await;
+    assert!(renewed.is_held());
+}
+
+#[tokio::test]
 async fn nothing_waits_past_its_time_for_a_silent_store() {
     let store = Tampered::new();
     let (keeper, other) = (store.keeper(LEASE).await, store.keeper(LEASE).await);
