@@ -207,7 +207,7 @@ impl Guard {
     }
 
     /// Turns a hold for writing into one for reading; nobody else can write in between. The new guard has a
-    /// token of its own.
+    /// token of its own, and a fixed lease starts anew.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if this is not a hold for writing; [`Error::Lost`] if it was lost. The hold

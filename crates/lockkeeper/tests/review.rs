@@ -317,6 +317,18 @@ async fn an_observer_that_panics_does_not_stop_renewals() {
 }
 
 #[tokio::test]
+async fn a_fixed_lease_stays_fixed_in_a_downgrade() {
+    let store = Tampered::new();
+    let keeper = store.keeper(LEASE).await;
+    let fixed = keeper.rwlock("x").and_then(|lock| lock.lease(SHORT));
+    let writer = fixed.expect("a lock").write().await.expect("writes");
+    let reader = writer.downgrade().await.expect("downgraded");
+    let lost = tokio::time::timeout(SHORT * 5, reader.lost()).await;
+    assert!(lost.is_ok(), "it is renewed for ever");
+    assert_eq!(store.count(Verb::Renew), 0);
+}
+
+#[tokio::test]
 async fn nothing_waits_past_its_time_for_a_silent_store() {
     let store = Tampered::new();
     let (keeper, other) = (store.keeper(LEASE).await, store.keeper(LEASE).await);

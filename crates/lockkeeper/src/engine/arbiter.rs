@@ -285,6 +285,7 @@ impl Arbiter {
             });
         }
         let length = tenure.hold.renewal().lease;
+        let renewed = tenure.hold.is_renewed();
         let contest = Contest::new(&self.core, self.name.clone(), Mode::Read, length);
         let attempt = contest.beside(tenure.hold.claim).try_once(1).await?;
         let Ok(won) = attempt else {
@@ -293,11 +294,14 @@ impl Arbiter {
         };
         let wish = Wish {
             mode: Mode::Read,
-            terms: Terms::Renewed(length),
+            terms: match renewed {
+                true => Terms::Renewed(length),
+                false => Terms::Fixed(length),
+            },
             owner: tenure.owner,
             patience: Patience::None,
         };
-        let reader = self.settle_own(&wish, won, length, true);
+        let reader = self.settle_own(&wish, won, length, renewed);
         match writer.leave().await {
             Ok(ReleaseOutcome::NotHeld { .. }) => Err(Error::Lost {
                 name: self.name.clone(),

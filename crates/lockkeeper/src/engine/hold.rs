@@ -89,6 +89,11 @@ impl Hold {
         self.lease().next_due()
     }
 
+    /// Whether the watchdog renews it; a fixed lease it does not.
+    pub fn is_renewed(&self) -> bool {
+        self.lease().is_renewed()
+    }
+
     pub fn renewal(&self) -> Renewal {
         self.renewal_for(self.lease().length())
     }

@@ -101,6 +101,10 @@ impl Lease {
         self.length
     }
 
+    pub fn is_renewed(&self) -> bool {
+        self.renewed
+    }
+
     /// The store confirmed the hold for `length`, to a request sent at `sent`. False if that came too late.
     pub fn confirmed(&mut self, sent: Moment, length: Duration, now: Moment) -> bool {
         match self.standing(now) {
