@@ -329,6 +329,31 @@ async fn a_fixed_lease_stays_fixed_in_a_downgrade() {
 }
 
 #[tokio::test]
+async fn whoever_leaves_a_lost_hold_learns_it_although_others_share_it() {
+    let keeper = Tampered::new().keeper(SHORT).await;
+    let lock = keeper.rwlock("x").expect("a name");
+    let (a, b) = tokio::join!(lock.read(), lock.read());
+    let (a, b) = (a.expect("reads"), b.expect("reads"));
+    assert_eq!(a.claim(), b.claim(), "they share a hold");
+    let mine = keeper.lock("y").expect("a name").as_owner(&Owner::new());
+    let outer = mine.acquire().await.expect("acquired");
+    let inner = mine.acquire().await.expect("re-entered");
+    for name in ["x", "y"] {
+        keeper.break_lock(name, "a test").await.expect("broken");
+    }
+    tokio::join!(a.lost(), inner.lost());
+    for guard in [a, b, inner, outer] {
+        let name = guard.name().clone();
+        let outcome = guard.release().await.expect("answered");
+        match outcome {
+            ReleaseOutcome::NotHeld { broken, .. } => assert!(broken.is_some()),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    assert!(mine.try_acquire().await.expect("works").is_some());
+}
+
+#[tokio::test]
 async fn nothing_waits_past_its_time_for_a_silent_store() {
     let store = Tampered::new();
     let (keeper, other) = (store.keeper(LEASE).await, store.keeper(LEASE).await);

@@ -127,6 +127,8 @@ pub(crate) enum Left {
     StillHeld { depth: u32 },
     /// Someone else of this process goes on with the hold.
     Passed,
+    /// Guards of the hold are left, but it is lost.
+    Lost,
     /// The hold goes back to the store.
     Departs(Departure),
 }
@@ -620,7 +622,10 @@ impl Arbiter {
         let mut state = self.state();
         let depth = tenure.depth.fetch_sub(1, SeqCst) - 1;
         if depth > 0 {
-            return Left::StillHeld { depth };
+            return match tenure.hold.is_held() {
+                true => Left::StillHeld { depth },
+                false => Left::Lost,
+            };
         }
         if tenure.owner.is_some() {
             state.owned.retain(|owned| !Arc::ptr_eq(owned, tenure));
@@ -668,7 +673,10 @@ impl Arbiter {
 
     fn leave_shared(self: &Arc<Self>, mut state: MutexGuard<'_, State>, hold: &Arc<Hold>) -> Left {
         if hold.leave_shared() > 0 {
-            return Left::Passed;
+            return match hold.is_held() {
+                true => Left::Passed,
+                false => Left::Lost,
+            };
         }
         if state
             .open

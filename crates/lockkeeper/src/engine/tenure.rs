@@ -60,6 +60,7 @@ impl Entry {
         match tenure.arbiter.leave(&tenure) {
             Left::StillHeld { depth } => Ok(ReleaseOutcome::StillHeld { depth }),
             Left::Passed => Ok(ReleaseOutcome::Released),
+            Left::Lost => Ok(why_not_held(&tenure.arbiter, &tenure.hold).await),
             Left::Departs(departure) => departure.run().await,
         }
     }
@@ -128,7 +129,7 @@ impl Departure {
                 if self.was_held && released.was_held {
                     return Ok(ReleaseOutcome::Released);
                 }
-                self.explain().await
+                Ok(why_not_held(&arbiter, &self.hold).await)
             }
             // Dropped here: the claim that was to be queued is withdrawn, and the release tried again.
             Err(error) => Err(error),
@@ -160,18 +161,18 @@ impl Departure {
             (None, _) => self.arbiter.step_aside(Seat::Handed),
         }
     }
+}
 
-    /// Says, as far as it can be known, why there was nothing to release.
-    async fn explain(&self) -> Result<ReleaseOutcome, Error> {
-        let core = &self.arbiter.core;
-        let info = core.answer(core.store().inspect(&self.hold.name)).await;
-        let info = info.ok().flatten();
-        let others = info.as_ref().map_or(&[][..], |info| &info.holders);
-        let other = others.iter().find(|holder| holder.claim != self.hold.claim);
-        Ok(ReleaseOutcome::NotHeld {
-            now_held_by: other.map(|holder| holder.process.clone()),
-            broken: info.as_ref().and_then(|info| info.broken.clone()),
-        })
+/// Says, as far as it can be known, why there was nothing to release.
+async fn why_not_held(arbiter: &Arbiter, hold: &Hold) -> ReleaseOutcome {
+    let core = &arbiter.core;
+    let info = core.answer(core.store().inspect(&hold.name)).await;
+    let info = info.ok().flatten();
+    let others = info.as_ref().map_or(&[][..], |info| &info.holders);
+    let other = others.iter().find(|holder| holder.claim != hold.claim);
+    ReleaseOutcome::NotHeld {
+        now_held_by: other.map(|holder| holder.process.clone()),
+        broken: info.as_ref().and_then(|info| info.broken.clone()),
     }
 }
 
