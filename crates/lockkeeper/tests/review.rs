@@ -388,6 +388,20 @@ async fn a_silent_store_hangs_neither_an_extension_nor_closing() {
     assert!(closed.is_ok(), "closing waits for ever");
 }
 
+#[tokio::test]
+async fn a_failed_release_is_tried_until_an_extended_lease_has_ended() {
+    let store = Tampered::new();
+    let keeper = store.keeper(MS(100)).await;
+    let guard = keeper.lock("x").expect("a name").acquire().await;
+    let guard = guard.expect("acquired");
+    guard.extend(LEASE * 4).await.expect("extended");
+    store.set(Verb::Release, Some(Fault::Refused));
+    assert!(guard.release().await.is_err());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    store.set(Verb::Release, None);
+    eventually("it is free", async || store.inner.in_use().0 == 0).await;
+}
+
 #[test]
 fn nobody_hangs_who_asks_while_the_keeper_closes() {
     for _ in 0..50 {

@@ -69,6 +69,10 @@ impl Hold {
         self.lease().at_risk_at()
     }
 
+    pub fn ends_at(&self) -> Moment {
+        self.lease().ends_at()
+    }
+
     /// Ends the hold on this side. Answers whether it was still held.
     pub fn release(&self) -> bool {
         let held = self.lease().release(Moment::now());

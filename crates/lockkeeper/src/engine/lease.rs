@@ -39,6 +39,8 @@ pub(crate) struct Lease {
     renewed: bool,
     at_risk_at: Moment,
     lost_at: Moment,
+    /// When the lease ends in the store if nobody releases or renews it, as far as it is known here.
+    ends_at: Moment,
     next_renewal: Moment,
     told_at_risk: bool,
     end: Option<Standing>,
@@ -52,6 +54,7 @@ impl Lease {
             renewed,
             at_risk_at: sent,
             lost_at: sent,
+            ends_at: sent,
             next_renewal: Moment::NEVER,
             told_at_risk: false,
             end: None,
@@ -61,6 +64,7 @@ impl Lease {
     }
 
     fn count_from(&mut self, sent: Moment, length: Duration) {
+        self.ends_at = self.ends_at.max(sent + length);
         let lost_at = sent + until_lost(length);
         if lost_at > self.lost_at {
             self.lost_at = lost_at;
@@ -91,6 +95,10 @@ impl Lease {
     /// When the lock counts as lost unless something happens before.
     pub fn deadline(&self) -> Moment {
         self.lost_at
+    }
+
+    pub fn ends_at(&self) -> Moment {
+        self.ends_at
     }
 
     pub fn at_risk_at(&self) -> Moment {

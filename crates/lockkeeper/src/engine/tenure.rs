@@ -183,6 +183,8 @@ impl Drop for Departure {
         }
         let Hold { name, claim, .. } = &*self.hold;
         let lease = self.arbiter.core.lease.max(self.hold.renewal().lease);
+        // An extension lasts longer than that.
+        let lease = lease.max(self.hold.ends_at().remaining());
         self.arbiter.core.release_later(name.clone(), *claim, lease);
         self.move_on(None, None, Moment::BOOT);
     }
