@@ -402,6 +402,20 @@ async fn a_failed_release_is_tried_until_an_extended_lease_has_ended() {
     eventually("it is free", async || store.inner.in_use().0 == 0).await;
 }
 
+#[tokio::test]
+async fn looking_at_a_name_is_no_change_of_it() {
+    let keeper = Tampered::new().keeper(LEASE).await;
+    let guard = keeper.lock("x").expect("a name").acquire().await;
+    let watch = keeper.watch("x").await.expect("watches");
+    keeper.inspect("x").await.expect("works");
+    keeper.list("").await.expect("works");
+    let hint = tokio::time::timeout(MS(100), watch.hint()).await;
+    assert!(hint.is_err(), "a watcher that looks would wake itself for ever");
+    drop(guard);
+    let hint = tokio::time::timeout(LEASE, watch.hint()).await;
+    assert!(hint.is_ok());
+}
+
 #[test]
 fn nobody_hangs_who_asks_while_the_keeper_closes() {
     for _ in 0..50 {

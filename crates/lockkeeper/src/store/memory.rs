@@ -168,6 +168,11 @@ impl Record {
     fn is_idle(&self) -> bool {
         self.holds.is_empty() && self.queue.is_empty()
     }
+
+    /// What changes with every change that someone who watches the name can see.
+    fn outline(&self) -> (usize, usize, u64) {
+        (self.holds.len(), self.queue.len(), self.last_token)
+    }
 }
 
 impl Default for MemoryStore {
@@ -229,9 +234,11 @@ impl MemoryStore {
             unreachable!("inserted above");
         };
         let was_idle = record.is_idle();
+        let before = record.outline();
         record.settle(now);
         let answer = verb(record, now);
         record.settle(now);
+        let changed = record.outline() != before;
         let granted = std::mem::take(&mut record.granted);
         match (was_idle, record.is_idle()) {
             (true, false) => state.idle -= 1,
@@ -243,7 +250,9 @@ impl MemoryStore {
         for claim in granted {
             self.hints.claim(name, claim);
         }
-        self.hints.name(name);
+        if changed {
+            self.hints.name(name);
+        }
         answer
     }
 
