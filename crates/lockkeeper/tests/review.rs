@@ -65,7 +65,10 @@ impl Store for Distant {
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         let claim = claim.clone();
-        self.send(Verb::Acquire, |s| async move { s.try_acquire(&claim).await })
+        self.send(
+            Verb::Acquire,
+            |s| async move { s.try_acquire(&claim).await },
+        )
     }
     fn withdraw<'a>(&'a self, name: &'a Name, claim: ClaimId) -> Answer<'a, ()> {
         let name = name.clone();
@@ -114,7 +117,10 @@ async fn a_grant_that_arrives_after_its_lease_is_no_hold() {
     });
     tokio::time::sleep(MS(50)).await;
     store.set(Verb::Acquire, MS(0), MS(0));
-    assert!(waiter.await.expect("no panic"), "held when it was given out");
+    assert!(
+        waiter.await.expect("no panic"),
+        "held when it was given out"
+    );
     keeper.close().await;
     eventually("nothing is left", async || store.inner.in_use() == (0, 0)).await;
 }
@@ -132,7 +138,10 @@ async fn a_grant_that_came_late_with_a_release_is_no_hold() {
     tokio::task::yield_now().await;
     store.set(Verb::Release, MS(0), MS(300));
     first.release().await.expect("released");
-    assert!(waiter.await.expect("no panic"), "held when it was given out");
+    assert!(
+        waiter.await.expect("no panic"),
+        "held when it was given out"
+    );
 }
 
 /// As after a long pause of the process: the answer to a renewal is there before anyone looked at the clock.
@@ -381,7 +390,10 @@ async fn a_silent_store_hangs_neither_an_extension_nor_closing() {
     let guard = guard.expect("acquired");
     store.set(Verb::Renew, Some(Fault::Silent));
     let extended = tokio::time::timeout(SHORT * 5, guard.extend(LEASE)).await;
-    assert!(matches!(extended, Ok(Err(Error::Lost { .. }))), "{extended:?}");
+    assert!(
+        matches!(extended, Ok(Err(Error::Lost { .. }))),
+        "{extended:?}"
+    );
     store.set(Verb::Other, Some(Fault::Silent));
     drop(guard);
     let closed = tokio::time::timeout(LEASE, keeper.close()).await;
@@ -410,7 +422,10 @@ async fn looking_at_a_name_is_no_change_of_it() {
     keeper.inspect("x").await.expect("works");
     keeper.list("").await.expect("works");
     let hint = tokio::time::timeout(MS(100), watch.hint()).await;
-    assert!(hint.is_err(), "a watcher that looks would wake itself for ever");
+    assert!(
+        hint.is_err(),
+        "a watcher that looks would wake itself for ever"
+    );
     drop(guard);
     let hint = tokio::time::timeout(LEASE, watch.hint()).await;
     assert!(hint.is_ok());
@@ -420,19 +435,19 @@ async fn looking_at_a_name_is_no_change_of_it() {
 fn nobody_hangs_who_asks_while_the_keeper_closes() {
     for _ in 0..50 {
         let keeper = lockkeeper::blocking::Lockkeeper::connect("memory:closing").expect("connects");
-        let held = keeper.lock("x").expect("a name").acquire().expect("acquired");
+        let held = keeper
+            .lock("x")
+            .expect("a name")
+            .acquire()
+            .expect("acquired");
         let start = std::sync::Barrier::new(4);
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
                     let lock = keeper.lock("x").expect("a name");
                     start.wait();
-                    while !matches!(
-                        lock.acquire_within(Duration::from_secs(10)),
-                        Err(Error::Closed)
-                    ) {
-                        panic!("waited on");
-                    }
+                    let ended = lock.acquire_within(Duration::from_secs(10));
+                    assert!(matches!(ended, Err(Error::Closed)), "waited on");
                 });
             }
             start.wait();
@@ -440,4 +455,74 @@ fn nobody_hangs_who_asks_while_the_keeper_closes() {
         });
         drop(held);
     }
+}
+
+#[tokio::test]
+async fn a_store_that_panics_does_not_hang_those_in_line() {
+    let store = Tampered::new();
+    let (keeper, other) = (store.keeper(LEASE).await, store.keeper(LEASE).await);
+    let held = other.lock("x").expect("a name").acquire().await;
+    let lock = keeper.lock("x").expect("a name");
+    let waiters: Vec<_> = (0..3)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.acquire().await.map(|guard| guard.token()) })
+        })
+        .collect();
+    store.set(Verb::Subscribe, Some(Fault::Panics));
+    for waiter in waiters {
+        let ended = tokio::time::timeout(LEASE, waiter).await.expect("in time");
+        let error = ended.expect("no panic here");
+        assert!(matches!(error, Err(Error::Unavailable { .. })), "{error:?}");
+    }
+    store.set(Verb::Subscribe, None);
+    drop(held);
+    assert!(lock.acquire().await.expect("goes on").is_held());
+}
+
+#[tokio::test]
+async fn guards_dropped_in_odd_places_release() {
+    let store = Tampered::interruptible(Arc::default());
+    let keeper = store.keeper(LEASE).await;
+    let lock = keeper.lock("x").expect("a name");
+    let free = async || eventually("it is free", async || store.inner.in_use().0 == 0).await;
+
+    let guard = lock.acquire().await.expect("acquired");
+    let unwound = tokio::spawn(async move {
+        let _guard = guard;
+        panic!("a test");
+    });
+    assert!(unwound.await.is_err());
+    free().await;
+
+    // By a runtime that shuts down, one while it holds and one while it waits in line.
+    let (ready, is_ready) = tokio::sync::oneshot::channel();
+    let thread = std::thread::spawn({
+        let lock = lock.clone();
+        move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            let runtime = runtime.expect("a runtime");
+            runtime.spawn({
+                let lock = lock.clone();
+                async move {
+                    let _guard = lock.acquire().await.expect("acquired");
+                    ready.send(()).expect("awaited");
+                    std::future::pending::<()>().await;
+                }
+            });
+            runtime.block_on(is_ready).expect("holds");
+            runtime.spawn(async move { lock.acquire().await.map(|guard| guard.token()) });
+            runtime.block_on(tokio::task::yield_now());
+        }
+    });
+    thread.join().expect("no panic");
+    free().await;
+
+    // After the keeper itself is gone.
+    let guard = lock.acquire().await.expect("acquired");
+    drop((lock, keeper));
+    std::thread::spawn(move || drop(guard))
+        .join()
+        .expect("no panic");
+    free().await;
 }

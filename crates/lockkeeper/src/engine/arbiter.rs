@@ -432,7 +432,10 @@ impl Arbiter {
             (false, _) => self.reserve(),
         };
         loop {
-            match contest.run(Patience::Forever, wanted, look).await {
+            let panics = FailsLine(&self, seat);
+            let ended = contest.run(Patience::Forever, wanted, look).await;
+            std::mem::forget(panics);
+            match ended {
                 Ok(Some(won)) => return self.granted(seat, won),
                 Ok(None) => {
                     let mut state = self.state();
@@ -769,6 +772,20 @@ impl Drop for StepsAside<'_> {
         if let Some((arbiter, seat)) = self.0 {
             arbiter.step_aside(seat);
         }
+    }
+}
+
+/// Tells a line when its contender ends by a panic: nobody else would.
+struct FailsLine<'a>(&'a Arbiter, Seat);
+
+impl Drop for FailsLine<'_> {
+    fn drop(&mut self) {
+        let FailsLine(arbiter, seat) = self;
+        let error = Error::Unavailable {
+            store: arbiter.core.store().capabilities().store,
+            reason: "it panicked, which is a bug".into(),
+        };
+        arbiter.fail(*seat, &error);
     }
 }
 
