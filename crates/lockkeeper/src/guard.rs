@@ -166,7 +166,8 @@ impl Guard {
         }
     }
 
-    /// Waits until the lock is lost; never ends if it is released before.
+    /// Waits until the lock is lost; never ends if it is released before. Kept beyond the release, it may
+    /// still end if another task of this process goes on with the same hold and loses it.
     ///
     /// # Cancel safety
     /// Cancel safe.
