@@ -15,7 +15,8 @@ use crate::{Error, Latch, Lock, MultiLock, Name, Observer, RwLock, Semaphore};
 /// A client of a store: where locks come from. Clones are the same keeper.
 ///
 /// Make one for a program and keep it: it has a thread of its own that renews every lock held through it.
-/// The thread ends when the last clone, lock and guard are gone.
+/// The thread ends when the last clone, lock and guard are gone and what they left behind is cleared up, which
+/// takes up to 10 s after an acquire that was cancelled on its way to the store.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -319,7 +320,8 @@ impl Lockkeeper {
     }
 
     /// Acquires nothing more (whoever waits gets [`Error::Closed`]), and waits until every dropped guard's
-    /// release has been done. Guards that are still alive stay valid and are renewed.
+    /// release has been done and those who waited have left the queue. Guards that are still alive stay
+    /// valid and are renewed.
     ///
     /// # Cancel safety
     /// Cancel safe; the keeper stays closed.

@@ -103,7 +103,8 @@ impl Lock {
         })
     }
 
-    /// The same lock, acquired for an owner, who may acquire it again while holding it.
+    /// The same lock, acquired for an owner, who may acquire it again while holding it. Entered again it keeps
+    /// the lease it was first acquired with.
     pub fn as_owner(&self, owner: &Owner) -> Lock {
         self.owned_by(owner.0)
     }

@@ -32,7 +32,8 @@ use crate::{Error, Guard, Name, Owner};
 ///
 /// # What this does not protect against
 /// Upgrading: an [`Owner`] that asks to write while it reads gets [`Error::WouldDeadlock`] at once. Without
-/// an owner nobody can tell that reader and writer are one, and the writer waits for itself.
+/// an owner nobody can tell that reader and writer are one, and the writer waits for itself. So does a task
+/// that reads a second time without an owner while a writer waits.
 #[derive(Clone, Debug)]
 pub struct RwLock {
     arbiter: Arc<Arbiter>,

@@ -127,6 +127,8 @@ pub(crate) enum Left {
     StillHeld { depth: u32 },
     /// Someone else of this process goes on with the hold.
     Passed,
+    /// Guards of the hold are left, but it is lost.
+    Lost,
     /// The hold goes back to the store.
     Departs(Departure),
 }
@@ -285,6 +287,7 @@ impl Arbiter {
             });
         }
         let length = tenure.hold.renewal().lease;
+        let renewed = tenure.hold.is_renewed();
         let contest = Contest::new(&self.core, self.name.clone(), Mode::Read, length);
         let attempt = contest.beside(tenure.hold.claim).try_once(1).await?;
         let Ok(won) = attempt else {
@@ -293,11 +296,14 @@ impl Arbiter {
         };
         let wish = Wish {
             mode: Mode::Read,
-            terms: Terms::Renewed(length),
+            terms: match renewed {
+                true => Terms::Renewed(length),
+                false => Terms::Fixed(length),
+            },
             owner: tenure.owner,
             patience: Patience::None,
         };
-        let reader = self.settle_own(&wish, won, length, true);
+        let reader = self.settle_own(&wish, won, length, renewed);
         match writer.leave().await {
             Ok(ReleaseOutcome::NotHeld { .. }) => Err(Error::Lost {
                 name: self.name.clone(),
@@ -347,6 +353,8 @@ impl Arbiter {
     /// Takes the next place in line. The first becomes the one that asks the store.
     fn line_up(&self, seat: Seat, wish: &Wish) -> Result<LinedUp, Error> {
         let mut state = self.state();
+        // Under the mutex: closing sends away only those who are in line by then.
+        self.core.check_open()?;
         let taken = seat == Seat::Handed && state.reign.is_some();
         let line = state.line(seat);
         let number = line.number();
@@ -408,7 +416,9 @@ impl Arbiter {
     /// Contends in the background for whoever is in line.
     pub fn start_contender(self: &Arc<Self>, seat: Seat, contest: Contest) {
         let arbiter = self.clone();
-        self.core.background.spawn(arbiter.contend(seat, contest));
+        // It ends with the keeper's closing, which waits until its claim has left the queue.
+        let contend = arbiter.contend(seat, contest);
+        self.core.background.spawn_cleanup(contend);
     }
 
     async fn contend(self: Arc<Self>, seat: Seat, mut contest: Contest) {
@@ -422,7 +432,10 @@ impl Arbiter {
             (false, _) => self.reserve(),
         };
         loop {
-            match contest.run(Patience::Forever, wanted, look).await {
+            let panics = FailsLine(&self, seat);
+            let ended = contest.run(Patience::Forever, wanted, look).await;
+            std::mem::forget(panics);
+            match ended {
                 Ok(Some(won)) => return self.granted(seat, won),
                 Ok(None) => {
                     let mut state = self.state();
@@ -612,7 +625,10 @@ impl Arbiter {
         let mut state = self.state();
         let depth = tenure.depth.fetch_sub(1, SeqCst) - 1;
         if depth > 0 {
-            return Left::StillHeld { depth };
+            return match tenure.hold.is_held() {
+                true => Left::StillHeld { depth },
+                false => Left::Lost,
+            };
         }
         if tenure.owner.is_some() {
             state.owned.retain(|owned| !Arc::ptr_eq(owned, tenure));
@@ -662,7 +678,10 @@ impl Arbiter {
 
     fn leave_shared(self: &Arc<Self>, mut state: MutexGuard<'_, State>, hold: &Arc<Hold>) -> Left {
         if hold.leave_shared() > 0 {
-            return Left::Passed;
+            return match hold.is_held() {
+                true => Left::Passed,
+                false => Left::Lost,
+            };
         }
         if state
             .open
@@ -756,6 +775,20 @@ impl Drop for StepsAside<'_> {
         if let Some((arbiter, seat)) = self.0 {
             arbiter.step_aside(seat);
         }
+    }
+}
+
+/// Tells a line when its contender ends by a panic: nobody else would.
+struct FailsLine<'a>(&'a Arbiter, Seat);
+
+impl Drop for FailsLine<'_> {
+    fn drop(&mut self) {
+        let FailsLine(arbiter, seat) = self;
+        let error = Error::Unavailable {
+            store: arbiter.core.store().capabilities().store,
+            reason: "it panicked, which is a bug".into(),
+        };
+        arbiter.fail(*seat, &error);
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Background {
     _stop: oneshot::Sender<()>,
 }
 
-/// Counts clean-up under way.
+/// Counts what closing waits for.
 #[derive(Debug, Default)]
 struct Pending {
     count: AtomicUsize,
@@ -79,7 +79,7 @@ impl Background {
         });
     }
 
-    /// Waits until no clean-up is under way.
+    /// Waits until no clean-up is under way, nor any contender.
     pub async fn cleaned_up(&self) {
         loop {
             let done = self.pending.done.notified();
@@ -106,6 +106,11 @@ impl Background {
             if left.is_zero() {
                 return;
             }
+            // In the destructors of a thread there are no timers; what goes on elsewhere sets them there.
+            if Handle::try_current().is_err_and(|e| e.is_thread_local_destroyed()) {
+                tokio::task::yield_now().await;
+                continue;
+            }
             self.sleep(left.min(LONGEST_SLEEP)).await;
         }
     }
@@ -127,7 +132,9 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     thread_local!(static WAKER: Waker = Waker::from(Arc::new(Unpark(std::thread::current()))));
     let waker = WAKER.with(Waker::clone);
     let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
+    // Inside a task that used up its budget, tokio's primitives would be pending until the task yields, which
+    // it cannot do here.
+    let mut future = pin!(tokio::task::unconstrained(future));
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;

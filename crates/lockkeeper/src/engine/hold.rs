@@ -73,6 +73,10 @@ impl Hold {
         self.lease().at_risk_at()
     }
 
+    pub fn ends_at(&self) -> Moment {
+        self.lease().ends_at()
+    }
+
     /// Ends the hold on this side. Answers whether it was still held.
     pub fn release(&self) -> bool {
         let held = self.lease().release(Moment::now());
@@ -93,6 +97,11 @@ impl Hold {
         self.lease().next_due()
     }
 
+    /// Whether the watchdog renews it; a fixed lease it does not.
+    pub fn is_renewed(&self) -> bool {
+        self.lease().is_renewed()
+    }
+
     pub fn renewal(&self) -> Renewal {
         self.renewal_for(self.lease().length())
     }
@@ -105,10 +114,12 @@ impl Hold {
         }
     }
 
-    pub fn renewed(&self, sent: Moment, now: Moment) {
+    /// The store renewed the hold, asked at `sent`.
+    pub fn renewed(&self, sent: Moment) {
         let mut lease = self.lease();
         let length = lease.length();
-        lease.confirmed(sent, length, now);
+        // The clock is read under the mutex: whoever saw the lock lost never sees it held again.
+        lease.confirmed(sent, length, Moment::now());
     }
 
     /// The store granted `length` more, asked for at `sent`. False if that came too late.

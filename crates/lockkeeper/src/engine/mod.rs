@@ -16,6 +16,7 @@ pub(crate) mod watchdog;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -216,8 +217,11 @@ impl Observers {
                 tracing::warn!(%name, %error, left = ?deadline.remaining(), "lock renewal failed");
             }
         }
-        if let Some(observer) = &self.0 {
-            observer.event(event);
+        // A panic must not end what goes on: renewals, above all.
+        if let Some(observer) = &self.0
+            && catch_unwind(AssertUnwindSafe(|| observer.event(event))).is_err()
+        {
+            tracing::error!("an observer panicked");
         }
     }
 }

@@ -192,7 +192,7 @@ impl Watchdog {
             Ok(answers) => {
                 for (hold, answer) in holds.iter().zip(answers) {
                     match answer {
-                        Renewed::Renewed => hold.renewed(sent, now),
+                        Renewed::Renewed => hold.renewed(sent),
                         Renewed::NotHeld => hold.gone(&shared.observers),
                     }
                 }
