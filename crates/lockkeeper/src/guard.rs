@@ -36,7 +36,7 @@ use crate::{Error, Name, Token};
 ///   the store keeps its word (see `docs/guarantees.md`).
 /// - [`lost`](Guard::lost) fires, and [`is_held`](Guard::is_held) turns false, *before* the lease can have
 ///   ended in the store. Lost is for good.
-/// - [`token`](Guard::token) is higher than that of every earlier holder.
+/// - [`token`](Guard::token) is higher than that of every earlier holder that it excludes.
 ///
 /// # What this does not protect against
 /// A program that is paused (stopped, swapped out, suspended) between a look at the guard and the write that

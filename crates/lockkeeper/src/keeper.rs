@@ -248,7 +248,8 @@ impl Lockkeeper {
     /// [`Error::InvalidName`], or the store's error.
     pub async fn inspect(&self, name: &str) -> Result<Option<store::LockInfo>, Error> {
         let name = Name::new(name)?;
-        let mut info = self.core.store().inspect(&name).await?;
+        let answer = self.core.store().inspect(&name);
+        let mut info = self.core.answer(answer).await?;
         if let Some(info) = &mut info {
             self.add_depths(info);
         }
@@ -260,7 +261,8 @@ impl Lockkeeper {
     /// # Errors
     /// The store's error.
     pub async fn list(&self, prefix: &str) -> Result<Vec<store::LockInfo>, Error> {
-        let mut infos = self.core.store().list(prefix).await?;
+        let answer = self.core.store().list(prefix);
+        let mut infos = self.core.answer(answer).await?;
         infos.iter_mut().for_each(|info| self.add_depths(info));
         Ok(infos)
     }
@@ -291,7 +293,9 @@ impl Lockkeeper {
         let name = Name::new(name)?;
         let reason = reason.to_owned();
         let request = store::Break { name, reason };
-        self.core.store().break_lock(&request).await
+        self.core
+            .answer(self.core.store().break_lock(&request))
+            .await
     }
 
     /// Hints whenever something about a name may have changed.
@@ -300,7 +304,9 @@ impl Lockkeeper {
     /// [`Error::InvalidName`], or the store's error.
     pub async fn watch(&self, name: &str) -> Result<store::Subscription, Error> {
         let interest = Interest::Name(Name::new(name)?);
-        self.core.store().subscribe(interest).await
+        self.core
+            .answer(self.core.store().subscribe(interest))
+            .await
     }
 
     /// What the store can do.

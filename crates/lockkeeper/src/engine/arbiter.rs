@@ -5,66 +5,27 @@
 //! hold in the same way. Everything else (fair locks, fixed or unusual leases, writers, permits) has a claim
 //! of its own and only passes through.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use super::Core;
 use super::hold::Hold;
 use super::lease::{Lease, Standing};
+use super::line::{Line, Turn, Waiter, deliver, refuse};
 use super::tenure::{Departure, Entry, Seat, Tenure};
 use super::waiting::{Contest, Patience, Won};
+use super::wish::{Terms, Wish};
 use crate::clock::Moment;
-use crate::error::check_lease;
 use crate::guard::ReleaseOutcome;
 use crate::owner::OwnerId;
 use crate::store::{ClaimId, Mode};
 use crate::{Error, Event, Name, Token};
 
-/// How many tasks of one process may wait for one lock.
-const MAX_WAITERS: usize = 100_000;
 /// How often one owner may re-enter a lock.
 const MAX_DEPTH: u32 = 65_535;
-
-/// How a lock is wanted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
-    pub mode: Mode,
-    pub terms: Terms,
-    pub owner: Option<OwnerId>,
-    pub patience: Patience,
-}
-
-/// For how long a lock is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Terms {
-    /// The keeper's lease, renewed: such holds may be handed on and shared.
-    Usual,
-    /// Another lease, renewed.
-    Renewed(Duration),
-    /// A lease that ends by itself.
-    Fixed(Duration),
-}
-
-impl Terms {
-    /// A renewed lease of this length.
-    pub fn renewed(core: &Core, length: Duration) -> Result<Terms, Error> {
-        check_lease(length)?;
-        Ok(match length == core.lease {
-            true => Terms::Usual,
-            false => Terms::Renewed(length),
-        })
-    }
-
-    /// A fixed lease of this length.
-    pub fn fixed(length: Duration) -> Result<Terms, Error> {
-        check_lease(length)?;
-        Ok(Terms::Fixed(length))
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct Arbiter {
@@ -86,21 +47,6 @@ struct State {
     open: Option<Open>,
     /// Tenures whose owner may re-enter.
     owned: Vec<Arc<Tenure>>,
-}
-
-/// Local tasks in the order they came.
-#[derive(Debug, Default)]
-struct Line {
-    waiters: BTreeMap<u64, Waiter>,
-    next: u64,
-    /// A claim of this line is on its way to the store or back; its end sees to the waiters.
-    busy: bool,
-}
-
-#[derive(Debug)]
-struct Waiter {
-    turn: oneshot::Sender<Result<Entry, Error>>,
-    owner: Option<OwnerId>,
 }
 
 #[derive(Debug)]
@@ -133,43 +79,12 @@ pub(crate) enum Left {
     Departs(Departure),
 }
 
-impl Line {
-    fn join(&mut self, number: u64, owner: Option<OwnerId>) -> Result<Turn, Error> {
-        if self.waiters.len() >= MAX_WAITERS {
-            return Err(Error::LimitExceeded {
-                what: "tasks waiting for one lock",
-                limit: MAX_WAITERS as u64,
-            });
-        }
-        let (turn, comes) = oneshot::channel();
-        self.waiters.insert(number, Waiter { turn, owner });
-        Ok(comes)
-    }
-
-    fn number(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-
-    /// The first waiter that has not gone away.
-    fn first(&mut self) -> Option<Waiter> {
-        while let Some((_, waiter)) = self.waiters.pop_first() {
-            if !waiter.turn.is_closed() {
-                return Some(waiter);
-            }
-        }
-        None
-    }
-}
-
 /// Where a task stands after lining up.
 enum LinedUp {
     First(u64),
     Behind(u64, Turn),
     WillNotWait,
 }
-
-type Turn = oneshot::Receiver<Result<Entry, Error>>;
 
 impl State {
     fn line(&mut self, seat: Seat) -> &mut Line {
@@ -744,20 +659,6 @@ impl Reign {
 impl Drop for Arbiter {
     fn drop(&mut self) {
         self.core.arbiter_dropped(&self.name);
-    }
-}
-
-/// Tells waiters why they wait in vain.
-fn refuse(waiters: BTreeMap<u64, Waiter>, error: &Error) {
-    for waiter in waiters.into_values() {
-        let _ = waiter.turn.send(Err(error.clone()));
-    }
-}
-
-/// Gives entries to waiters. One whose waiter just went away leaves again by being dropped.
-fn deliver(turns: Vec<(Waiter, Entry)>) {
-    for (waiter, entry) in turns {
-        let _ = waiter.turn.send(Ok(entry));
     }
 }
 

@@ -8,10 +8,12 @@ pub(crate) mod background;
 
 pub(crate) mod hold;
 pub(crate) mod lease;
+mod line;
 pub(crate) mod reaper;
 pub(crate) mod tenure;
 pub(crate) mod waiting;
 pub(crate) mod watchdog;
+pub(crate) mod wish;
 
 use std::collections::HashMap;
 use std::fmt;

@@ -189,11 +189,6 @@ impl Record {
     fn is_idle(&self) -> bool {
         self.holds.is_empty() && self.queue.is_empty()
     }
-
-    /// What changes with every change that someone who watches the name can see.
-    fn outline(&self) -> (usize, usize, u64) {
-        (self.holds.len(), self.queue.len(), self.last_token)
-    }
 }
 
 impl Default for MemoryStore {
@@ -255,11 +250,9 @@ impl MemoryStore {
             unreachable!("inserted above");
         };
         let was_idle = record.is_idle();
-        let before = record.outline();
         record.settle(now);
         let answer = verb(record, now);
         record.settle(now);
-        let changed = record.outline() != before;
         let granted = std::mem::take(&mut record.granted);
         let changed = std::mem::take(&mut record.changed);
         match (was_idle, record.is_idle()) {
