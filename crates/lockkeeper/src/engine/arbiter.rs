@@ -15,6 +15,7 @@ use super::Core;
 use super::hold::Hold;
 use super::lease::{Lease, Standing};
 use super::line::{Line, Turn, Waiter, deliver, refuse};
+use super::reign::{Open, Reign};
 use super::tenure::{Departure, Entry, Seat, Tenure};
 use super::waiting::{Contest, Patience, Won};
 use super::wish::{Terms, Wish};
@@ -47,23 +48,6 @@ struct State {
     open: Option<Open>,
     /// Tenures whose owner may re-enter.
     owned: Vec<Arc<Tenure>>,
-}
-
-#[derive(Debug)]
-struct Reign {
-    hold: Arc<Hold>,
-    next_token: u64,
-    tokens: u32,
-    passed: u32,
-    since: Moment,
-}
-
-#[derive(Debug)]
-struct Open {
-    hold: Arc<Hold>,
-    token: Token,
-    joined: u32,
-    since: Moment,
 }
 
 /// What leaving came to.
@@ -113,6 +97,8 @@ impl Arbiter {
     /// Acquires, re-enters, or answers `None` when patience ran out.
     pub async fn acquire(self: &Arc<Self>, wish: Wish) -> Result<Option<Entry>, Error> {
         self.core.check_open()?;
+        // A loop that always finds the lock free would otherwise never let other tasks run.
+        tokio::task::coop::consume_budget().await;
         let began = self.core.shared.observers.time();
         if let Some(owner) = wish.owner
             && let Some(entry) = self.reenter(owner, wish.mode)?
@@ -509,9 +495,7 @@ impl Arbiter {
     fn join_open(self: &Arc<Self>, wish: &Wish) -> Option<Entry> {
         let mut state = self.state();
         let open = state.open.as_ref()?;
-        let bound = self.core.hand_off;
-        let closed = open.joined > bound.count || Moment::now().since(open.since) >= bound.time;
-        if closed || open.hold.standing() != Standing::Held {
+        if !open.may_join(&self.core.hand_off) {
             return None;
         }
         self.join(&mut state, wish.owner)
@@ -642,17 +626,6 @@ impl Arbiter {
         let state = self.state();
         let owned = state.owned.iter().find(|t| t.hold.claim == claim);
         owned.map_or(1, |tenure| tenure.depth())
-    }
-}
-
-impl Reign {
-    /// Whether the next local task may have the hold: bounded, and not while renewal is overdue.
-    fn may_pass(&self, bound: &crate::HandOff) -> bool {
-        if self.tokens == 0 || self.passed >= bound.count {
-            return false;
-        }
-        let now = Moment::now();
-        now.since(self.since) < bound.time && self.hold.standing_at(now) == Standing::Held
     }
 }
 

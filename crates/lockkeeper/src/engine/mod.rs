@@ -10,6 +10,7 @@ pub(crate) mod hold;
 pub(crate) mod lease;
 mod line;
 pub(crate) mod reaper;
+mod reign;
 pub(crate) mod tenure;
 pub(crate) mod waiting;
 pub(crate) mod watchdog;
