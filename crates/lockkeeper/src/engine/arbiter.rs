@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::Core;
 use super::hold::Hold;
-use super::lease::{Lease, Standing};
+use super::lease::Lease;
 use super::line::{Line, Turn, Waiter, deliver, refuse};
 use super::reign::{Open, Reign};
 use super::tenure::{Departure, Entry, Seat, Tenure};
