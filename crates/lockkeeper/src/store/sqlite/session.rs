@@ -149,10 +149,7 @@ impl Session {
         }
         let now = nanos(self.clock.now());
         let mut release = self.conn.prepare_cached(sql::RELEASE)?;
-        let mut rows = release.query(params![name.as_str(), claim_bytes(claim), now])?;
-        let ended = rows.next()?.is_some();
-        // To its end: only then it is committed.
-        while rows.next()?.is_some() {}
+        let ended = release.execute(params![name.as_str(), claim_bytes(claim), now])? > 0;
         Ok(ended.then(|| Effects {
             changed: vec![name.clone()],
             wrote: 1,
