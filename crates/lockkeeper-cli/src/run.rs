@@ -125,9 +125,7 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
         Err(failure) => {
             report.exit_code = failure.code;
             if let Some(message) = failure.message {
-                if !store.json {
-                    notes.add(&message);
-                }
+                notes.conclude(&message);
                 report.error = Some(message);
             }
         }
