@@ -3,10 +3,10 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::thread::{Thread, ThreadId};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -24,8 +24,14 @@ pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 pub(crate) struct Background {
     handle: Handle,
     pending: Arc<Pending>,
-    _stop: oneshot::Sender<()>,
+    stop: Option<oneshot::Sender<()>>,
+    /// Closed when the thread has ended.
+    ended: Mutex<mpsc::Receiver<()>>,
+    thread: ThreadId,
 }
+
+/// How long to wait for the thread's end at most: an observer may block it.
+const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Counts what closing waits for.
 #[derive(Debug, Default)]
@@ -46,15 +52,32 @@ impl Background {
             .map_err(failed)?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
-        std::thread::Builder::new()
+        let (end, ended) = mpsc::channel();
+        let thread = std::thread::Builder::new()
             .name("lockkeeper".into())
-            .spawn(move || runtime.block_on(stopped))
+            .spawn(move || {
+                let _ = runtime.block_on(stopped);
+                // With its tasks, and what they kept.
+                drop(runtime);
+                drop(end);
+            })
             .map_err(failed)?;
         Ok(Background {
             handle,
             pending: Arc::default(),
-            _stop: stop,
+            stop: Some(stop),
+            ended: Mutex::new(ended),
+            thread: thread.thread().id(),
         })
+    }
+
+    /// Ends the thread and waits for that, unless it is this one.
+    pub fn end(&mut self) {
+        drop(self.stop.take());
+        if std::thread::current().id() != self.thread {
+            let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let _ = ended.recv_timeout(END_PATIENCE);
+        }
     }
 
     /// Runs a future there.
