@@ -122,6 +122,15 @@ fn a_store_that_stops_answering_ends_the_command() {
 }
 
 #[test]
+fn why_the_lock_was_lost_is_told() {
+    let place = Place::new();
+    let holder = place.hold(&["--ttl", "2s"], "x", "exec sleep 600");
+    std::fs::remove_file(place.path("locks.db")).expect("deletes");
+    let done = holder.done().code(76);
+    assert!(done.err().contains("deleted or replaced"), "{done:?}");
+}
+
+#[test]
 fn without_its_guardian_lockkeeper_does_the_duty_itself() {
     let place = Place::new();
     let holder = place.hold(&["--ttl", "3s"], "x", STUBBORN);

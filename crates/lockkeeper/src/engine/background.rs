@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{Thread, ThreadId};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, oneshot};
 
 use crate::Error;
@@ -46,22 +46,28 @@ impl Background {
             store: "any",
             reason: format!("its background thread cannot start: {e}"),
         };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (give, take) = mpsc::channel::<Runtime>();
+        let (end, ended) = mpsc::channel();
+        // Before there is a runtime: one must not be dropped by a task, as it would be if this failed.
+        let thread = std::thread::Builder::new()
+            .name("lockkeeper".into())
+            .spawn(move || {
+                if let Ok(runtime) = take.recv() {
+                    let _ = runtime.block_on(stopped);
+                    // With its tasks, and what they kept.
+                    drop(runtime);
+                }
+                drop(end);
+            })
+            .map_err(failed)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(failed)?;
         let handle = runtime.handle().clone();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let (end, ended) = mpsc::channel();
-        let thread = std::thread::Builder::new()
-            .name("lockkeeper".into())
-            .spawn(move || {
-                let _ = runtime.block_on(stopped);
-                // With its tasks, and what they kept.
-                drop(runtime);
-                drop(end);
-            })
-            .map_err(failed)?;
+        // It is received: the thread waits for nothing else.
+        let _ = give.send(runtime);
         Ok(Background {
             handle,
             pending: Arc::default(),
