@@ -57,6 +57,7 @@ pub fn say(text: &str) {
 }
 
 fn write(text: &str) {
-    // Nobody to tell is no reason to fail.
-    let _ = writeln!(std::io::stderr(), "lockkeeper: {text}");
+    // In one piece, as others write there too. Nobody to tell is no reason to fail.
+    let line = format!("lockkeeper: {text}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
