@@ -176,6 +176,14 @@ impl Core {
     }
 }
 
+impl Drop for Core {
+    /// A program may end right after its keeper: by then the store must be closed, or it leaves its files behind.
+    /// So the thread's share of it ends first, and ours, the last, with this drop.
+    fn drop(&mut self) {
+        self.background.end();
+    }
+}
+
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Core")

@@ -13,8 +13,9 @@
 //! set-group-id bit, and `umask 002` when the file is first opened.
 //!
 //! # What it does not protect against
-//! * The file being deleted or replaced under running programs: each notices within a tenth of a second and
-//!   refuses to go on, but until then they may hold locks that programs which open the new file do not see.
+//! * The file, its `-wal` or its `-shm` being deleted or replaced under running programs: each notices within a
+//!   tenth of a second and refuses to go on, but until then they may hold locks that programs which open the
+//!   new file do not see.
 //! * Other machines: files on network file systems are refused.
 //! * A power cut may lose the last commits: not those that hold something, as their processes end too, but
 //!   tokens then go on by the clock.

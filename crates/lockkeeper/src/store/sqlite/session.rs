@@ -23,6 +23,9 @@ const FILE_CHECK: Duration = Duration::from_millis(100);
 /// Peers remembered before starting over.
 const MAX_PEERS: usize = 1024;
 
+/// Device and inode of the file that was opened, of its log, and of the memory that programs share over it.
+type Identity = [(u64, u64); 3];
+
 /// The time of one verb.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
@@ -36,8 +39,7 @@ pub(super) struct Session {
     clock: Clock,
     boot: String,
     path: PathBuf,
-    /// Device and inode of the file that was opened.
-    identity: (u64, u64),
+    identity: Identity,
     next_check: Moment,
     /// Which row of the process table is ours.
     me: ProcessId,
@@ -191,7 +193,7 @@ impl Session {
         }
         if identity(&self.path).ok() != Some(self.identity) {
             return Err(Fault::Told(refused(format!(
-                "{:?} was deleted or replaced while open; restart the programs that use it",
+                "{:?}, or its -wal or -shm, was deleted or replaced while open; restart the programs that use it",
                 self.path
             ))));
         }
@@ -294,8 +296,14 @@ pub(super) fn start_boot(conn: &Connection, boot: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-fn identity(path: &Path) -> Result<(u64, u64), Error> {
-    let file = std::fs::metadata(path)
-        .map_err(|error| refused(format!("{path:?} cannot be looked at: {error}")))?;
-    Ok((file.dev(), file.ino()))
+fn identity(path: &Path) -> Result<Identity, Error> {
+    let mut identity = Identity::default();
+    for (one, end) in identity.iter_mut().zip(["", "-wal", "-shm"]) {
+        let mut path = path.as_os_str().to_owned();
+        path.push(end);
+        let file = std::fs::metadata(&path)
+            .map_err(|error| refused(format!("{path:?} cannot be looked at: {error}")))?;
+        *one = (file.dev(), file.ino());
+    }
+    Ok(identity)
 }
