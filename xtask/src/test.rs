@@ -38,6 +38,10 @@ fn all(steps: &mut Steps, quick: bool) -> Result<(), String> {
     if quick {
         return Ok(());
     }
+    for example in examples()? {
+        let run = ["run", "--quiet", "-p", "lockkeeper", "--example", &example];
+        steps.command(&format!("example: {example}"), cargo().args(run))?;
+    }
     let doc = ["doc", "--workspace", "--no-deps"];
     steps.command(
         "rustdoc",
@@ -47,6 +51,18 @@ fn all(steps: &mut Steps, quick: bool) -> Result<(), String> {
         steps.command(&format!("fuzz: {target}"), &mut fuzz_plainly(target, 1))?;
     }
     Ok(())
+}
+
+/// The library's examples, each of which checks itself.
+fn examples() -> Result<Vec<String>, String> {
+    let folder = crate::tools::root().join("crates/lockkeeper/examples");
+    let files = std::fs::read_dir(&folder).map_err(|error| format!("{folder:?}: {error}"))?;
+    let names = files.flatten().map(|file| file.path());
+    let mut names: Vec<_> = names
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+        .collect();
+    names.sort();
+    Ok(names)
 }
 
 fn clippy(args: &[&str]) -> Command {

@@ -9,8 +9,8 @@ use crate::view::HolderView;
 
 /// Takes a lock from whoever holds it
 ///
-/// The holder learns of it at its next renewal and may go on working until then: break a lock when its
-/// holder is known to be dead or stuck. Fencing tokens of the broken hold are out of date at once.
+/// The holder is told at once, but may go on working until it hears it, at its next renewal at the latest:
+/// break a lock when its holder is known to be dead or stuck. Fencing tokens of the broken hold are out of date at once.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The lock

@@ -16,11 +16,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use lockkeeper::clock::Moment;
-use nix::sys::signal::Signal;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgrp, getpid};
 use signal_hook::consts as sig;
 
 use crate::group;
+use crate::notes;
 use crate::plan::{Due, Enforcer, Plan};
 
 /// The hidden verb by which the program starts itself as the guardian.
@@ -85,6 +87,11 @@ impl Guardian {
     /// The process group that it leads, and the command joins.
     pub fn group(&self) -> Pid {
         Pid::from_raw(self.process.id().cast_signed())
+    }
+
+    /// Continues it if it was stopped together with its group: the command may be paused, its guardian may not.
+    pub fn keep_going(&self) {
+        let _ = kill(self.group(), Signal::SIGCONT);
     }
 
     /// Hands over the latest plan. A guardian that is gone shows in [`Guardian::report`].
@@ -174,9 +181,11 @@ pub fn main(quiet: bool) -> ExitCode {
 fn guard(mut link: &UnixStream, quiet: bool) {
     let note = |text: &str| {
         if !quiet {
-            let _ = writeln!(io::stderr(), "lockkeeper: {text}");
+            notes::say(text);
         }
     };
+    // Neither a lockkeeper that is stopped nor one that says nothing may hold us up.
+    let _ = link.set_nonblocking(true);
     let (group, me) = (getpgrp(), getpid());
     let mut enforcer: Option<Enforcer> = None;
     let mut heard = Lines::default();
@@ -184,6 +193,31 @@ fn guard(mut link: &UnixStream, quiet: bool) {
     // A member that forks and leaves while we look may hide its child, so look twice.
     let mut seen_alone = false;
     loop {
+        // Before anything is done: if we were stopped, newer plans wait behind the one that we know.
+        let is_open = orphaned || heard.read_from(link);
+        while let Some(line) = heard.next() {
+            match (Plan::from_line(&line), &mut enforcer) {
+                (Some(plan), Some(enforcer)) => enforcer.follow(plan),
+                (Some(plan), none) => {
+                    *none = Some(Enforcer::new(plan));
+                    let _ = link.write_all(b"ready\n");
+                }
+                (None, _) if line == "done" => return,
+                (None, _) => {}
+            }
+        }
+        if !is_open {
+            let Some(enforcer) = &mut enforcer else {
+                return;
+            };
+            orphaned = true;
+            let kill_at = enforcer.plan().kill_at;
+            enforcer.follow(Plan {
+                term_at: Moment::now().min(kill_at),
+                kill_at,
+            });
+            note("lockkeeper is gone; ending the command that it ran");
+        }
         let wait = match &mut enforcer {
             None => LONGEST_SLEEP,
             Some(enforcer) => match enforcer.due(Moment::now()) {
@@ -209,41 +243,9 @@ fn guard(mut link: &UnixStream, quiet: bool) {
             std::thread::sleep(wait.min(Duration::from_millis(20)));
             continue;
         }
-        let _ = link.set_read_timeout(Some(wait.max(Duration::from_millis(1))));
-        let mut buffer = [0; 1024];
-        match link.read(&mut buffer) {
-            Ok(n) if n > 0 => heard.add(&buffer[..n]),
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::WouldBlock
-                        | io::ErrorKind::TimedOut
-                        | io::ErrorKind::Interrupted
-                ) => {}
-            _ => {
-                let Some(enforcer) = &mut enforcer else {
-                    return;
-                };
-                orphaned = true;
-                let kill_at = enforcer.plan().kill_at;
-                enforcer.follow(Plan {
-                    term_at: Moment::now().min(kill_at),
-                    kill_at,
-                });
-                note("lockkeeper is gone; ending the command that it ran");
-            }
-        }
-        while let Some(line) = heard.next() {
-            match (Plan::from_line(&line), &mut enforcer) {
-                (Some(plan), Some(enforcer)) => enforcer.follow(plan),
-                (Some(plan), none) => {
-                    *none = Some(Enforcer::new(plan));
-                    let _ = link.write_all(b"ready\n");
-                }
-                (None, _) if line == "done" => return,
-                (None, _) => {}
-            }
-        }
+        let mut input = [PollFd::new(link.as_fd(), PollFlags::POLLIN)];
+        let wait = PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO);
+        let _ = poll(&mut input, wait);
     }
 }
 
@@ -254,6 +256,18 @@ struct Lines(Vec<u8>);
 impl Lines {
     fn add(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
+    }
+
+    /// Adds all that has arrived, without waiting for more. Answers whether more can come.
+    fn read_from(&mut self, mut link: impl Read) -> bool {
+        let mut buffer = [0; 1024];
+        loop {
+            match link.read(&mut buffer) {
+                Ok(n) if n > 0 => self.add(&buffer[..n]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                answer => return answer.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock),
+            }
+        }
     }
 
     fn next(&mut self) -> Option<String> {

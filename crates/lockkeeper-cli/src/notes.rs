@@ -1,6 +1,12 @@
 //! What `run` has to say beside the command's own output.
 
 use std::io::Write;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// How long a note may take. Whoever should read it may have stopped reading.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Short remarks: printed to standard error as they come, or kept for the JSON report.
 #[derive(Debug)]
@@ -19,8 +25,14 @@ impl Notes {
     pub fn add(&mut self, text: &str) {
         match &mut self.0 {
             Some(kept) => kept.push(text.to_owned()),
-            // Nobody to tell is no reason to fail.
-            None => drop(writeln!(std::io::stderr(), "lockkeeper: {text}")),
+            None => say(text),
+        }
+    }
+
+    /// The last word, once nothing depends on us any more.
+    pub fn conclude(&self, text: &str) {
+        if self.0.is_none() {
+            write(text);
         }
     }
 
@@ -28,4 +40,24 @@ impl Notes {
     pub fn take(self) -> Vec<String> {
         self.0.unwrap_or_default()
     }
+}
+
+/// Writes to standard error, but does not wait for whoever should read it: the lock must be kept, and the
+/// command ended, in time.
+pub fn say(text: &str) {
+    let text = text.to_owned();
+    let (done, written) = mpsc::channel();
+    let speak = move || {
+        write(&text);
+        let _ = done.send(());
+    };
+    if thread::Builder::new().spawn(speak).is_ok() {
+        let _ = written.recv_timeout(PATIENCE);
+    }
+}
+
+fn write(text: &str) {
+    // In one piece, as others write there too. Nobody to tell is no reason to fail.
+    let line = format!("lockkeeper: {text}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -26,9 +26,14 @@ pub fn print_json(value: &impl Serialize) -> io::Result<()> {
 /// A table in the program's style.
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
+    let arrangement = match table.width() {
+        // Serial lines and some containers do not know how wide they are.
+        Some(0) => ContentArrangement::Disabled,
+        _ => ContentArrangement::Dynamic,
+    };
     table
         .load_style(NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_content_arrangement(arrangement)
         .set_header(header.iter().copied());
     table
 }

@@ -3,11 +3,12 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::clock::Moment;
 use lockkeeper::store::Reach;
-use lockkeeper::{Error, Guard, Lockkeeper, ReleaseOutcome};
+use lockkeeper::{Error, Event, Guard, Lockkeeper, Observer, ReleaseOutcome};
 use serde::Serialize;
 use tokio::time::timeout;
 
@@ -71,7 +72,7 @@ Exit codes:
 If the lock is being lost, the command and its process group get TERM, then KILL when the lock counts as \
 lost, before anyone else can have it. A guardian process sees to that even if lockkeeper itself is killed or \
 stopped. Not covered: processes that left the group (setsid) or run as another user, sleep that nothing \
-interrupts, and the death of both lockkeeper and its guardian. Let the resource check LOCKKEEPER_TOKEN where \
+interrupts, and both lockkeeper and its guardian being killed or stopped. Let the resource check LOCKKEEPER_TOKEN where \
 that matters.";
 
 fn duration(text: &str) -> Result<Duration, Error> {
@@ -87,6 +88,28 @@ impl Hold for Guard {
     }
     fn lost(&self) -> impl Future<Output = ()> {
         Guard::lost(self)
+    }
+}
+
+/// Why the lock could last not be renewed, and when that was.
+#[derive(Debug, Default)]
+struct Trouble(Mutex<Option<(Moment, String)>>);
+
+impl Trouble {
+    /// What went wrong within this time.
+    fn within(&self, time: Duration) -> Option<String> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, error) = last.take()?;
+        (Moment::now().since(at) <= time).then_some(error)
+    }
+}
+
+impl Observer for Trouble {
+    fn event(&self, event: &Event<'_>) {
+        if let Event::RenewalFailed { error, .. } = event {
+            let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            *last = Some((Moment::now(), error.to_string()));
+        }
     }
 }
 
@@ -125,9 +148,7 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
         Err(failure) => {
             report.exit_code = failure.code;
             if let Some(message) = failure.message {
-                if !store.json {
-                    notes.add(&message);
-                }
+                notes.conclude(&message);
                 report.error = Some(message);
             }
         }
@@ -150,8 +171,9 @@ async fn hold_and_run(
     report.outcome = "failed";
     let mut signals = Signals::listen()?;
     let start = Moment::now();
+    let trouble = Arc::<Trouble>::default();
     let keeper = tokio::select! {
-        keeper = store::open(store) => keeper?,
+        keeper = store::builder(store)?.observer(trouble.clone()).connect() => keeper?,
         signal = signals.next_fatal() => {
             report.outcome = "interrupted";
             return Ok(exit::signaled(signal));
@@ -200,7 +222,10 @@ async fn hold_and_run(
     report.held_ms = Some(millis(Moment::now().since(held)));
     close(&keeper).await;
     match result {
-        Ok(outcome) => finish(args, &outcome, acquired, released, report, notes),
+        Ok(outcome) => {
+            let trouble = trouble.within(args.ttl);
+            finish(args, &outcome, acquired, released, trouble, report, notes)
+        }
         Err(failure) => Err(could_not_run(args, failure)),
     }
 }
@@ -211,6 +236,7 @@ fn finish(
     outcome: &Outcome,
     acquired: SystemTime,
     released: Result<ReleaseOutcome, Error>,
+    trouble: Option<String>,
     report: &mut Report<'_>,
     notes: &mut Notes,
 ) -> Result<u8, Failure> {
@@ -233,7 +259,7 @@ fn finish(
                 broken: Some(broken),
                 ..
             }) if broken.at >= acquired => format!(" (broken: {})", plain(&broken.reason)),
-            _ => String::new(),
+            _ => trouble.map_or_else(String::new, |error| format!(" ({error})")),
         };
         let command = match outcome.end {
             End::Stuck => "which could not be killed and is still there",

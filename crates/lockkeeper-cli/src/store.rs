@@ -1,7 +1,7 @@
 //! Which store a verb works on.
 
-use lockkeeper::Lockkeeper;
 use lockkeeper::url::{STORE_VARIABLE, StoreUrl};
+use lockkeeper::{Builder, Lockkeeper};
 
 use crate::exit::{Failure, USAGE};
 
@@ -32,10 +32,17 @@ pub fn check(url: &str) -> Result<(), Failure> {
 
 /// Opens the store.
 pub async fn open(store: &StoreArgs) -> Result<Lockkeeper, Failure> {
-    let mut builder = Lockkeeper::builder();
-    if let Some(url) = &store.store {
-        check(url)?;
-        builder = builder.url(url);
-    }
-    Ok(builder.connect().await?)
+    Ok(builder(store)?.connect().await?)
+}
+
+/// Says which store to open.
+pub fn builder(store: &StoreArgs) -> Result<Builder, Failure> {
+    let builder = Lockkeeper::builder();
+    Ok(match &store.store {
+        Some(url) => {
+            check(url)?;
+            builder.url(url)
+        }
+        None => builder,
+    })
 }

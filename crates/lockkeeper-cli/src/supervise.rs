@@ -135,6 +135,9 @@ pub async fn supervise(
             () = sleep(wait) => {}
         }
         running.lend_terminal();
+        if let Some(guardian) = &running.guardian {
+            guardian.keep_going();
+        }
         if !is_lost {
             running.follow(Plan::between(hold.at_risk_at(), hold.deadline()));
         }

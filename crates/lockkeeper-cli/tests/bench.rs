@@ -132,6 +132,9 @@ fn sqlite_in_one_process() {
     let scenarios = scenarios(&report);
     assert_eq!(scenarios.len(), 4);
     scenarios.iter().for_each(check_figure);
+    for serial in &scenarios[..2] {
+        assert!(serial["also"]["ratio"].as_f64().unwrap() > 0.0);
+    }
     for (figure, limit) in [(&scenarios[1], 0.7), (&scenarios[3], 0.5)] {
         assert_eq!(figure["targets"][0]["at_least"], limit);
         assert!(figure["targets"][0]["met"].is_boolean());

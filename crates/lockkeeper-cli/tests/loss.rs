@@ -2,10 +2,11 @@
 
 mod common;
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use common::{Done, Place, alive, until, until_in};
-use nix::sys::signal::{Signal, kill};
+use common::{Done, Place, alive, eventually, until, until_in};
+use nix::sys::signal::{Signal, kill, killpg};
 
 /// Does not end when asked to, but writes it down. The short sleeps let the shell get to its trap.
 const STUBBORN: &str = "trap 'echo asked >> asked' TERM; while :; do sleep 0.1; done";
@@ -121,6 +122,15 @@ fn a_store_that_stops_answering_ends_the_command() {
 }
 
 #[test]
+fn why_the_lock_was_lost_is_told() {
+    let place = Place::new();
+    let holder = place.hold(&["--ttl", "2s"], "x", "exec sleep 600");
+    std::fs::remove_file(place.path("locks.db")).expect("deletes");
+    let done = holder.done().code(76);
+    assert!(done.err().contains("deleted or replaced"), "{done:?}");
+}
+
+#[test]
 fn without_its_guardian_lockkeeper_does_the_duty_itself() {
     let place = Place::new();
     let holder = place.hold(&["--ttl", "3s"], "x", STUBBORN);
@@ -157,6 +167,70 @@ fn a_stopped_guardian_does_not_stop_lockkeeper() {
         .code(0);
     holder.done().code(76);
     assert!(!alive(command));
+    until("the guardian is gone", || !alive(guardian));
+}
+
+/// Whether a process is stopped.
+fn is_stopped(pid: nix::unistd::Pid) -> bool {
+    state(pid).starts_with('T')
+}
+
+fn state(pid: nix::unistd::Pid) -> String {
+    let ps = Command::new("ps")
+        .args(["-o", "stat=", "-p", &pid.to_string()])
+        .output()
+        .expect("ps");
+    String::from_utf8_lossy(&ps.stdout).trim().to_owned()
+}
+
+#[test]
+fn a_group_that_was_stopped_for_long_goes_on() {
+    let place = Place::new();
+    let script = "while [ ! -e go ]; do sleep 0.1; done; exit 5";
+    let holder = place.hold(&["--ttl", "500ms"], "x", script);
+    let (command, guardian) = (holder.command, holder.guardian);
+    killpg(guardian, Signal::SIGSTOP).expect("there");
+    until("the guardian goes on alone", || {
+        is_stopped(command) && !is_stopped(guardian)
+    });
+    // Several leases long.
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(is_stopped(command), "it stays as it is");
+    killpg(guardian, Signal::SIGCONT).expect("there");
+    std::fs::write(place.path("go"), "").expect("writes");
+    holder.done().code(5);
+}
+
+#[test]
+fn a_stopped_group_does_not_outlive_a_killed_lockkeeper() {
+    let place = Place::new();
+    let holder = place.hold(&["--ttl", "1h"], "x", "exec sleep 600");
+    let (command, guardian) = (holder.command, holder.guardian);
+    killpg(guardian, Signal::SIGSTOP).expect("there");
+    until("the guardian goes on alone", || {
+        is_stopped(command) && !is_stopped(guardian)
+    });
+    holder.signal(Signal::SIGKILL);
+    until("the command is gone", || !alive(command));
+    until("the guardian is gone", || !alive(guardian));
+}
+
+#[test]
+fn a_reader_that_stopped_reading_keeps_no_command_alive() {
+    let place = Place::new();
+    // Nobody reads standard error, and this is more than any pipe holds.
+    let script =
+        "head -c 10000000 /dev/zero >&2 & echo $! > new; mv new writer; trap '' TERM; sleep 600";
+    let holder = place.hold(&["--ttl", "2s"], "x", script);
+    let (command, guardian) = (holder.command, holder.guardian);
+    let writer = eventually("the writer is known", || {
+        let pid = std::fs::read_to_string(place.path("writer")).ok()?;
+        pid.trim().parse().ok().map(nix::unistd::Pid::from_raw)
+    });
+    // It sleeps only while the pipe is full.
+    until("the pipe is full", || state(writer).starts_with('S'));
+    holder.signal(Signal::SIGKILL);
+    until("the command is gone", || !alive(command));
     until("the guardian is gone", || !alive(guardian));
 }
 

@@ -171,6 +171,29 @@ fn what_cannot_be_run_leaves_the_lock_free() {
 }
 
 #[test]
+fn nothing_is_left_but_the_database() {
+    let place = Place::new();
+    let holder = place.hold(&[], "x", "while [ ! -e go ]; do sleep 0.1; done");
+    // More than once: whoever ends may only just be in time.
+    for _ in 0..5 {
+        place.done(&["ls"]).code(0);
+        place
+            .done(&["run", "--no-wait", "x", "--", "true"])
+            .code(75);
+        place.done(&["run", "y", "--", "true"]).code(0);
+    }
+    let keepers = std::fs::read_dir(place.path("locks.db-keepers")).expect("reads");
+    assert_eq!(keepers.count(), 2, "those of the one that still runs");
+    std::fs::write(place.path("go"), "").expect("writes");
+    holder.done().code(0);
+    let left = std::fs::read_dir(place.path("")).expect("reads");
+    let left = left.map(|entry| entry.expect("reads").file_name());
+    let mut left: Vec<_> = left.filter(|name| name != "go").collect();
+    left.sort();
+    assert_eq!(left, ["locks.db", "pid-x"].map(std::ffi::OsString::from));
+}
+
+#[test]
 fn wrong_usage_is_two() {
     let place = Place::new();
     for args in [

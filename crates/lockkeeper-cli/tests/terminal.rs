@@ -181,3 +181,11 @@ fn ctrl_c_while_waiting_ends_it() {
     holder.signal(nix::sys::signal::Signal::SIGTERM);
     holder.done().code(143);
 }
+
+#[test]
+fn a_terminal_of_unknown_width_shows_whole_rows() {
+    let place = Place::new();
+    let session = Session::start(&place, "stty cols 0; exec $L stores");
+    session.shows("a dead holder frees at once");
+    session.ends(0);
+}

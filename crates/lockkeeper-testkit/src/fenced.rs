@@ -3,6 +3,9 @@
 //! The file is the resource's own book: one line of fixed width for every accepted write, the last one being
 //! its state. Whoever is killed in the middle leaves at most a cut last line, which the next writer removes.
 //! The books are complete whatever became of the writers, so they show a lost update for certain.
+//!
+//! Who changes a resource by what it has read must show its token with the *read* as well. Otherwise a sleeper
+//! can still write between the read and the first write of its successor, who then overwrites it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -20,6 +23,8 @@ const LINE: u64 = 84;
 #[derive(Clone, Debug)]
 pub struct FencedFile {
     path: PathBuf,
+    /// Holds the highest token that a reader has shown.
+    fence: PathBuf,
     /// Not the file itself: the lock outlives whatever happens to that.
     lock: PathBuf,
 }
@@ -43,6 +48,7 @@ impl FencedFile {
     pub fn open(path: &Path) -> io::Result<FencedFile> {
         let file = FencedFile {
             path: path.to_owned(),
+            fence: path.with_extension("fence"),
             lock: path.with_extension("flock"),
         };
         file.locked()?;
@@ -50,13 +56,31 @@ impl FencedFile {
         Ok(file)
     }
 
-    /// What the file holds now. Nobody is kept from changing it: that is the lock's business.
+    /// What the file holds now.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn read(&self) -> io::Result<State> {
+    pub fn state(&self) -> io::Result<State> {
         let _lock = self.locked()?;
-        Ok(last(&mut self.file()?)?.0)
+        Ok(self.current(&mut self.file()?)?.0)
+    }
+
+    /// Reads the number in order to change it: lower tokens are refused from now on. `None` when this one is.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read(&self, token: Token) -> io::Result<Option<u64>> {
+        let _lock = self.locked()?;
+        let (state, _) = self.current(&mut self.file()?)?;
+        if token.get() < state.token {
+            return Ok(None);
+        }
+        // One write of fixed width: a kill leaves the old number or the new one.
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        let mut fence = options.open(&self.fence)?;
+        fence.write_all(format!("{:020}", token.get()).as_bytes())?;
+        Ok(Some(state.value))
     }
 
     /// Changes the number from `base`, read before, to `value`, unless a higher token was here. The base is
@@ -65,10 +89,22 @@ impl FencedFile {
     /// # Errors
     /// When the file cannot be written.
     pub fn write(&self, token: Token, base: u64, value: u64) -> io::Result<Answer> {
+        self.enter(token, base, value, true)
+    }
+
+    /// [`FencedFile::write`] without a look at the token: for tests that have to go red.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_unfenced(&self, token: Token, base: u64, value: u64) -> io::Result<Answer> {
+        self.enter(token, base, value, false)
+    }
+
+    fn enter(&self, token: Token, base: u64, value: u64, fenced: bool) -> io::Result<Answer> {
         let _lock = self.locked()?;
         let mut file = self.file()?;
-        let (state, end) = last(&mut file)?;
-        if token.get() < state.token {
+        let (state, end) = self.current(&mut file)?;
+        if fenced && token.get() < state.token {
             return Ok(Answer::Refused {
                 highest: state.token,
             });
@@ -109,6 +145,16 @@ impl FencedFile {
         })
     }
 
+    /// The state, with the highest token of writers and readers, and where the books end.
+    fn current(&self, file: &mut File) -> io::Result<(State, u64)> {
+        let (mut state, end) = last(file)?;
+        if let Ok(shown) = std::fs::read_to_string(&self.fence) {
+            let shown = shown.parse().map_err(|_| not_numbers(&shown))?;
+            state.token = state.token.max(shown);
+        }
+        Ok((state, end))
+    }
+
     fn file(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
@@ -142,7 +188,14 @@ fn numbers(line: &str) -> io::Result<[u64; 4]> {
         .map(|number| number.parse().ok())
         .collect();
     let numbers = numbers.and_then(|numbers| numbers.try_into().ok());
-    numbers.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("not four: {line:?}")))
+    numbers.ok_or_else(|| not_numbers(line))
+}
+
+fn not_numbers(text: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("not in order: {text:?}"),
+    )
 }
 
 #[cfg(test)]
@@ -162,7 +215,7 @@ mod tests {
             let answer = file.write(Token::new(token), base, base + 1);
             answer.expect("writes")
         };
-        assert_eq!(file.read().expect("reads"), State::default());
+        assert_eq!(file.state().expect("reads"), State::default());
         assert_eq!(write(5, 0), Answer::Accepted { seq: 1 });
         assert_eq!(write(5, 1), Answer::Accepted { seq: 2 });
         assert_eq!(write(9, 2), Answer::Accepted { seq: 3 });
@@ -172,10 +225,23 @@ mod tests {
             token: 9,
             value: 3,
         };
-        assert_eq!(file.read().expect("reads"), state);
+        assert_eq!(file.state().expect("reads"), state);
         let entries = file.entries().expect("reads");
         assert_eq!(entries.len(), 3);
         assert_eq!(entries[1].base, 1);
+    }
+
+    #[test]
+    fn a_reader_shuts_out_the_sleeper_before_it_writes() {
+        let (_dir, file) = file();
+        assert_eq!(file.read(Token::new(5)).expect("reads"), Some(0));
+        // The sleeper wakes up after its successor has read, and before that one writes.
+        assert_eq!(file.read(Token::new(6)).expect("reads"), Some(0));
+        let late = file.write(Token::new(5), 0, 1).expect("writes");
+        assert_eq!(late, Answer::Refused { highest: 6 });
+        assert_eq!(file.read(Token::new(5)).expect("reads"), None);
+        let in_time = file.write(Token::new(6), 0, 1).expect("writes");
+        assert_eq!(in_time, Answer::Accepted { seq: 1 });
     }
 
     #[test]
@@ -185,7 +251,7 @@ mod tests {
         let path = dir.path().join("stock");
         let mut raw = OpenOptions::new().append(true).open(path).expect("opens");
         raw.write_all(b"00000000000000000002 0000").expect("writes");
-        assert_eq!(file.read().expect("reads").seq, 1);
+        assert_eq!(file.state().expect("reads").seq, 1);
         assert_eq!(file.entries().expect("reads").len(), 1);
         file.write(Token::new(2), 1, 2).expect("writes");
         assert_eq!(file.entries().expect("reads").len(), 2);

@@ -174,12 +174,12 @@ pub struct Entry {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Fault {
-    /// A process was killed. Counts only if it held something.
+    /// A process is about to be killed: what it holds counts no longer. Proves something only if it held.
     Killed {
         /// Which.
         process: String,
     },
-    /// A process was stopped for a while. Counts only if it held something.
+    /// A process was stopped for a while, and is still. Proves something only if it held.
     Stopped {
         /// Which.
         process: String,

@@ -8,6 +8,7 @@
 //! - [`wrappers`]: stores that count or misbehave, over any store.
 //! - [`fenced`]: a resource in a file that refuses late writers and remembers every write.
 //! - [`servers`]: real servers, started for one test.
+//! - [`process`]: a process that takes locks, to be killed and stopped.
 //! - [`polling`], [`random`]: futures dropped half-way, and chance that can be repeated.
 //!
 //! A run that proves nothing (too few grants, nobody contended, the fault never bit) is not a pass: the
@@ -18,6 +19,7 @@ pub mod conformance;
 pub mod fenced;
 pub mod history;
 pub mod polling;
+pub mod process;
 pub mod random;
 pub mod servers;
 pub mod wrappers;

@@ -54,18 +54,43 @@ fn a_run_that_proves_nothing_is_not_a_pass() {
     }
     assert!(invalid(&lonely.events, &Demands::default()).contains("contended"));
 
-    let demands = Demands::none().fault(FaultKind::HolderKilled, 1);
-    let killed = Fault::Killed {
-        process: "p".into(),
-    };
+    let process = || "p".to_owned();
+    for (fault, kind) in [
+        (
+            Fault::Killed { process: process() },
+            FaultKind::HolderKilled,
+        ),
+        (
+            Fault::Stopped { process: process() },
+            FaultKind::HolderStopped,
+        ),
+    ] {
+        let demands = Demands::none().fault(kind, 1);
+        let mut author = Author::default();
+        author.acquire(10 * MS, 11 * MS, "me", Mode::Alone, 1);
+        assert!(invalid(&author.events, &demands).contains("Holder"));
+        // Not while it held anything: its lease had ended.
+        author.push(300 * MS, What::Fault(fault.clone()));
+        assert!(invalid(&author.events, &demands).contains("Holder"));
+        author.events.pop();
+        author.push(50 * MS, What::Fault(fault));
+        check(&author.events, &demands).expect_valid();
+    }
+}
+
+#[test]
+fn a_killed_process_holds_nothing() {
     let mut author = Author::default();
-    author.acquire(10 * MS, 11 * MS, "me", Mode::Alone, 1);
-    assert!(invalid(&author.events, &demands).contains("HolderKilled"));
-    // Killed, but not while it held anything: its lease had ended.
-    author.push(300 * MS, What::Fault(killed.clone()));
-    assert!(invalid(&author.events, &demands).contains("HolderKilled"));
-    author.push(50 * MS, What::Fault(killed));
-    check(&author.events, &demands).expect_valid();
+    author.acquire(10 * MS, 11 * MS, "killed", Mode::Alone, 1);
+    let process = "p".to_owned();
+    author.push(20 * MS, What::Fault(Fault::Killed { process }));
+    author.token += 1;
+    author.acquire(15 * MS, 21 * MS, "next", Mode::Alone, 1);
+    author.events[4].process = "q".into();
+    author.events[3].process = "q".into();
+    check(&author.events, &Demands::none()).expect_valid();
+    author.events[2].at = 30 * MS;
+    assert!(check(&author.events, &Demands::none()).breaks(Rule::S1));
 }
 
 #[test]

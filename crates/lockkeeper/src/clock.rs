@@ -141,6 +141,15 @@ impl Clock {
         }
     }
 
+    /// Whether the current boot has this id.
+    #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
+    pub(crate) fn is_boot(&self, id: &str) -> bool {
+        match &self.0 {
+            None => real_boot_id() == id,
+            Some(_) => self.boot_id() == id,
+        }
+    }
+
     /// Moves a simulated clock forward. Panics on a real one.
     pub fn advance(&self, d: Duration) {
         let s = self.simulation();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::Error;
+use crate::error::excerpt;
 
 /// Reads a duration: one or more of a number and a unit (`ms`, `s`, `m`, `h`, `d`), such as `90s` or `1m30s`.
 ///
@@ -18,7 +19,10 @@ use crate::Error;
 pub fn parse(text: &str) -> Result<Duration, Error> {
     let refuse = |reason: &str| Error::InvalidArgument {
         what: "duration",
-        reason: format!("{text:.40?} {reason}; write it like 500ms, 30s or 1h30m"),
+        reason: format!(
+            "{} {reason}; write it like 500ms, 30s or 1h30m",
+            excerpt(text)
+        ),
     };
     let mut total = Duration::ZERO;
     let mut rest = text.trim();

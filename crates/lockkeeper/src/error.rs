@@ -129,3 +129,24 @@ pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
         reason: format!("{lease:?} is outside {MIN_LEASE:?} to 24h"),
     })
 }
+
+/// What was given, quoted, as much of it as belongs in a message.
+pub(crate) fn excerpt(text: &str) -> String {
+    const LONGEST: usize = 40;
+    match text.char_indices().nth(LONGEST) {
+        None => format!("{text:?}"),
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_input_is_cut_in_messages() {
+        assert_eq!(excerpt("short"), "\"short\"");
+        let long = excerpt(&"订".repeat(1_000_000));
+        assert_eq!(long.chars().count(), 43);
+    }
+}

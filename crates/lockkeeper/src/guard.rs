@@ -36,7 +36,7 @@ use crate::{Error, Name, Token};
 ///   the store keeps its word (see `docs/guarantees.md`).
 /// - [`lost`](Guard::lost) fires, and [`is_held`](Guard::is_held) turns false, *before* the lease can have
 ///   ended in the store. Lost is for good.
-/// - [`token`](Guard::token) is higher than that of every earlier holder.
+/// - [`token`](Guard::token) is higher than that of every earlier holder that it excludes.
 ///
 /// # What this does not protect against
 /// A program that is paused (stopped, swapped out, suspended) between a look at the guard and the write that
@@ -151,7 +151,9 @@ impl Guard {
         }
         let sent = Moment::now();
         let renewals = [tenure.hold.renewal_for(d)];
-        match core.store().renew(&renewals).await?.first() {
+        // A silent store is waited for only as long as there is something to extend.
+        let answer = self.run(core.answer(core.store().renew(&renewals)));
+        match answer.await??.first() {
             Some(Renewed::Renewed) if tenure.hold.extended(sent, d) => {
                 core.watchdog.look_again(&tenure.hold);
                 Ok(())
@@ -164,7 +166,8 @@ impl Guard {
         }
     }
 
-    /// Waits until the lock is lost; never ends if it is released before.
+    /// Waits until the lock is lost; never ends if it is released before. Kept beyond the release, it may
+    /// still end if another task of this process goes on with the same hold and loses it.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -205,7 +208,7 @@ impl Guard {
     }
 
     /// Turns a hold for writing into one for reading; nobody else can write in between. The new guard has a
-    /// token of its own.
+    /// token of its own, and a fixed lease starts anew.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if this is not a hold for writing; [`Error::Lost`] if it was lost. The hold

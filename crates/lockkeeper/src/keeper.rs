@@ -15,7 +15,8 @@ use crate::{Error, Latch, Lock, MultiLock, Name, Observer, RwLock, Semaphore};
 /// A client of a store: where locks come from. Clones are the same keeper.
 ///
 /// Make one for a program and keep it: it has a thread of its own that renews every lock held through it.
-/// The thread ends when the last clone, lock and guard are gone.
+/// The thread ends when the last clone, lock and guard are gone and what they left behind is cleared up, which
+/// takes up to 10 s after an acquire that was cancelled on its way to the store.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -149,9 +150,8 @@ impl Builder {
                     .await??
             }
         };
-        Ok(Lockkeeper {
-            core: Core::start(background, store, lease, self.hand_off, self.observer),
-        })
+        let core = Core::start(background, store, lease, self.hand_off, self.observer);
+        Ok(Lockkeeper { core: core.await? })
     }
 }
 
@@ -248,7 +248,8 @@ impl Lockkeeper {
     /// [`Error::InvalidName`], or the store's error.
     pub async fn inspect(&self, name: &str) -> Result<Option<store::LockInfo>, Error> {
         let name = Name::new(name)?;
-        let mut info = self.core.store().inspect(&name).await?;
+        let answer = self.core.store().inspect(&name);
+        let mut info = self.core.answer(answer).await?;
         if let Some(info) = &mut info {
             self.add_depths(info);
         }
@@ -260,7 +261,8 @@ impl Lockkeeper {
     /// # Errors
     /// The store's error.
     pub async fn list(&self, prefix: &str) -> Result<Vec<store::LockInfo>, Error> {
-        let mut infos = self.core.store().list(prefix).await?;
+        let answer = self.core.store().list(prefix);
+        let mut infos = self.core.answer(answer).await?;
         infos.iter_mut().for_each(|info| self.add_depths(info));
         Ok(infos)
     }
@@ -276,7 +278,8 @@ impl Lockkeeper {
     }
 
     /// Ends every hold of a name and moves its fence past them. Answers who held it. The holders learn of it
-    /// at their next renewal; their tokens are refused at once wherever tokens are checked.
+    /// by a hint, or at their next renewal if that is lost; a token that was written with a higher one in
+    /// between is refused wherever tokens are checked.
     ///
     /// # Errors
     /// [`Error::InvalidName`], [`Error::InvalidArgument`] without a reason, or the store's error.
@@ -290,7 +293,9 @@ impl Lockkeeper {
         let name = Name::new(name)?;
         let reason = reason.to_owned();
         let request = store::Break { name, reason };
-        self.core.store().break_lock(&request).await
+        self.core
+            .answer(self.core.store().break_lock(&request))
+            .await
     }
 
     /// Hints whenever something about a name may have changed.
@@ -299,7 +304,9 @@ impl Lockkeeper {
     /// [`Error::InvalidName`], or the store's error.
     pub async fn watch(&self, name: &str) -> Result<store::Subscription, Error> {
         let interest = Interest::Name(Name::new(name)?);
-        self.core.store().subscribe(interest).await
+        self.core
+            .answer(self.core.store().subscribe(interest))
+            .await
     }
 
     /// What the store can do.
@@ -319,7 +326,8 @@ impl Lockkeeper {
     }
 
     /// Acquires nothing more (whoever waits gets [`Error::Closed`]), and waits until every dropped guard's
-    /// release has been done. Guards that are still alive stay valid and are renewed.
+    /// release has been done and those who waited have left the queue. Guards that are still alive stay
+    /// valid and are renewed.
     ///
     /// # Cancel safety
     /// Cancel safe; the keeper stays closed.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::engine::Core;
 use crate::engine::reaper::REQUEST_WINDOW;
-use crate::store::{Interest, LatchOp, LatchRequest, LatchState};
+use crate::store::{Interest, LatchOp, LatchRequest, LatchState, Subscription};
 use crate::{Error, Name};
 
 /// The longest a waiter sleeps without a look: what a lost hint costs.
@@ -113,19 +113,10 @@ impl Latch {
         let mut failing_since = None;
         let mut subscription = None;
         loop {
-            let count = match &subscription {
-                Some(_) => self.count().await,
-                // Before the look, or the opening in between would be missed.
-                None => {
-                    let interest = Interest::Latch(self.name.clone());
-                    match self.core.store().subscribe(interest).await {
-                        Ok(running) => {
-                            subscription = Some(running);
-                            self.count().await
-                        }
-                        Err(error) => Err(error),
-                    }
-                }
+            let count = tokio::select! {
+                biased;
+                count = self.subscribed_count(&mut subscription) => count,
+                () = self.core.background.sleep_until(deadline) => return Ok(false),
             };
             let now = Moment::now();
             match count {
@@ -149,9 +140,23 @@ impl Latch {
             };
             tokio::select! {
                 () = hint => {}
+                () = self.core.closed() => return Err(Error::Closed),
                 () = self.core.background.sleep_until(deadline.min(now + LOOK)) => {}
             }
         }
+    }
+
+    /// The count, subscribed to before the look, or the opening in between would be missed.
+    async fn subscribed_count(
+        &self,
+        subscription: &mut Option<Subscription>,
+    ) -> Result<u32, Error> {
+        if subscription.is_none() {
+            let interest = Interest::Latch(self.name.clone());
+            let running = self.core.store().subscribe(interest);
+            *subscription = Some(self.core.answer(running).await?);
+        }
+        self.count().await
     }
 
     async fn ask(&self, op: LatchOp) -> Result<LatchState, Error> {
@@ -162,6 +167,6 @@ impl Latch {
             not_after: Moment::now() + REQUEST_WINDOW,
             op,
         };
-        self.core.store().latch(&request).await
+        self.core.answer(self.core.store().latch(&request)).await
     }
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::arbiter::{Arbiter, Terms, Wish};
+use crate::engine::arbiter::Arbiter;
 use crate::engine::waiting::Patience;
+use crate::engine::wish::{Terms, Wish};
 use crate::owner::OwnerId;
 use crate::store::Mode;
 use crate::{Error, Guard, Name, Owner};
@@ -103,7 +104,8 @@ impl Lock {
         })
     }
 
-    /// The same lock, acquired for an owner, who may acquire it again while holding it.
+    /// The same lock, acquired for an owner, who may acquire it again while holding it. Entered again it keeps
+    /// the lease it was first acquired with.
     pub fn as_owner(&self, owner: &Owner) -> Lock {
         self.owned_by(owner.0)
     }

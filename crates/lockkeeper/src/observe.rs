@@ -63,7 +63,7 @@ pub enum Event<'a> {
 /// Receives the events of a keeper: for metrics, logs or alarms.
 ///
 /// Called on the thread where the event happens, which may be the one that renews every lock of the keeper:
-/// return quickly and do not block.
+/// return quickly and do not block. A panic in here is caught.
 ///
 /// ```
 /// # #[derive(Debug, Default)]

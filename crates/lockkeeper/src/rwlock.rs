@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::arbiter::{Arbiter, Terms, Wish};
+use crate::engine::arbiter::Arbiter;
 use crate::engine::waiting::Patience;
+use crate::engine::wish::{Terms, Wish};
 use crate::owner::OwnerId;
 use crate::store::Mode;
 use crate::{Error, Guard, Name, Owner};
@@ -32,7 +33,8 @@ use crate::{Error, Guard, Name, Owner};
 ///
 /// # What this does not protect against
 /// Upgrading: an [`Owner`] that asks to write while it reads gets [`Error::WouldDeadlock`] at once. Without
-/// an owner nobody can tell that reader and writer are one, and the writer waits for itself.
+/// an owner nobody can tell that reader and writer are one, and the writer waits for itself. So does a task
+/// that reads a second time without an owner while a writer waits.
 #[derive(Clone, Debug)]
 pub struct RwLock {
     arbiter: Arc<Arbiter>,

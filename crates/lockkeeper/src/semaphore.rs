@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::arbiter::{Arbiter, Terms, Wish};
+use crate::engine::arbiter::Arbiter;
 use crate::engine::waiting::Patience;
+use crate::engine::wish::{Terms, Wish};
 use crate::store::Mode;
 use crate::{Error, Guard, Name};
 

@@ -63,7 +63,8 @@ pub(crate) fn next_run(last: u64, unix_micros: u64, wanted: u32) -> (u64, u32) {
 /// ```
 ///
 /// A check and a write that follows it are two steps: admit and write under one mutex, or where the data is
-/// (`UPDATE … WHERE fence <= ?`).
+/// (`UPDATE … WHERE fence <= ?`). And show the token when you *read* what you are going to change, not only
+/// when you write it: otherwise a late holder that read before you can still write before you do.
 #[derive(Debug, Default)]
 pub struct FenceGate(AtomicU64);
 

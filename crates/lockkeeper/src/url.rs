@@ -122,9 +122,12 @@ impl StoreUrl {
     }
 
     fn user_info(&self) -> Option<&str> {
-        let authority = self.rest.strip_prefix("//")?;
-        let authority = authority.split(['/', '?', '#']).next()?;
-        Some(authority.rsplit_once('@')?.0)
+        let host = self.rest.strip_prefix("//")?;
+        if host.starts_with('/') {
+            return None;
+        }
+        // Up to the last @, wherever it is: a password may have a slash in it that should have been encoded.
+        Some(host.rsplit_once('@')?.0)
     }
 }
 
@@ -204,6 +207,15 @@ mod tests {
         for text in [format!("{url}"), format!("{url:?}")] {
             assert_eq!(text, "redis://me:***@host:1/0");
         }
+        // Not encoded as it should be, and still not shown.
+        for secret in ["hun/ter2", "hun?ter2", "hun#ter2", "h@n/ter2"] {
+            let url = StoreUrl::parse(&format!("redis://me:{secret}@host:1/0")).expect("a URL");
+            assert!(url.has_password(), "{secret}");
+            assert_eq!(url.to_string(), "redis://me:***@host:1/0");
+        }
+        let file = StoreUrl::parse("sqlite:///home/me@work/a:b.db").expect("a URL");
+        assert!(!file.has_password());
+        assert_eq!(file.to_string(), "sqlite:///home/me@work/a:b.db");
         let plain = StoreUrl::parse("redis://host/0").expect("a URL");
         assert!(!plain.has_password());
         assert_eq!(plain.to_string(), "redis://host/0");

@@ -1,4 +1,4 @@
-//! The engine over a memory store: order, hand-off, re-entry, leases, and a store that fails.
+//! The engine over a memory store: order, hand-off, re-entry, leases, closing.
 
 mod common;
 
@@ -6,10 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Fault, Tampered, Verb, eventually};
-use lockkeeper::{
-    Error, Event, FenceGate, Guard, HandOff, Lockkeeper, Observer, Owner, ReleaseOutcome, Token,
-};
+use common::{Tampered, Verb, eventually};
+use lockkeeper::*;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 /// Long enough that a busy machine does not lose it by accident.
@@ -334,6 +332,46 @@ async fn a_broken_lock_is_lost_with_its_reason_and_local_waiters_go_on() {
 }
 
 #[tokio::test]
+async fn a_break_is_noticed_long_before_the_next_renewal() {
+    let store = Tampered::new();
+    let keeper = store.keeper(Duration::from_secs(3600)).await;
+    let other = store.keeper(LEASE).await;
+    let fixed = keeper
+        .lock("fixed")
+        .and_then(|l| l.lease(Duration::from_secs(3600)));
+    let guards = [
+        keeper
+            .lock("renewed")
+            .expect("a name")
+            .acquire()
+            .await
+            .expect("acquired"),
+        fixed.expect("a lock").acquire().await.expect("acquired"),
+        keeper
+            .rwlock("read")
+            .expect("a name")
+            .read()
+            .await
+            .expect("reads"),
+    ];
+    let untouched = keeper
+        .lock("untouched")
+        .expect("a name")
+        .acquire()
+        .await
+        .expect("acquired");
+    for guard in guards {
+        other
+            .break_lock(guard.name(), "a test")
+            .await
+            .expect("broken");
+        let lost = tokio::time::timeout(LEASE, guard.lost()).await;
+        assert!(lost.is_ok(), "{guard:?}");
+    }
+    assert!(untouched.is_held());
+}
+
+#[tokio::test]
 async fn re_entering_a_lost_lock_is_an_error() {
     let keeper = Tampered::new().keeper(SHORT).await;
     let lock = keeper.lock("x").expect("a name").as_owner(&Owner::new());
@@ -343,409 +381,6 @@ async fn re_entering_a_lost_lock_is_an_error() {
     assert!(matches!(lock.acquire().await, Err(Error::Lost { .. })));
     drop(guard);
     assert!(lock.try_acquire().await.expect("works").is_some());
-}
-
-#[derive(Default)]
-struct Told(Mutex<Vec<String>>);
-
-impl Observer for Told {
-    fn event(&self, event: &Event<'_>) {
-        let text = match event {
-            Event::Acquired { .. } => "acquired",
-            Event::Released { .. } => "released",
-            Event::AtRisk { .. } => "at risk",
-            Event::Lost { .. } => "lost",
-            Event::RenewalFailed { .. } => "renewal failed",
-            _ => "other",
-        };
-        self.0.lock().expect("told").push(text.into());
-    }
-}
-
-impl Told {
-    fn has(&self, what: &str) -> bool {
-        self.0.lock().expect("told").iter().any(|told| told == what)
-    }
-}
-
-#[tokio::test]
-async fn an_outage_puts_locks_at_risk_and_its_end_brings_them_back() {
-    let (store, told) = (Tampered::new(), Arc::<Told>::default());
-    let builder = Lockkeeper::builder()
-        .store(store.clone())
-        .observer(told.clone());
-    let keeper = builder
-        .lease(Duration::from_secs(3))
-        .connect()
-        .await
-        .expect("connects");
-    let guard = keeper
-        .lock("x")
-        .expect("a name")
-        .acquire()
-        .await
-        .expect("acquired");
-    store.set(Verb::Renew, Some(Fault::Refused));
-    guard.at_risk().await;
-    assert!(guard.is_held());
-    store.set(Verb::Renew, None);
-    let deadline = guard.deadline();
-    eventually("renewed again", async || guard.deadline() > deadline).await;
-    assert!(guard.is_held());
-    guard.release().await.expect("released");
-    for what in ["acquired", "renewal failed", "at risk", "released"] {
-        assert!(told.has(what), "{what}");
-    }
-    assert!(!told.has("lost"));
-}
-
-#[tokio::test]
-async fn an_outage_longer_than_the_lease_loses_the_lock_before_the_store_does() {
-    let (store, told) = (Tampered::new(), Arc::<Told>::default());
-    let builder = Lockkeeper::builder()
-        .store(store.clone())
-        .observer(told.clone());
-    let keeper = builder.lease(SHORT).connect().await.expect("connects");
-    let guard = keeper
-        .lock("x")
-        .expect("a name")
-        .acquire()
-        .await
-        .expect("acquired");
-    store.set(Verb::Renew, Some(Fault::Refused));
-    let lost = guard.run(std::future::pending::<()>()).await;
-    assert!(matches!(lost, Err(Error::Lost { .. })));
-    store.set(Verb::Renew, None);
-    tokio::time::sleep(SHORT).await;
-    assert!(!guard.is_held(), "lost is for good");
-    assert!(told.has("lost"));
-}
-
-#[tokio::test]
-async fn an_answer_lost_on_renewal_is_not_a_loss_as_long_as_one_comes_through() {
-    let store = Tampered::new();
-    let keeper = store.keeper(Duration::from_secs(2)).await;
-    let guard = keeper
-        .lock("x")
-        .expect("a name")
-        .acquire()
-        .await
-        .expect("acquired");
-    store.set(Verb::Renew, Some(Fault::AnswerLost));
-    guard.at_risk().await;
-    store.set(Verb::Renew, None);
-    let deadline = guard.deadline();
-    eventually("renewed", async || guard.deadline() > deadline).await;
-}
-
-#[tokio::test]
-async fn an_acquire_in_doubt_is_taken_back() {
-    let store = Tampered::new();
-    let keeper = store.keeper(LEASE).await;
-    let lock = keeper.lock("x").expect("a name");
-    store.set(Verb::Acquire, Some(Fault::AnswerLost));
-    assert!(matches!(
-        lock.try_acquire().await,
-        Err(Error::OutcomeUnknown { .. })
-    ));
-    store.set(Verb::Acquire, None);
-    keeper.close().await;
-    assert_eq!(
-        store.inner.in_use().0,
-        0,
-        "the grant nobody heard of is gone"
-    );
-}
-
-#[tokio::test]
-async fn waiting_survives_an_outage_shorter_than_the_lease() {
-    let store = Tampered::new();
-    let keeper = store.keeper(LEASE).await;
-    store.set_all(Some(Fault::Refused));
-    let lock = keeper.lock("x").expect("a name");
-    assert!(matches!(
-        lock.try_acquire().await,
-        Err(Error::Unavailable { .. })
-    ));
-    let within = lock.acquire_within(MS(50)).await.expect("patience ran out");
-    assert!(within.is_none());
-    let waiter = tokio::spawn(async move { lock.acquire().await.map(|guard| guard.token()) });
-    eventually("it tries again", async || store.count(Verb::Acquire) > 4).await;
-    store.set_all(None);
-    waiter.await.expect("no panic").expect("acquired");
-}
-
-#[tokio::test]
-async fn waiting_reports_an_outage_longer_than_the_lease() {
-    let store = Tampered::new();
-    let keeper = store.keeper(SHORT).await;
-    store.set_all(Some(Fault::Refused));
-    let lock = keeper.lock("x").expect("a name");
-    let (a, b) = tokio::join!(lock.acquire(), lock.acquire());
-    for error in [a, b] {
-        assert!(matches!(error, Err(Error::Unavailable { .. })), "{error:?}");
-    }
-    let fair = lock.fair().expect("fair").acquire().await;
-    assert!(matches!(fair, Err(Error::Unavailable { .. })));
-}
-
-#[tokio::test]
-async fn a_release_that_failed_goes_on_in_the_background() {
-    for fault in [Fault::Refused, Fault::AnswerLost] {
-        let store = Tampered::new();
-        let keeper = store.keeper(LEASE).await;
-        let lock = keeper.lock("x").expect("a name");
-        let guard = lock.acquire().await.expect("acquired");
-        let waiter = tokio::spawn({
-            let lock = lock.clone();
-            async move { lock.acquire().await.map(|guard| guard.token()) }
-        });
-        tokio::task::yield_now().await;
-        store.set(Verb::Release, Some(fault));
-        assert!(guard.release().await.is_err());
-        store.set(Verb::Release, None);
-        waiter
-            .await
-            .expect("no panic")
-            .expect("the next in line got it");
-        keeper.close().await;
-        assert_eq!(store.inner.in_use(), (0, 0));
-    }
-}
-
-#[tokio::test]
-async fn a_lost_hint_costs_a_bounded_delay() {
-    let store = Tampered::new();
-    let deaf = store.keeper(LEASE).await;
-    let other = store.keeper(LEASE).await;
-    let held = other
-        .lock("x")
-        .expect("a name")
-        .acquire()
-        .await
-        .expect("acquired");
-    // Subscribed to nothing: no hint can arrive.
-    store.set(Verb::Subscribe, Some(Fault::AnswerLost));
-    let lock = deaf.lock("x").expect("a name");
-    let waiter = tokio::spawn(async move { lock.acquire().await.map(|guard| guard.token()) });
-    eventually("it waits", async || store.count(Verb::Subscribe) > 0).await;
-    held.release().await.expect("released");
-    let waited = tokio::time::timeout(Duration::from_secs(10), waiter).await;
-    waited
-        .expect("in time")
-        .expect("no panic")
-        .expect("acquired");
-}
-
-#[tokio::test]
-async fn readers_share_and_writers_do_not() {
-    let store = Tampered::new();
-    let keeper = store.keeper(LEASE).await;
-    let lock = keeper.rwlock("x").expect("a name");
-    let readers: Vec<Guard> = {
-        let (a, b, c) = tokio::join!(lock.read(), lock.read(), lock.read());
-        [a, b, c].into_iter().map(|r| r.expect("reads")).collect()
-    };
-    assert!(
-        store.count(Verb::Acquire) <= 2,
-        "local readers share a hold"
-    );
-    assert!(lock.try_write().await.expect("works").is_none());
-    assert!(lock.try_read().await.expect("works").is_some());
-    let other = store.keeper(LEASE).await.rwlock("x").expect("a name");
-    assert!(other.try_read().await.expect("works").is_some());
-    let writer = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.write().await.expect("writes") }
-    });
-    eventually("the writer waits", async || {
-        keeper
-            .inspect("x")
-            .await
-            .expect("works")
-            .expect("known")
-            .waiters
-            == 1
-    })
-    .await;
-    // A reader elsewhere does not overtake the waiting writer.
-    assert!(other.try_read().await.expect("works").is_none());
-    drop(readers);
-    let writer = writer.await.expect("no panic");
-    assert!(lock.read_within(MS(10)).await.expect("works").is_none());
-    let reader = writer.downgrade().await.expect("downgraded");
-    assert!(other.try_write().await.expect("works").is_none());
-    assert!(other.try_read().await.expect("works").is_some());
-    assert!(
-        reader.downgrade().await.is_err(),
-        "only a writer can be downgraded"
-    );
-}
-
-#[tokio::test]
-async fn a_writer_elsewhere_gets_its_turn_among_local_readers() {
-    let store = Tampered::new();
-    let keeper = store.keeper(LEASE).await;
-    let lock = keeper.rwlock("x").expect("a name");
-    let stop = Arc::<AtomicBool>::default();
-    // Two readers that always overlap: without a gate the read hold would never end.
-    let readers: Vec<_> = (0..2)
-        .map(|_| {
-            let (lock, stop) = (lock.clone(), stop.clone());
-            tokio::spawn(async move {
-                while !stop.load(SeqCst) {
-                    let guard = lock.read().await.expect("reads");
-                    tokio::time::sleep(MS(3)).await;
-                    drop(guard);
-                }
-            })
-        })
-        .collect();
-    let writer = store.keeper(LEASE).await.rwlock("x").expect("a name");
-    let wrote = tokio::time::timeout(Duration::from_secs(20), writer.write()).await;
-    wrote
-        .expect("in time")
-        .expect("writes")
-        .release()
-        .await
-        .expect("released");
-    stop.store(true, SeqCst);
-    for reader in readers {
-        reader.await.expect("no panic");
-    }
-}
-
-#[tokio::test]
-async fn upgrading_fails_at_once() {
-    let keeper = Tampered::new().keeper(LEASE).await;
-    let lock = keeper.rwlock("x").expect("a name").as_owner(&Owner::new());
-    let reader = lock.read().await.expect("reads");
-    let again = lock.read().await.expect("reads again");
-    assert!(matches!(
-        lock.write().await,
-        Err(Error::WouldDeadlock { .. })
-    ));
-    drop((reader, again));
-    let writer = lock.write().await.expect("writes");
-    let inner = lock.read().await.expect("a writer may read");
-    assert_eq!(inner.token(), writer.token());
-    let refused = writer.downgrade().await;
-    assert!(
-        matches!(refused, Err(Error::WouldDeadlock { .. })),
-        "re-entered: {refused:?}"
-    );
-}
-
-#[tokio::test]
-async fn no_more_permits_than_there_are() {
-    let store = Tampered::new();
-    let inside = Arc::<AtomicU32>::default();
-    let mut running = tokio::task::JoinSet::new();
-    for _ in 0..2 {
-        let keeper = store.keeper(LEASE).await;
-        for i in 0..8 {
-            let semaphore = keeper.semaphore("x", 3).expect("a name");
-            let inside = inside.clone();
-            running.spawn(async move {
-                for _ in 0..10 {
-                    let count = 1 + i % 3;
-                    let guard = semaphore.acquire(count).await.expect("acquired");
-                    assert!(inside.fetch_add(count, SeqCst) + count <= 3);
-                    tokio::task::yield_now().await;
-                    inside.fetch_sub(count, SeqCst);
-                    guard.release().await.expect("released");
-                }
-            });
-        }
-    }
-    while let Some(done) = running.join_next().await {
-        done.expect("no panic");
-    }
-    let keeper = store.keeper(LEASE).await;
-    assert!(keeper.semaphore("x", 0).is_err());
-    let semaphore = keeper.semaphore("x", 3).expect("a name");
-    for count in [0, 4] {
-        assert!(matches!(
-            semaphore.acquire(count).await,
-            Err(Error::InvalidArgument { .. })
-        ));
-    }
-}
-
-#[tokio::test]
-async fn multi_locks_in_opposite_order_do_not_deadlock() {
-    let store = Tampered::new();
-    let mut running = tokio::task::JoinSet::new();
-    for names in [["a", "b", "c"], ["c", "b", "a"]] {
-        let keeper = store.keeper(LEASE).await;
-        running.spawn(async move {
-            for _ in 0..50 {
-                let multi = keeper.multi_lock(names).expect("names");
-                let guard = multi.acquire().await.expect("acquired");
-                assert!(guard.is_held());
-                guard.release().await.expect("released");
-            }
-        });
-    }
-    while let Some(done) = running.join_next().await {
-        done.expect("no panic");
-    }
-}
-
-#[tokio::test]
-async fn multi_locks_take_all_or_nothing() {
-    let store = Tampered::new();
-    let (keeper, other) = (store.keeper(LEASE).await, store.keeper(LEASE).await);
-    let held = other
-        .lock("b")
-        .expect("a name")
-        .acquire()
-        .await
-        .expect("acquired");
-    let multi = keeper.multi_lock(["c", "a", "b", "a"]).expect("names");
-    let names: Vec<_> = multi.names().map(|name| name.as_str()).collect();
-    assert_eq!(names, ["a", "b", "c"]);
-    assert!(multi.try_acquire().await.expect("works").is_none());
-    assert!(multi.acquire_within(MS(20)).await.expect("works").is_none());
-    eventually("a is free again", async || {
-        other
-            .lock("a")
-            .expect("a name")
-            .try_acquire()
-            .await
-            .expect("works")
-            .is_some()
-    })
-    .await;
-    held.release().await.expect("released");
-    assert!(multi.acquire().await.expect("acquired").is_held());
-    assert!(keeper.multi_lock([]).is_err());
-}
-
-#[tokio::test]
-async fn latches_open_when_counted_down_elsewhere() {
-    let store = Tampered::new();
-    let (keeper, other) = (store.keeper(LEASE).await, store.keeper(LEASE).await);
-    let latch = keeper.latch("l").expect("a name");
-    latch.wait().await.expect("one that was never set is open");
-    assert!(latch.set(2).await.expect("set"));
-    assert!(!latch.set(5).await.expect("closed already"));
-    assert!(!latch.wait_at_most(MS(10)).await.expect("still closed"));
-    let waiters: Vec<_> = (0..3)
-        .map(|_| {
-            let latch = latch.clone();
-            tokio::spawn(async move { latch.wait().await })
-        })
-        .collect();
-    let there = other.latch("l").expect("a name");
-    assert_eq!(there.count_down().await, Ok(1));
-    assert_eq!(there.count_down().await, Ok(0));
-    assert_eq!(there.count_down().await, Ok(0));
-    for waiter in waiters {
-        waiter.await.expect("no panic").expect("opened");
-    }
-    assert!(latch.set(1).await.expect("set again"));
-    assert!(there.open().await.expect("opened"));
 }
 
 #[tokio::test]
@@ -797,23 +432,6 @@ async fn closing_ends_every_wait() {
     }
     drop(held);
     eventually("nothing is left", async || store.inner.in_use() == (0, 0)).await;
-}
-
-#[tokio::test]
-async fn a_silent_store_does_not_stretch_a_wait() {
-    let store = Tampered::new();
-    let keeper = store.keeper(LEASE).await;
-    let lock = keeper.lock("x").expect("a name");
-    store.set(Verb::Acquire, Some(Fault::Silent));
-    for lock in [lock.clone(), lock.fair().expect("fair")] {
-        let waited = tokio::time::timeout(LEASE, lock.acquire_within(MS(50))).await;
-        assert!(waited.expect("in time").expect("works").is_none());
-    }
-    store.set(Verb::Acquire, None);
-    eventually("it works again", async || {
-        lock.try_acquire().await.expect("works").is_some()
-    })
-    .await;
 }
 
 #[tokio::test]

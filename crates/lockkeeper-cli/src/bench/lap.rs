@@ -43,6 +43,20 @@ impl Window {
         }
     }
 
+    /// The window in pieces of this length, each to begin when it is its turn.
+    pub fn slices(self, length: Duration) -> impl Iterator<Item = Window> {
+        let length = length.as_nanos() as u64;
+        let starts = (self.start..self.end).step_by(length as usize);
+        starts.map(move |start| {
+            let (now, length) = (Moment::now().as_nanos(), length.min(self.end - start));
+            Window {
+                start: now,
+                end: now + length,
+                ..self
+            }
+        })
+    }
+
     pub fn start(&self) -> Moment {
         Moment::from_nanos(self.start)
     }

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -31,21 +30,29 @@ mod sql {
     pub const BEGIN: &str = "BEGIN IMMEDIATE";
     pub const COMMIT: &str = "COMMIT";
     pub const LOAD: &str = include_str!("../../../lockkeeper/src/store/sqlite/load.sql");
-    pub const LEASE_START: &str = "INSERT INTO lease VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)";
-    pub const LEASE_END: &str = "DELETE FROM lease WHERE name=?1 AND claim=?2";
-    pub const FENCE_START: &str = "INSERT OR IGNORE INTO fence (name, last) VALUES (?1, 0)";
-    pub const FENCE_MOVE: &str = "UPDATE fence SET last=?2 WHERE name=?1";
+    pub const LEASE_START: &str = "INSERT INTO lock \
+         (name,claim,token,process,mode,permits,taken,tokens,expires,since) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)";
+    pub const LEASE_END: &str = "DELETE FROM lock WHERE name=?1 AND claim=?2";
+    pub const FENCE_START: &str = "INSERT INTO lock (name,claim,token,waited) VALUES (?1,x'',0,0)";
+    pub const FENCE_MOVE: &str = "UPDATE lock SET token=?2,waited=?3 WHERE name=?1 AND claim=x''";
 }
 
-/// After how many pairs the log is copied back: the store does it after about 1000 pages, and a pair writes 3.
-const TIDY_PAIRS: u32 = 333;
-/// A log of this many pages is started over even if the writer has to wait for it.
-const MAX_LOG_PAGES: i64 = 6000;
+/// When the log is copied back into the database. Someone has to: it would grow for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// While the clock stands still: what is measured is the two transactions and nothing else.
+    Aside,
+    /// By SQLite itself every 1000 pages, as in any program that does not see to it: it waits for the disk.
+    Within,
+}
+
+/// After how long the log is copied back aside: it has about 1000 pages then, as many as the store's.
+const SLICE: Duration = Duration::from_millis(10);
 
 /// A Lockkeeper file of its own, on the same disk as the store, and a plain connection to it.
 pub struct RawSqlite {
     conn: Connection,
-    tidy: Sender<()>,
+    log: Log,
     /// As long as ours: a name is written several times in a pair.
     name: String,
     _folder: Folder,
@@ -53,54 +60,47 @@ pub struct RawSqlite {
 
 impl RawSqlite {
     /// `store` is the file under test.
-    pub fn open(store: &Path, unique: &str, name: String) -> Result<RawSqlite> {
-        let folder = Folder::beside(store, unique)?;
+    pub fn open(store: &Path, unique: &str, name: String, log: Log) -> Result<RawSqlite> {
+        let folder = Folder::beside(store, &format!("{unique}-{log:?}"))?;
         let path = folder.0.join("reference.db");
         drop(lockkeeper::store::sqlite::SqliteStore::open(&path)?);
-        let conn = connect(&path)?;
+        let conn = Connection::open(&path)?;
+        conn.busy_timeout(Duration::from_secs(5))?;
+        conn.pragma_update(None, "synchronous", "NORMAL")?;
+        if log == Log::Aside {
+            conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+        }
+        conn.pragma_update(None, "cache_size", -16_000)?;
+        conn.pragma_update(None, "temp_store", "MEMORY")?;
         conn.execute(sql::FENCE_START, [&name])?;
-        let log = connect(&path)?;
-        let (tidy, due) = channel();
-        std::thread::spawn(move || {
-            while due.recv().is_ok() {
-                // A failure shows in the figure of the reference, and nobody depends on the file.
-                let _ = tidy_log(&log);
-            }
-        });
         Ok(RawSqlite {
             conn,
-            tidy,
+            log,
             name,
             _folder: folder,
         })
     }
 }
 
-fn connect(path: &Path) -> Result<Connection> {
-    let conn = Connection::open(path)?;
-    conn.busy_timeout(Duration::from_secs(5))?;
-    conn.pragma_update(None, "synchronous", "NORMAL")?;
-    conn.pragma_update(None, "wal_autocheckpoint", 0)?;
-    conn.pragma_update(None, "cache_size", -16_000)?;
-    conn.pragma_update(None, "temp_store", "MEMORY")?;
-    Ok(conn)
-}
-
-/// Copies the log back as the store does, beside the pairs: without it a log would grow for ever, and within
-/// them it would wait for the disk.
-fn tidy_log(log: &Connection) -> rusqlite::Result<()> {
-    let checkpoint = |how| log.query_row(how, [], |row| Ok((row.get(1)?, row.get(2)?)));
-    let (pages, copied): (i64, i64) = checkpoint("PRAGMA wal_checkpoint(PASSIVE)")?;
-    if pages > MAX_LOG_PAGES && copied < pages {
-        checkpoint("PRAGMA wal_checkpoint(RESTART)")?;
-    }
-    Ok(())
-}
-
 impl Side for RawSqlite {
     fn window(&mut self, window: Window) -> Result<Tally> {
-        let counted = repeat_blocking(Raw::prepare(self)?, window)?;
-        Ok(Tally::of(vec![counted], window.length(), None))
+        let mut raw = Raw::prepare(&self.conn, &self.name)?;
+        if self.log == Log::Within {
+            let counted = repeat_blocking(&mut raw, window)?;
+            return Ok(Tally::of(vec![counted], window.length(), None));
+        }
+        let mut total: Option<Tally> = None;
+        for slice in window.slices(SLICE) {
+            let counted = repeat_blocking(&mut raw, slice)?;
+            let tally = Tally::of(vec![counted], slice.length(), None);
+            match &mut total {
+                Some(total) => total.then(&tally),
+                None => total = Some(tally),
+            }
+            let restart = "PRAGMA wal_checkpoint(RESTART)";
+            self.conn.query_row(restart, [], |_| Ok(()))?;
+        }
+        total.context("the window has no length")
     }
 }
 
@@ -114,13 +114,10 @@ struct Raw<'c> {
     claim: [u8; 24],
     name: &'c str,
     clock: Clock,
-    tidy: &'c Sender<()>,
-    pairs: u32,
 }
 
 impl<'c> Raw<'c> {
-    fn prepare(raw: &'c RawSqlite) -> Result<Raw<'c>> {
-        let conn = &raw.conn;
+    fn prepare(conn: &'c Connection, name: &'c str) -> Result<Raw<'c>> {
         Ok(Raw {
             begin: conn.prepare(sql::BEGIN)?,
             load: conn.prepare(sql::LOAD)?,
@@ -129,10 +126,8 @@ impl<'c> Raw<'c> {
             fence_move: conn.prepare(sql::FENCE_MOVE)?,
             commit: conn.prepare(sql::COMMIT)?,
             claim: [7; 24],
-            name: &raw.name,
+            name,
             clock: Clock::real(),
-            tidy: &raw.tidy,
-            pairs: 0,
         })
     }
 
@@ -141,24 +136,22 @@ impl<'c> Raw<'c> {
         let mut last = 0;
         let mut rows = self.load.query([self.name])?;
         while let Some(row) = rows.next()? {
-            if row.get::<_, i64>(0)? == 2 {
-                last = row.get(6)?;
-            }
+            last = last.max(row.get(1)?);
         }
         Ok(last)
     }
 }
 
-impl BlockingPair for Raw<'_> {
+impl BlockingPair for &mut Raw<'_> {
     fn run(&mut self, lap: &mut Lap) -> Result<()> {
         self.begin.execute([])?;
         let (now, micros) = (Moment::now(), self.clock.unix_micros() as i64);
         let token = micros.max(self.load()? + 1);
         let expires = (now + Duration::from_secs(30)).as_nanos() as i64;
         self.lease_start.execute(params![
-            self.name, self.claim, 1, 0, 0, 0, token, 1, expires, micros
+            self.name, self.claim, token, 1, 0, 0, 0, 1, expires, micros
         ])?;
-        self.fence_move.execute(params![self.name, token])?;
+        self.fence_move.execute(params![self.name, token, 0])?;
         self.commit.execute([])?;
 
         lap.acquired_blocking();
@@ -168,10 +161,6 @@ impl BlockingPair for Raw<'_> {
         self.lease_end.execute(params![self.name, self.claim])?;
         self.commit.execute([])?;
 
-        self.pairs += 1;
-        if self.pairs.is_multiple_of(TIDY_PAIRS) {
-            let _ = self.tidy.send(());
-        }
         Ok(())
     }
 }

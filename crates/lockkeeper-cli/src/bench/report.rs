@@ -77,6 +77,9 @@ pub struct Figure {
     pub ops: Option<Ops>,
     pub fairness: Fairness,
     pub reference: Reference,
+    /// A second one, where it tells more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub also: Option<Reference>,
     pub targets: Vec<Target>,
 }
 
@@ -140,6 +143,18 @@ pub struct Reference {
     pub ratio: Option<f64>,
 }
 
+impl Reference {
+    /// One that does pairs as well.
+    pub fn of(ours: &Series, (what, reference): (&'static str, &Series)) -> Reference {
+        Reference {
+            what,
+            pairs_per_second: Some(reference.rate()),
+            p50_us: None,
+            ratio: ours.ratio_to(reference),
+        }
+    }
+}
+
 /// What a figure should reach.
 #[derive(Clone, Debug, Serialize)]
 pub struct Target {
@@ -181,7 +196,7 @@ impl Figure {
         api: &'static str,
         names: usize,
         ours: &Series,
-        (what, reference): (&'static str, &Series),
+        reference: (&'static str, &Series),
     ) -> Figure {
         let total = &ours.total;
         let pairs = total.pairs();
@@ -200,12 +215,8 @@ impl Figure {
             ops_per_acquisition: total.ops.as_ref().filter(|_| pairs > 0).map(per_pair),
             ops: total.ops,
             fairness: Fairness::of(total),
-            reference: Reference {
-                what,
-                pairs_per_second: Some(reference.rate()),
-                p50_us: None,
-                ratio: ours.ratio_to(reference),
-            },
+            reference: Reference::of(ours, reference),
+            also: None,
             targets: Vec::new(),
         }
     }

@@ -7,8 +7,8 @@ use super::Bench;
 use super::counting::Counting;
 use super::lap::Pair;
 use super::progress::Progress;
-use super::reference::{Mutex, RawSqlite};
-use super::report::{Entry, Figure, Skipped, Target};
+use super::reference::{Log, Mutex, RawSqlite};
+use super::report::{Entry, Figure, Reference, Skipped, Target};
 use super::side::{Series, Side, Tasks, Threads, alternate, steps};
 use super::target::{Address, Target as Store};
 use super::workers::{Processes, Worker};
@@ -17,6 +17,7 @@ const TASKS: usize = 64;
 const PROCESSES: usize = 4;
 
 const RAW_SQLITE: &str = "raw rusqlite, the same two transactions";
+const RAW_WITH_LOG: &str = "raw rusqlite, and SQLite copies its log back";
 const MUTEX: &str = "tokio::sync::Mutex";
 const MEMORY: &str = "the same on the memory store";
 const ONE_PROCESS: &str = "as many tasks in one process";
@@ -32,10 +33,22 @@ impl Bench {
             counting: target.counting.clone(),
         };
         let (what, mut reference) = self.raw(1, 1)?;
-        let progress = Progress::new("serial", steps(self.rounds, 3));
-        let sides: &mut [&mut dyn Side] = &mut [&mut *reference, &mut tasks, &mut threads];
-        let series = alternate(self.rounds, sides, &progress)?;
-        let figure = |api, ours: &Series| Figure::of("serial", api, 1, ours, (what, &series[0]));
+        let mut with_log = match self.is_sqlite() {
+            true => Some(self.raw_sqlite(Log::Within)?),
+            false => None,
+        };
+        let mut sides: Vec<&mut dyn Side> = vec![&mut *reference, &mut tasks, &mut threads];
+        if let Some(with_log) = &mut with_log {
+            sides.push(with_log);
+        }
+        let progress = Progress::new("serial", steps(self.rounds, sides.len()));
+        let series = alternate(self.rounds, &mut sides, &progress)?;
+        let figure = |api, ours: &Series| {
+            let mut figure = Figure::of("serial", api, 1, ours, (what, &series[0]));
+            let with_log = series.get(3).map(|with_log| (RAW_WITH_LOG, with_log));
+            figure.also = with_log.map(|with_log| Reference::of(ours, with_log));
+            figure
+        };
         let by_tasks = figure("async", &series[1]);
         let mut by_threads = figure("blocking", &series[2]);
         if self.is_sqlite() && self.no_hold() {
@@ -160,14 +173,14 @@ impl Bench {
     /// What the same pairs cost without Lockkeeper.
     fn raw(&self, names: usize, tasks: usize) -> Result<(&'static str, Box<dyn Side + '_>)> {
         if self.is_sqlite() {
-            let raw = RawSqlite::open(
-                &self.address.url.path()?,
-                &self.unique,
-                self.name("serial:0"),
-            )?;
-            return Ok((RAW_SQLITE, Box::new(raw)));
+            return Ok((RAW_SQLITE, Box::new(self.raw_sqlite(Log::Aside)?)));
         }
         Ok((MUTEX, self.mutexes(names, tasks)))
+    }
+
+    fn raw_sqlite(&self, log: Log) -> Result<RawSqlite> {
+        let path = self.address.url.path()?;
+        RawSqlite::open(&path, &self.unique, self.name("serial:0"), log)
     }
 
     fn mutexes(&self, names: usize, tasks: usize) -> Box<dyn Side + '_> {

@@ -104,6 +104,19 @@ fn references(figures: &[&Figure]) -> String {
             targets(&figure.targets),
             reference.what.to_owned(),
         ]);
+        if let Some(also) = &figure.also {
+            let rate = also.pairs_per_second.map_or_else(dash, short);
+            let ratio = or_dash(also.ratio);
+            let empty = String::new;
+            table.add_row([
+                empty(),
+                empty(),
+                format!("{rate}/s"),
+                ratio,
+                empty(),
+                also.what.to_owned(),
+            ]);
+        }
     }
     table_text(&table)
 }

@@ -9,6 +9,7 @@ mod fence;
 mod progress;
 mod release;
 mod run;
+mod stats;
 mod tokens;
 
 use std::collections::BTreeMap;

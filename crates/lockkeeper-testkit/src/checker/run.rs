@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{FaultKind, Rule, Stats, Violation};
+use super::{Rule, Violation};
 use crate::history::{Answer, Call, Entry, Event, Fault, Mode, What};
 
 /// A whole history, by lock and by resource.
@@ -12,8 +12,8 @@ pub(super) struct Run {
     pub writes: BTreeMap<String, Vec<Write>>,
     pub entries: BTreeMap<String, Vec<Entry>>,
     pub contradictions: Vec<Violation>,
-    faults: Vec<(u64, Fault)>,
-    unknown: usize,
+    pub faults: Vec<(u64, Fault)>,
+    pub unknown: usize,
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +38,8 @@ pub(super) struct Acquire {
     pub renewals: Vec<Renewal>,
     pub releases: Vec<Release>,
     pub lost: Option<u64>,
+    /// When its process was about to be killed: nobody is left to believe in the hold.
+    pub killed: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -140,6 +142,7 @@ impl Lock {
             acquire.deadline(),
             acquire.release_invoked(),
             acquire.lost,
+            acquire.killed,
             self.broken_since(acquire.invoked),
         ];
         ends.into_iter().flatten().min()
@@ -182,8 +185,22 @@ impl Run {
         for event in order {
             run.add(event, &mut slots);
         }
+        run.bury();
         run.unknown += slots.values().filter(|slot| run.is_open(slot)).count();
         run
+    }
+
+    /// Ends what killed processes held.
+    fn bury(&mut self) {
+        for (at, fault) in &self.faults {
+            let Fault::Killed { process } = fault else {
+                continue;
+            };
+            let acquires = self.locks.values_mut().flat_map(|lock| &mut lock.acquires);
+            for acquire in acquires.filter(|acquire| acquire.process == *process) {
+                acquire.killed = Some(*at);
+            }
+        }
     }
 
     fn add(&mut self, event: &Event, slots: &mut HashMap<OpId, Slot>) {
@@ -229,6 +246,7 @@ impl Run {
                     renewals: Vec::new(),
                     releases: Vec::new(),
                     lost: None,
+                    killed: None,
                 });
                 Slot::Acquire(lock.clone(), record.acquires.len() - 1)
             }
@@ -399,96 +417,4 @@ impl Run {
             text: format!("{:?} {text}", event.what),
         });
     }
-
-    pub fn stats(&self) -> Stats {
-        let mut stats = Stats {
-            unknown: self.unknown,
-            ..Stats::default()
-        };
-        for lock in self.locks.values() {
-            let holds = lock.valid_holds();
-            stats.locks += usize::from(!holds.is_empty());
-            stats.grants += holds.len();
-            stats.contended += contended(lock, &holds);
-            let expired = expiries(&holds);
-            if expired > 0 {
-                *stats.faults.entry(FaultKind::HoldExpired).or_default() += expired;
-            }
-        }
-        let answers = self.writes.values().flatten().map(|write| &write.answer);
-        let refused = answers.filter(|a| matches!(a, Some(Answer::Refused { .. })));
-        let refused = refused.count();
-        if refused > 0 {
-            stats.faults.insert(FaultKind::WriteRefused, refused);
-        }
-        let writes = self.writes.values().flatten();
-        let accepted = writes.filter(|w| matches!(w.answer, Some(Answer::Accepted { .. })));
-        stats.accepted = accepted.count();
-        for (at, fault) in &self.faults {
-            if let Some(kind) = self.bitten(*at, fault) {
-                *stats.faults.entry(kind).or_default() += 1;
-            }
-        }
-        stats
-    }
-
-    /// The kind of a fault, if it hit something.
-    fn bitten(&self, at: u64, fault: &Fault) -> Option<FaultKind> {
-        match fault {
-            Fault::Killed { process } => {
-                self.held_by(process, at).then_some(FaultKind::HolderKilled)
-            }
-            Fault::Stopped { process } => self
-                .held_by(process, at)
-                .then_some(FaultKind::HolderStopped),
-            other => FaultKind::of(other),
-        }
-    }
-
-    fn held_by(&self, process: &str, at: u64) -> bool {
-        self.locks.values().any(|lock| {
-            let mut own = lock.acquires.iter().filter(|a| a.process == process);
-            own.any(|acquire| {
-                let start = acquire.hold().map(|hold| hold.ok);
-                start.is_some_and(|ok| ok <= at) && lock.end(acquire).is_some_and(|end| end >= at)
-            })
-        })
-    }
-}
-
-/// Acquires that were told busy, or waited while another owner held.
-fn contended(lock: &Lock, holds: &[Valid<'_>]) -> usize {
-    // The latest end among holds that started up to each one, so that one lookup answers.
-    let mut latest: Vec<(u64, u64)> = Vec::with_capacity(holds.len());
-    for valid in holds {
-        let before = latest.last().map_or(0, |(_, end)| *end);
-        latest.push((valid.hold.ok, before.max(valid.end)));
-    }
-    let met = |acquire: &&Acquire| match &acquire.outcome {
-        Outcome::Busy => true,
-        Outcome::Granted(hold) => {
-            let before = latest.partition_point(|(ok, _)| *ok < hold.ok);
-            before > 0 && latest[before - 1].1 > acquire.invoked
-        }
-        _ => false,
-    };
-    lock.acquires.iter().filter(met).count()
-}
-
-/// Holds that nobody released and after which another owner was granted the lock.
-fn expiries(holds: &[Valid<'_>]) -> usize {
-    let ended = |(index, valid): (usize, &Valid<'_>)| {
-        let released = valid.acquire.releases.iter().any(|r| {
-            matches!(
-                r.answer,
-                Some(Answer::Released | Answer::StillHeld { .. }) | None
-            )
-        });
-        let later = &holds[index + 1..];
-        !released
-            && later
-                .iter()
-                .any(|next| next.acquire.owner != valid.acquire.owner && next.hold.ok >= valid.end)
-    };
-    holds.iter().enumerate().filter(|pair| ended(*pair)).count()
 }

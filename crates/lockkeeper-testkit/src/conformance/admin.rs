@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use lockkeeper::store::{Claim, Process};
+use lockkeeper::clock::Moment;
+use lockkeeper::store::{Attempt, Claim, Process, Renewed};
 
 use super::Subject;
 use super::client::{LONG, SHORT, name, pass};
@@ -11,6 +12,21 @@ pub(super) async fn an_unknown_name_has_no_information(s: Subject) {
     let (a, _) = s.clients();
     assert!(a.inspect(&name("never used")).await.is_none());
     assert!(a.list("").await.is_empty());
+}
+
+/// "`None` when nothing is known": a failed verb changed nothing, so it is not known either.
+pub(super) async fn asking_about_nothing_leaves_nothing(s: Subject) {
+    let (a, b) = s.clients();
+    let claim = a.claim("nothing");
+    a.withdraw(&claim).await;
+    assert_eq!(a.renew(&claim, LONG).await, Renewed::NotHeld);
+    assert!(!a.release(&claim).await);
+    let late = Claim {
+        not_after: Moment::now() - Duration::from_millis(10),
+        ..claim
+    };
+    assert_eq!(a.attempt(&late).await, Attempt::TooLate);
+    assert!(b.inspect(&name("nothing")).await.is_none());
 }
 
 pub(super) async fn a_holder_is_described(s: Subject) {

@@ -1,6 +1,7 @@
 //! What went wrong in other lock libraries, each as a case.
 //!
-//! [`ROWS`] says for every such failure which cases keep it out, here or among the tests of the public API.
+//! [`ROWS`] says for each such failure which cases keep it out, of the store or of the public API over it.
+//! Failures of a quorum of nodes and of ZooKeeper's sessions come with those stores.
 
 use std::time::Duration;
 
@@ -19,14 +20,26 @@ pub const ROWS: &[(&str, &[&str])] = &[
     ),
     (
         "renewal dated from a stale start, or silent re-acquire after expiry",
-        &["field_silent_reacquire_after_expiry"],
+        &[
+            "field_silent_reacquire_after_expiry",
+            "field_loss_is_told_before_the_lease_ends",
+        ],
     ),
     (
         "cancelled acquire or release leaves a stuck lock",
         &[
             "field_cancelled_acquire_leaves_a_stuck_lock",
             "field_cancelled_release_leaves_a_stuck_lock",
+            "field_cancelled_acquire_through_the_api",
         ],
+    ),
+    (
+        "guard drop does nothing under tokio",
+        &["field_dropped_guard_keeps_the_lock"],
+    ),
+    (
+        "acquire loops for ever on any error",
+        &["field_acquire_loops_for_ever_on_an_error"],
     ),
     (
         "fencing token restarts at 1 when the lock record is deleted",
@@ -49,8 +62,15 @@ pub const ROWS: &[(&str, &[&str])] = &[
         &["field_cancelled_request_poisons_other_locks"],
     ),
     (
+        "two-lock deadlock by order",
+        &["field_two_locks_in_opposite_order_deadlock"],
+    ),
+    (
         "unlock returns false with no error",
-        &["field_unlock_says_nothing"],
+        &[
+            "field_unlock_says_nothing",
+            "field_unlock_tells_what_became_of_it",
+        ],
     ),
     (
         "crashed holder keeps a database lock for a minute",

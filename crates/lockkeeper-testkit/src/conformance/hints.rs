@@ -1,6 +1,8 @@
 //! Being told that it may be one's turn.
 
-use lockkeeper::store::Interest;
+use std::time::Duration;
+
+use lockkeeper::store::{Interest, Renewed};
 
 use super::Subject;
 use super::client::{hinted, hinted_at_all};
@@ -60,4 +62,30 @@ pub(super) async fn a_watched_name_hints_at_changes(s: Subject) {
     hinted(&subscription).await;
     assert!(a.release(&claim).await);
     hinted(&subscription).await;
+}
+
+pub(super) async fn a_break_hints_the_keeper_that_held(s: Subject) {
+    let (a, b) = s.clients();
+    let claim = a.claim("broken");
+    let subscription = a.subscribe(Interest::Keeper(claim.id.keeper)).await;
+    a.granted(&claim).await;
+    b.break_lock(&claim.name, "a test").await;
+    hinted(&subscription).await;
+    // Asking after the hold tells, and asking alone renews nothing.
+    assert_eq!(a.renew(&claim, Duration::ZERO).await, Renewed::NotHeld);
+}
+
+/// Whoever looks at a name at each hint about it would otherwise wake itself for ever.
+pub(super) async fn looking_hints_nobody(s: Subject) {
+    let (a, b) = s.clients();
+    let claim = a.claim("looked at");
+    a.granted(&claim).await;
+    let interest = Interest::Name(claim.name.clone());
+    let subscription = a.subscribe(interest).await;
+    while hinted_at_all(&subscription).await {}
+    for client in [&a, &b] {
+        client.inspect(&claim.name).await;
+        client.list("").await;
+    }
+    assert!(!hinted_at_all(&subscription).await);
 }

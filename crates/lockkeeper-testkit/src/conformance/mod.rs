@@ -19,6 +19,7 @@
 
 mod acquire;
 mod admin;
+mod api;
 mod client;
 pub mod field;
 mod hints;
@@ -165,7 +166,8 @@ pub fn run<F>(name: &str, make: impl Fn() -> F)
 where
     F: Future<Output = Subject>,
 {
-    let case = registry::all().into_iter().find(|case| case.name == name);
+    let mut all = registry::all().into_iter();
+    let case = all.find(|case| case.name == name);
     let case = case.expect("a case of this name");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -154,3 +154,16 @@ pub(super) async fn fair_and_exclusive_claims_exclude_each_other(s: Subject) {
         assert!(b.release(&claim).await);
     }
 }
+
+/// A claim that stands beside nothing is like any other: it does not pass a writer that waits.
+pub(super) async fn standing_beside_nothing_waits_its_turn(s: Subject) {
+    let (a, b) = s.clients();
+    let reader = a.with_mode("turn", Mode::Read);
+    a.granted(&reader).await;
+    b.queued(b.with_mode("turn", Mode::Write)).await;
+    let late = Claim {
+        beside: Some(a.id()),
+        ..a.with_mode("turn", Mode::Read)
+    };
+    a.busy(&late).await;
+}

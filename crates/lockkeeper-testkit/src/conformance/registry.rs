@@ -2,7 +2,7 @@
 
 use lockkeeper::store::{Capabilities, Fencing, Wakeups};
 
-use super::{Case, acquire, admin, field, hints, latch, modes, names, permits, queue};
+use super::{Case, acquire, admin, api, field, hints, latch, modes, names, permits, queue};
 use super::{release, renew, tokens};
 
 /// Makes each conformance case a test of its own, in a module of the given name.
@@ -105,6 +105,7 @@ macro_rules! __conformance_list {
                 standing_beside_a_foreign_hold_is_refused
             }
             queue_read_write modes {
+                standing_beside_nothing_waits_its_turn
                 a_waiting_writer_is_not_starved
                 readers_behind_a_writer_are_granted_together
                 readers_do_not_pass_a_writer_in_the_queue
@@ -144,6 +145,7 @@ macro_rules! __conformance_list {
             }
             nothing admin {
                 an_unknown_name_has_no_information
+                asking_about_nothing_leaves_nothing
                 a_holder_is_described
                 a_free_name_remembers_its_last_token
                 a_break_ends_the_hold_and_says_whose
@@ -175,6 +177,8 @@ macro_rules! __conformance_list {
                 a_hint_goes_to_nobody_else
                 a_hint_from_before_the_wait_counts
                 a_watched_name_hints_at_changes
+                a_break_hints_the_keeper_that_held
+                looking_hints_nobody
             }
             nothing names {
                 odd_names_work_exactly
@@ -201,6 +205,24 @@ macro_rules! __conformance_list {
             }
             read_write field {
                 field_crashed_reader_blocks_writers
+            }
+            nothing api {
+                field_dropped_guard_keeps_the_lock
+                field_cancelled_acquire_through_the_api
+                field_acquire_loops_for_ever_on_an_error
+                field_two_locks_in_opposite_order_deadlock
+                field_unlock_tells_what_became_of_it
+                field_loss_is_told_before_the_lease_ends
+                tasks_of_two_keepers_exclude_each_other
+            }
+            read_write api {
+                readers_and_writers_of_two_keepers_exclude_each_other
+            }
+            permits api {
+                permits_of_two_keepers_are_never_oversold
+            }
+            latches api {
+                a_latch_opens_for_whoever_waits_elsewhere
             }
         }
     };

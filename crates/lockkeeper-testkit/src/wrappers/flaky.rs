@@ -75,6 +75,7 @@ pub struct Flaky {
 struct State {
     seed: u64,
     luck: Mutex<(Random, Chaos)>,
+    broken: Mutex<Option<Error>>,
     mishaps: [AtomicU64; 5],
 }
 
@@ -136,6 +137,7 @@ impl Flaky {
             state: Arc::new(State {
                 seed,
                 luck: Mutex::new((Random::seeded(seed), Chaos::default())),
+                broken: Mutex::new(None),
                 mishaps: Default::default(),
             }),
             counts: Counts::default(),
@@ -146,6 +148,20 @@ impl Flaky {
     pub fn set(&self, chaos: Chaos) {
         let luck = self.state.luck.lock();
         luck.unwrap_or_else(PoisonError::into_inner).1 = chaos;
+    }
+
+    /// From now on every verb fails with this error and does nothing; `None` ends that.
+    pub fn fail_with(&self, error: Option<Error>) {
+        let broken = self.state.broken.lock();
+        *broken.unwrap_or_else(PoisonError::into_inner) = error;
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let broken = self.state.broken.lock();
+        match &*broken.unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
     }
 
     /// What was asked so far, whether it arrived or not.
@@ -183,6 +199,7 @@ impl Flaky {
         T: Send + 'static,
     {
         self.counts.add(verb);
+        self.check()?;
         let fate = self.state.fate();
         let call = call(self.inner.clone());
         match fate.mishap {
@@ -211,6 +228,7 @@ impl Flaky {
     /// Looking at things can fail, but not be in doubt.
     async fn look<T>(&self, verb: Verb, call: Answer<'_, T>) -> Result<T, Error> {
         self.counts.add(verb);
+        self.check()?;
         let fate = self.state.fate();
         pause(fate.there).await;
         match fate.mishap {

@@ -5,66 +5,28 @@
 //! hold in the same way. Everything else (fair locks, fixed or unusual leases, writers, permits) has a claim
 //! of its own and only passes through.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use super::Core;
 use super::hold::Hold;
-use super::lease::{Lease, Standing};
+use super::lease::Lease;
+use super::line::{Line, Turn, Waiter, deliver, refuse};
+use super::reign::{Open, Reign};
 use super::tenure::{Departure, Entry, Seat, Tenure};
 use super::waiting::{Contest, Patience, Won};
+use super::wish::{Terms, Wish};
 use crate::clock::Moment;
-use crate::error::check_lease;
 use crate::guard::ReleaseOutcome;
 use crate::owner::OwnerId;
 use crate::store::{ClaimId, Mode};
 use crate::{Error, Event, Name, Token};
 
-/// How many tasks of one process may wait for one lock.
-const MAX_WAITERS: usize = 100_000;
 /// How often one owner may re-enter a lock.
 const MAX_DEPTH: u32 = 65_535;
-
-/// How a lock is wanted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
-    pub mode: Mode,
-    pub terms: Terms,
-    pub owner: Option<OwnerId>,
-    pub patience: Patience,
-}
-
-/// For how long a lock is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Terms {
-    /// The keeper's lease, renewed: such holds may be handed on and shared.
-    Usual,
-    /// Another lease, renewed.
-    Renewed(Duration),
-    /// A lease that ends by itself.
-    Fixed(Duration),
-}
-
-impl Terms {
-    /// A renewed lease of this length.
-    pub fn renewed(core: &Core, length: Duration) -> Result<Terms, Error> {
-        check_lease(length)?;
-        Ok(match length == core.lease {
-            true => Terms::Usual,
-            false => Terms::Renewed(length),
-        })
-    }
-
-    /// A fixed lease of this length.
-    pub fn fixed(length: Duration) -> Result<Terms, Error> {
-        check_lease(length)?;
-        Ok(Terms::Fixed(length))
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct Arbiter {
@@ -88,38 +50,6 @@ struct State {
     owned: Vec<Arc<Tenure>>,
 }
 
-/// Local tasks in the order they came.
-#[derive(Debug, Default)]
-struct Line {
-    waiters: BTreeMap<u64, Waiter>,
-    next: u64,
-    /// A claim of this line is on its way to the store or back; its end sees to the waiters.
-    busy: bool,
-}
-
-#[derive(Debug)]
-struct Waiter {
-    turn: oneshot::Sender<Result<Entry, Error>>,
-    owner: Option<OwnerId>,
-}
-
-#[derive(Debug)]
-struct Reign {
-    hold: Arc<Hold>,
-    next_token: u64,
-    tokens: u32,
-    passed: u32,
-    since: Moment,
-}
-
-#[derive(Debug)]
-struct Open {
-    hold: Arc<Hold>,
-    token: Token,
-    joined: u32,
-    since: Moment,
-}
-
 /// What leaving came to.
 #[derive(Debug)]
 pub(crate) enum Left {
@@ -127,37 +57,10 @@ pub(crate) enum Left {
     StillHeld { depth: u32 },
     /// Someone else of this process goes on with the hold.
     Passed,
+    /// Guards of the hold are left, but it is lost.
+    Lost,
     /// The hold goes back to the store.
     Departs(Departure),
-}
-
-impl Line {
-    fn join(&mut self, number: u64, owner: Option<OwnerId>) -> Result<Turn, Error> {
-        if self.waiters.len() >= MAX_WAITERS {
-            return Err(Error::LimitExceeded {
-                what: "tasks waiting for one lock",
-                limit: MAX_WAITERS as u64,
-            });
-        }
-        let (turn, comes) = oneshot::channel();
-        self.waiters.insert(number, Waiter { turn, owner });
-        Ok(comes)
-    }
-
-    fn number(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-
-    /// The first waiter that has not gone away.
-    fn first(&mut self) -> Option<Waiter> {
-        while let Some((_, waiter)) = self.waiters.pop_first() {
-            if !waiter.turn.is_closed() {
-                return Some(waiter);
-            }
-        }
-        None
-    }
 }
 
 /// Where a task stands after lining up.
@@ -166,8 +69,6 @@ enum LinedUp {
     Behind(u64, Turn),
     WillNotWait,
 }
-
-type Turn = oneshot::Receiver<Result<Entry, Error>>;
 
 impl State {
     fn line(&mut self, seat: Seat) -> &mut Line {
@@ -196,7 +97,9 @@ impl Arbiter {
     /// Acquires, re-enters, or answers `None` when patience ran out.
     pub async fn acquire(self: &Arc<Self>, wish: Wish) -> Result<Option<Entry>, Error> {
         self.core.check_open()?;
-        let began = Moment::now();
+        // A loop that always finds the lock free would otherwise never let other tasks run.
+        tokio::task::coop::consume_budget().await;
+        let began = self.core.shared.observers.time();
         if let Some(owner) = wish.owner
             && let Some(entry) = self.reenter(owner, wish.mode)?
         {
@@ -214,7 +117,7 @@ impl Arbiter {
             },
             _ => self.take_own(&wish).await?,
         };
-        if let Some(entry) = &entry {
+        if let Some((entry, began)) = entry.as_ref().zip(began) {
             self.core.shared.observers.event(&Event::Acquired {
                 name: &self.name,
                 token: entry.tenure().token,
@@ -285,6 +188,7 @@ impl Arbiter {
             });
         }
         let length = tenure.hold.renewal().lease;
+        let renewed = tenure.hold.is_renewed();
         let contest = Contest::new(&self.core, self.name.clone(), Mode::Read, length);
         let attempt = contest.beside(tenure.hold.claim).try_once(1).await?;
         let Ok(won) = attempt else {
@@ -293,11 +197,14 @@ impl Arbiter {
         };
         let wish = Wish {
             mode: Mode::Read,
-            terms: Terms::Renewed(length),
+            terms: match renewed {
+                true => Terms::Renewed(length),
+                false => Terms::Fixed(length),
+            },
             owner: tenure.owner,
             patience: Patience::None,
         };
-        let reader = self.settle_own(&wish, won, length, true);
+        let reader = self.settle_own(&wish, won, length, renewed);
         match writer.leave().await {
             Ok(ReleaseOutcome::NotHeld { .. }) => Err(Error::Lost {
                 name: self.name.clone(),
@@ -347,6 +254,8 @@ impl Arbiter {
     /// Takes the next place in line. The first becomes the one that asks the store.
     fn line_up(&self, seat: Seat, wish: &Wish) -> Result<LinedUp, Error> {
         let mut state = self.state();
+        // Under the mutex: closing sends away only those who are in line by then.
+        self.core.check_open()?;
         let taken = seat == Seat::Handed && state.reign.is_some();
         let line = state.line(seat);
         let number = line.number();
@@ -408,7 +317,9 @@ impl Arbiter {
     /// Contends in the background for whoever is in line.
     pub fn start_contender(self: &Arc<Self>, seat: Seat, contest: Contest) {
         let arbiter = self.clone();
-        self.core.background.spawn(arbiter.contend(seat, contest));
+        // It ends with the keeper's closing, which waits until its claim has left the queue.
+        let contend = arbiter.contend(seat, contest);
+        self.core.background.spawn_cleanup(contend);
     }
 
     async fn contend(self: Arc<Self>, seat: Seat, mut contest: Contest) {
@@ -422,7 +333,10 @@ impl Arbiter {
             (false, _) => self.reserve(),
         };
         loop {
-            match contest.run(Patience::Forever, wanted, look).await {
+            let panics = FailsLine(&self, seat);
+            let ended = contest.run(Patience::Forever, wanted, look).await;
+            std::mem::forget(panics);
+            match ended {
                 Ok(Some(won)) => return self.granted(seat, won),
                 Ok(None) => {
                     let mut state = self.state();
@@ -581,9 +495,7 @@ impl Arbiter {
     fn join_open(self: &Arc<Self>, wish: &Wish) -> Option<Entry> {
         let mut state = self.state();
         let open = state.open.as_ref()?;
-        let bound = self.core.hand_off;
-        let closed = open.joined > bound.count || Moment::now().since(open.since) >= bound.time;
-        if closed || open.hold.standing() != Standing::Held {
+        if !open.may_join(&self.core.hand_off) {
             return None;
         }
         self.join(&mut state, wish.owner)
@@ -612,7 +524,10 @@ impl Arbiter {
         let mut state = self.state();
         let depth = tenure.depth.fetch_sub(1, SeqCst) - 1;
         if depth > 0 {
-            return Left::StillHeld { depth };
+            return match tenure.hold.is_held() {
+                true => Left::StillHeld { depth },
+                false => Left::Lost,
+            };
         }
         if tenure.owner.is_some() {
             state.owned.retain(|owned| !Arc::ptr_eq(owned, tenure));
@@ -625,11 +540,13 @@ impl Arbiter {
                 Left::Departs(Departure::new(self, tenure.hold.clone(), Seat::Own, false))
             }
         };
-        self.core.shared.observers.event(&Event::Released {
-            name: &self.name,
-            token: tenure.token,
-            held: Moment::now().since(tenure.since),
-        });
+        if let Some(since) = tenure.since {
+            self.core.shared.observers.event(&Event::Released {
+                name: &self.name,
+                token: tenure.token,
+                held: Moment::now().since(since),
+            });
+        }
         left
     }
 
@@ -660,7 +577,10 @@ impl Arbiter {
 
     fn leave_shared(self: &Arc<Self>, mut state: MutexGuard<'_, State>, hold: &Arc<Hold>) -> Left {
         if hold.leave_shared() > 0 {
-            return Left::Passed;
+            return match hold.is_held() {
+                true => Left::Passed,
+                false => Left::Lost,
+            };
         }
         if state
             .open
@@ -709,33 +629,9 @@ impl Arbiter {
     }
 }
 
-impl Reign {
-    /// Whether the next local task may have the hold: bounded, and not while renewal is overdue.
-    fn may_pass(&self, bound: &crate::HandOff) -> bool {
-        self.tokens > 0
-            && self.passed < bound.count
-            && Moment::now().since(self.since) < bound.time
-            && self.hold.standing() == Standing::Held
-    }
-}
-
 impl Drop for Arbiter {
     fn drop(&mut self) {
         self.core.arbiter_dropped(&self.name);
-    }
-}
-
-/// Tells waiters why they wait in vain.
-fn refuse(waiters: BTreeMap<u64, Waiter>, error: &Error) {
-    for waiter in waiters.into_values() {
-        let _ = waiter.turn.send(Err(error.clone()));
-    }
-}
-
-/// Gives entries to waiters. One whose waiter just went away leaves again by being dropped.
-fn deliver(turns: Vec<(Waiter, Entry)>) {
-    for (waiter, entry) in turns {
-        let _ = waiter.turn.send(Ok(entry));
     }
 }
 
@@ -753,6 +649,20 @@ impl Drop for StepsAside<'_> {
         if let Some((arbiter, seat)) = self.0 {
             arbiter.step_aside(seat);
         }
+    }
+}
+
+/// Tells a line when its contender ends by a panic: nobody else would.
+struct FailsLine<'a>(&'a Arbiter, Seat);
+
+impl Drop for FailsLine<'_> {
+    fn drop(&mut self) {
+        let FailsLine(arbiter, seat) = self;
+        let error = Error::Unavailable {
+            store: arbiter.core.store().capabilities().store,
+            reason: "it panicked, which is a bug".into(),
+        };
+        arbiter.fail(*seat, &error);
     }
 }
 

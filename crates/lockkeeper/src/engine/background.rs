@@ -3,13 +3,13 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::thread::{Thread, ThreadId};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, oneshot};
 
 use crate::Error;
@@ -24,10 +24,16 @@ pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 pub(crate) struct Background {
     handle: Handle,
     pending: Arc<Pending>,
-    _stop: oneshot::Sender<()>,
+    stop: Option<oneshot::Sender<()>>,
+    /// Closed when the thread has ended.
+    ended: Mutex<mpsc::Receiver<()>>,
+    thread: ThreadId,
 }
 
-/// Counts clean-up under way.
+/// How long to wait for the thread's end at most: an observer may block it.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Counts what closing waits for.
 #[derive(Debug, Default)]
 struct Pending {
     count: AtomicUsize,
@@ -40,21 +46,44 @@ impl Background {
             store: "any",
             reason: format!("its background thread cannot start: {e}"),
         };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (give, take) = mpsc::channel::<Runtime>();
+        let (end, ended) = mpsc::channel();
+        // Before there is a runtime: one must not be dropped by a task, as it would be if this failed.
+        let thread = std::thread::Builder::new()
+            .name("lockkeeper".into())
+            .spawn(move || {
+                if let Ok(runtime) = take.recv() {
+                    let _ = runtime.block_on(stopped);
+                    // With its tasks, and what they kept.
+                    drop(runtime);
+                }
+                drop(end);
+            })
+            .map_err(failed)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(failed)?;
         let handle = runtime.handle().clone();
-        let (stop, stopped) = oneshot::channel::<()>();
-        std::thread::Builder::new()
-            .name("lockkeeper".into())
-            .spawn(move || runtime.block_on(stopped))
-            .map_err(failed)?;
+        // It is received: the thread waits for nothing else.
+        let _ = give.send(runtime);
         Ok(Background {
             handle,
             pending: Arc::default(),
-            _stop: stop,
+            stop: Some(stop),
+            ended: Mutex::new(ended),
+            thread: thread.thread().id(),
         })
+    }
+
+    /// Ends the thread and waits for that, unless it is this one.
+    pub fn end(&mut self) {
+        drop(self.stop.take());
+        if std::thread::current().id() != self.thread {
+            let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let _ = ended.recv_timeout(END_PATIENCE);
+        }
     }
 
     /// Runs a future there.
@@ -79,7 +108,7 @@ impl Background {
         });
     }
 
-    /// Waits until no clean-up is under way.
+    /// Waits until no clean-up is under way, nor any contender.
     pub async fn cleaned_up(&self) {
         loop {
             let done = self.pending.done.notified();
@@ -106,6 +135,11 @@ impl Background {
             if left.is_zero() {
                 return;
             }
+            // In the destructors of a thread there are no timers; what goes on elsewhere sets them there.
+            if Handle::try_current().is_err_and(|e| e.is_thread_local_destroyed()) {
+                tokio::task::yield_now().await;
+                continue;
+            }
             self.sleep(left.min(LONGEST_SLEEP)).await;
         }
     }
@@ -127,7 +161,9 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     thread_local!(static WAKER: Waker = Waker::from(Arc::new(Unpark(std::thread::current()))));
     let waker = WAKER.with(Waker::clone);
     let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
+    // Inside a task that used up its budget, tokio's primitives would be pending until the task yields, which
+    // it cannot do here.
+    let mut future = pin!(tokio::task::unconstrained(future));
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;

@@ -54,7 +54,11 @@ impl Hold {
     }
 
     pub fn standing(&self) -> Standing {
-        self.lease().standing(Moment::now())
+        self.standing_at(Moment::now())
+    }
+
+    pub fn standing_at(&self, now: Moment) -> Standing {
+        self.lease().standing(now)
     }
 
     pub fn is_held(&self) -> bool {
@@ -67,6 +71,10 @@ impl Hold {
 
     pub fn at_risk_at(&self) -> Moment {
         self.lease().at_risk_at()
+    }
+
+    pub fn ends_at(&self) -> Moment {
+        self.lease().ends_at()
     }
 
     /// Ends the hold on this side. Answers whether it was still held.
@@ -89,6 +97,11 @@ impl Hold {
         self.lease().next_due()
     }
 
+    /// Whether the watchdog renews it; a fixed lease it does not.
+    pub fn is_renewed(&self) -> bool {
+        self.lease().is_renewed()
+    }
+
     pub fn renewal(&self) -> Renewal {
         self.renewal_for(self.lease().length())
     }
@@ -101,10 +114,12 @@ impl Hold {
         }
     }
 
-    pub fn renewed(&self, sent: Moment, now: Moment) {
+    /// The store renewed the hold, asked at `sent`.
+    pub fn renewed(&self, sent: Moment) {
         let mut lease = self.lease();
         let length = lease.length();
-        lease.confirmed(sent, length, now);
+        // The clock is read under the mutex: whoever saw the lock lost never sees it held again.
+        lease.confirmed(sent, length, Moment::now());
     }
 
     /// The store granted `length` more, asked for at `sent`. False if that came too late.

@@ -8,14 +8,18 @@ pub(crate) mod background;
 
 pub(crate) mod hold;
 pub(crate) mod lease;
+mod line;
 pub(crate) mod reaper;
+mod reign;
 pub(crate) mod tenure;
 pub(crate) mod waiting;
 pub(crate) mod watchdog;
+pub(crate) mod wish;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -23,7 +27,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::Moment;
-use crate::store::{ClaimId, KeeperId, Store};
+use crate::store::{ClaimId, Interest, KeeperId, Store};
 use crate::{Error, Event, HandOff, Name, Observer};
 use arbiter::Arbiter;
 use background::Background;
@@ -53,21 +57,29 @@ pub(crate) struct Shared {
 }
 
 impl Core {
-    pub fn start(
+    pub async fn start(
         background: Background,
         store: Arc<dyn Store>,
         lease: Duration,
         hand_off: HandOff,
         observer: Option<Arc<dyn Observer>>,
-    ) -> Arc<Core> {
+    ) -> Result<Arc<Core>, Error> {
+        let id = KeeperId::new();
+        let breaks = {
+            let store = store.clone();
+            // Before the first acquire, or a break of it might be missed.
+            let subscribe = async move { store.subscribe(Interest::Keeper(id)).await };
+            background.run(subscribe).await?.ok()
+        };
         let shared = Arc::new(Shared {
             store,
             observers: Observers(observer),
         });
         let watchdog = Arc::<Watchdog>::default();
         background.spawn(watchdog.clone().run(shared.clone()));
-        Arc::new(Core {
-            id: KeeperId::new(),
+        background.spawn(watchdog.clone().notice_breaks(shared.clone(), id, breaks));
+        Ok(Arc::new(Core {
+            id,
             next_claim: AtomicU64::new(1),
             shared,
             lease,
@@ -77,7 +89,7 @@ impl Core {
             arbiters: Mutex::default(),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
-        })
+        }))
     }
 
     pub fn store(&self) -> &dyn Store {
@@ -93,7 +105,7 @@ impl Core {
         tokio::select! {
             biased;
             answer = answer => answer,
-            () = self.background.sleep_until(Moment::now() + REQUEST_WINDOW) => {
+            () = async { self.background.sleep_until(Moment::now() + REQUEST_WINDOW).await } => {
                 Err(Error::OutcomeUnknown {
                     store: self.store().capabilities().store,
                     reason: format!("no answer within {REQUEST_WINDOW:?}"),
@@ -164,6 +176,14 @@ impl Core {
     }
 }
 
+impl Drop for Core {
+    /// A program may end right after its keeper: by then the store must be closed, or it leaves its files behind.
+    /// So the thread's share of it ends first, and ours, the last, with this drop.
+    fn drop(&mut self) {
+        self.background.end();
+    }
+}
+
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Core")
@@ -177,6 +197,13 @@ impl fmt::Debug for Core {
 pub(crate) struct Observers(Option<Arc<dyn Observer>>);
 
 impl Observers {
+    /// This moment, if anyone wants to be told how long things take: reading the clock is a good part of
+    /// what a lock costs that nobody contests.
+    pub fn time(&self) -> Option<Moment> {
+        let listens = self.0.is_some() || tracing::enabled!(tracing::Level::DEBUG);
+        listens.then(Moment::now)
+    }
+
     pub fn event(&self, event: &Event<'_>) {
         match event {
             Event::Acquired {
@@ -201,8 +228,11 @@ impl Observers {
                 tracing::warn!(%name, %error, left = ?deadline.remaining(), "lock renewal failed");
             }
         }
-        if let Some(observer) = &self.0 {
-            observer.event(event);
+        // A panic must not end what goes on: renewals, above all.
+        if let Some(observer) = &self.0
+            && catch_unwind(AssertUnwindSafe(|| observer.event(event))).is_err()
+        {
+            tracing::error!("an observer panicked");
         }
     }
 }

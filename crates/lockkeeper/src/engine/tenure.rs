@@ -31,7 +31,8 @@ pub(crate) struct Tenure {
     pub owner: Option<OwnerId>,
     pub token: Token,
     pub seat: Seat,
-    pub since: Moment,
+    /// Since when, if anyone wants to be told how long it took.
+    pub since: Option<Moment>,
     /// How many entries there are. Changed only under the arbiter's mutex.
     pub depth: AtomicU32,
 }
@@ -60,6 +61,7 @@ impl Entry {
         match tenure.arbiter.leave(&tenure) {
             Left::StillHeld { depth } => Ok(ReleaseOutcome::StillHeld { depth }),
             Left::Passed => Ok(ReleaseOutcome::Released),
+            Left::Lost => Ok(why_not_held(&tenure.arbiter, &tenure.hold).await),
             Left::Departs(departure) => departure.run().await,
         }
     }
@@ -128,7 +130,7 @@ impl Departure {
                 if self.was_held && released.was_held {
                     return Ok(ReleaseOutcome::Released);
                 }
-                self.explain().await
+                Ok(why_not_held(&arbiter, &self.hold).await)
             }
             // Dropped here: the claim that was to be queued is withdrawn, and the release tried again.
             Err(error) => Err(error),
@@ -152,24 +154,26 @@ impl Departure {
             return;
         }
         match (next, regrant) {
-            (Some(contest), Some(grant)) => {
-                self.arbiter.granted(Seat::Handed, contest.won(grant, sent));
-            }
+            (Some(mut contest), Some(grant)) => match contest.won(grant, sent) {
+                Ok(won) => self.arbiter.granted(Seat::Handed, won),
+                Err(_) => self.arbiter.start_contender(Seat::Handed, contest),
+            },
             (Some(contest), None) => self.arbiter.start_contender(Seat::Handed, contest),
             (None, _) => self.arbiter.step_aside(Seat::Handed),
         }
     }
+}
 
-    /// Says, as far as it can be known, why there was nothing to release.
-    async fn explain(&self) -> Result<ReleaseOutcome, Error> {
-        let info = self.arbiter.core.store().inspect(&self.hold.name).await;
-        let info = info.ok().flatten();
-        let others = info.as_ref().map_or(&[][..], |info| &info.holders);
-        let other = others.iter().find(|holder| holder.claim != self.hold.claim);
-        Ok(ReleaseOutcome::NotHeld {
-            now_held_by: other.map(|holder| holder.process.clone()),
-            broken: info.as_ref().and_then(|info| info.broken.clone()),
-        })
+/// Says, as far as it can be known, why there was nothing to release.
+async fn why_not_held(arbiter: &Arbiter, hold: &Hold) -> ReleaseOutcome {
+    let core = &arbiter.core;
+    let info = core.answer(core.store().inspect(&hold.name)).await;
+    let info = info.ok().flatten();
+    let others = info.as_ref().map_or(&[][..], |info| &info.holders);
+    let other = others.iter().find(|holder| holder.claim != hold.claim);
+    ReleaseOutcome::NotHeld {
+        now_held_by: other.map(|holder| holder.process.clone()),
+        broken: info.as_ref().and_then(|info| info.broken.clone()),
     }
 }
 
@@ -180,6 +184,8 @@ impl Drop for Departure {
         }
         let Hold { name, claim, .. } = &*self.hold;
         let lease = self.arbiter.core.lease.max(self.hold.renewal().lease);
+        // An extension lasts longer than that.
+        let lease = lease.max(self.hold.ends_at().remaining());
         self.arbiter.core.release_later(name.clone(), *claim, lease);
         self.move_on(None, None, Moment::BOOT);
     }
@@ -199,7 +205,7 @@ impl Tenure {
             owner,
             token,
             seat,
-            since: Moment::now(),
+            since: arbiter.core.shared.observers.time(),
             depth: AtomicU32::new(1),
         })
     }

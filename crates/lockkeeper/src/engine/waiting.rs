@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::Core;
+use super::lease::until_lost;
 use super::reaper::REQUEST_WINDOW;
 use crate::clock::Moment;
 use crate::store::{Attempt, Claim, ClaimId, Grant, Interest, Mode, Subscription};
@@ -56,7 +57,11 @@ pub(crate) struct Contest {
     subscription: Option<Subscription>,
     /// The store may know the claim: it was sent, or is queued.
     exposed: bool,
+    /// A request with the claim was sent and not answered yet: it may arrive after all that follows.
+    on_its_way: bool,
     failing_since: Option<Moment>,
+    /// Someone else had the lock when it was last tried.
+    found_busy: bool,
 }
 
 impl Contest {
@@ -76,7 +81,9 @@ impl Contest {
             claim,
             subscription: None,
             exposed: false,
+            on_its_way: false,
             failing_since: None,
+            found_busy: false,
         }
     }
 
@@ -87,17 +94,26 @@ impl Contest {
         self.claim.not_after = Moment::now() + REQUEST_WINDOW;
         self.claim.enqueue = true;
         self.exposed = true;
+        self.on_its_way = true;
         Ok(&self.claim)
     }
 
-    /// The claim was granted together with a release that was sent at `sent`.
-    pub fn won(mut self, grant: Grant, sent: Moment) -> Won {
+    /// The claim was granted to a request sent at `sent`. If its lease is over by now, that is no hold: it is
+    /// taken back.
+    pub fn won(&mut self, grant: Grant, sent: Moment) -> Result<Won, Error> {
+        if Moment::now() >= sent + until_lost(self.claim.lease) {
+            self.start_over(false);
+            return Err(Error::Unavailable {
+                store: self.core.store().capabilities().store,
+                reason: "its grant came when the lease was over; ask for a longer lease".into(),
+            });
+        }
         self.exposed = false;
-        Won {
+        Ok(Won {
             claim: self.claim.id,
             grant,
             sent,
-        }
+        })
     }
 
     /// A claim that may stand beside a hold of the same keeper.
@@ -113,19 +129,16 @@ impl Contest {
         self.claim.not_after = sent + REQUEST_WINDOW;
         self.claim.enqueue = self.subscription.is_some();
         self.exposed = true;
+        self.on_its_way = true;
         let answer = self.core.store().try_acquire(&self.claim);
-        match self.core.answer(answer).await {
-            Ok(Attempt::Granted(grant)) => {
-                self.exposed = false;
-                Ok(Ok(Won {
-                    claim: self.claim.id,
-                    grant,
-                    sent,
-                }))
-            }
+        let answer = self.core.answer(answer).await;
+        self.on_its_way = false;
+        match answer {
+            Ok(Attempt::Granted(grant)) => self.won(grant, sent).map(Ok),
             Ok(Attempt::Busy { free_in }) => {
                 self.exposed = self.claim.enqueue;
                 self.failing_since = None;
+                self.found_busy = true;
                 Ok(Err(free_in))
             }
             Ok(Attempt::TooLate) => {
@@ -166,18 +179,30 @@ impl Contest {
         look: &Notify,
     ) -> Result<Option<Won>, Error> {
         let deadline = patience.deadline();
+        if self.found_busy {
+            // Queue with the next try instead of asking in vain once more. If it fails, the loop sees to it.
+            let _ = self.subscribe().await;
+        }
         loop {
+            self.core.check_open()?;
             let reserve = wanted();
             if reserve == 0 {
                 return Ok(None);
             }
             let pause = match self.try_within(patience, reserve).await {
                 Ok(Ok(won)) => return Ok(Some(won)),
-                Ok(Err(_)) if patience == Patience::None => return Ok(None),
+                // `None` has its deadline behind it. A try that was cut short is not followed by another.
+                Ok(Err(_)) if Moment::now() >= deadline => return Ok(None),
                 Ok(Err(free_in)) => {
                     // A hint between the try and the subscription would be missed: try once more.
                     if self.subscription.is_none() {
-                        match self.subscribe().await {
+                        let core = self.core.clone();
+                        let subscribed = tokio::select! {
+                            biased;
+                            subscribed = self.subscribe() => subscribed,
+                            () = core.background.sleep_until(deadline) => return Ok(None),
+                        };
+                        match subscribed {
                             Ok(()) => continue,
                             Err(error) => self.pause_after(error)?,
                         }
@@ -243,7 +268,7 @@ impl Contest {
 impl Drop for Contest {
     fn drop(&mut self) {
         if self.exposed {
-            self.withdraw(false);
+            self.withdraw(self.on_its_way);
         }
     }
 }

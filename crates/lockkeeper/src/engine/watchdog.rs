@@ -10,7 +10,7 @@ use super::Shared;
 use super::background::LONGEST_SLEEP;
 use super::hold::Hold;
 use crate::clock::Moment;
-use crate::store::{Renewal, Renewed};
+use crate::store::{Interest, KeeperId, Renewal, Renewed, Subscription};
 
 /// How far ahead to look for holds that can be renewed together with one that is due. How early one may be
 /// is the lease's to say.
@@ -105,6 +105,40 @@ impl Watchdog {
         }
     }
 
+    /// Asks after every hold whenever the store hints that one was broken, instead of at its next renewal.
+    pub async fn notice_breaks(
+        self: Arc<Self>,
+        shared: Arc<Shared>,
+        keeper: KeeperId,
+        mut breaks: Option<Subscription>,
+    ) {
+        let breaks = loop {
+            match breaks {
+                Some(breaks) => break breaks,
+                // Until it succeeds, a break is noticed at the next renewal.
+                None => tokio::time::sleep(LONGEST_SLEEP).await,
+            }
+            breaks = shared.store.subscribe(Interest::Keeper(keeper)).await.ok();
+        };
+        loop {
+            breaks.hint().await;
+            let holds: Vec<_> = self.schedule().holds.values().cloned().collect();
+            for holds in holds.chunks(BATCH) {
+                let asks = holds.iter().map(|hold| hold.renewal_for(Duration::ZERO));
+                let asks: Vec<Renewal> = asks.collect();
+                let Ok(answers) = shared.store.renew(&asks).await else {
+                    break;
+                };
+                for (hold, answer) in holds.iter().zip(answers) {
+                    if answer == Renewed::NotHeld {
+                        hold.gone(&shared.observers);
+                    }
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
     async fn sleep(&self) {
         let now = Moment::now();
         let until = {
@@ -158,7 +192,7 @@ impl Watchdog {
             Ok(answers) => {
                 for (hold, answer) in holds.iter().zip(answers) {
                     match answer {
-                        Renewed::Renewed => hold.renewed(sent, now),
+                        Renewed::Renewed => hold.renewed(sent),
                         Renewed::NotHeld => hold.gone(&shared.observers),
                     }
                 }

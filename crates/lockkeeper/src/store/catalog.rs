@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::{Capabilities, Store, memory};
 use crate::Error;
+use crate::error::excerpt;
 use crate::url::StoreUrl;
 
 /// One kind of store, as a URL names it.
@@ -103,7 +104,8 @@ fn missing(scheme: &str) -> String {
         .map(|known| known.example)
         .collect();
     format!(
-        "there is no store {scheme:.40?}; this build has {}",
+        "there is no store {}; this build has {}",
+        excerpt(scheme),
         examples.join(", ")
     )
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::{ClaimId, Interest, Subscription};
+use super::{ClaimId, Interest, KeeperId, Subscription};
 use crate::Name;
 
 /// Routes hints to subscriptions. Clones share it.
@@ -54,6 +54,11 @@ impl HintBoard {
         self.notify(&Interest::Latch(name.clone()));
     }
 
+    /// Hints the keeper that one of its holds may have been broken.
+    pub fn keeper(&self, keeper: KeeperId) {
+        self.notify(&Interest::Keeper(keeper));
+    }
+
     /// Hints everyone: something was missed, or may have been.
     #[cfg_attr(not(any(feature = "sqlite", feature = "redis")), allow(dead_code))]
     pub fn everyone(&self) {
@@ -62,10 +67,13 @@ impl HintBoard {
         }
     }
 
-    /// How many subscriptions are running.
-    #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
+    /// How many waiters and watchers there are. A keeper's own subscription, which every keeper has for its
+    /// whole life, is neither.
     pub fn len(&self) -> usize {
-        self.lock().by_interest.values().map(Vec::len).sum()
+        let board = self.lock();
+        let running = board.by_interest.iter();
+        let running = running.filter(|(interest, _)| !matches!(interest, Interest::Keeper(_)));
+        running.map(|(_, subscriptions)| subscriptions.len()).sum()
     }
 
     /// Hints whoever subscribed to exactly this.

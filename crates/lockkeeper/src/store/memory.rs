@@ -54,6 +54,8 @@ struct Record {
     queue: VecDeque<Queued>,
     /// Claims granted from the queue by the verb under way, to be hinted after it.
     granted: Vec<ClaimId>,
+    /// The verb under way changed who holds or waits.
+    changed: bool,
     last_token: u64,
     broken: Option<Broken>,
 }
@@ -99,8 +101,8 @@ struct Now {
 impl Record {
     /// Ends what time has ended, then makes the head of the queue the holder for as long as it fits.
     fn settle(&mut self, now: Now) {
-        self.holds.retain(|hold| hold.expires > now.moment);
-        self.queue.retain(|queued| queued.until > now.moment);
+        self.end(|hold| hold.expires <= now.moment);
+        self.leave_queue(|queued| queued.until <= now.moment);
         while let Some(head) = self.queue.front() {
             if !head.mode.admits(self.holds.iter().map(|hold| hold.mode)) {
                 break;
@@ -133,6 +135,7 @@ impl Record {
             token: Token::new(token),
             tokens,
         };
+        self.changed = true;
         self.holds.push(Hold {
             claim,
             mode,
@@ -155,14 +158,32 @@ impl Record {
         let until = now.moment + QUEUE_TTL;
         match self.queue.iter_mut().find(|q| q.claim == claim.id) {
             Some(queued) => queued.until = until,
-            None => self.queue.push_back(Queued {
-                claim: claim.id,
-                mode: claim.mode,
-                lease: claim.lease,
-                reserve: claim.reserve,
-                until,
-            }),
+            None => {
+                self.changed = true;
+                self.queue.push_back(Queued {
+                    claim: claim.id,
+                    mode: claim.mode,
+                    lease: claim.lease,
+                    reserve: claim.reserve,
+                    until,
+                });
+            }
         }
+    }
+
+    /// Ends the holds that match; answers whether there were any.
+    fn end(&mut self, ends: impl Fn(&Hold) -> bool) -> bool {
+        let before = self.holds.len();
+        self.holds.retain(|hold| !ends(hold));
+        let ended = self.holds.len() < before;
+        self.changed |= ended;
+        ended
+    }
+
+    fn leave_queue(&mut self, leaves: impl Fn(&Queued) -> bool) {
+        let before = self.queue.len();
+        self.queue.retain(|queued| !leaves(queued));
+        self.changed |= self.queue.len() < before;
     }
 
     fn is_idle(&self) -> bool {
@@ -233,6 +254,7 @@ impl MemoryStore {
         let answer = verb(record, now);
         record.settle(now);
         let granted = std::mem::take(&mut record.granted);
+        let changed = std::mem::take(&mut record.changed);
         match (was_idle, record.is_idle()) {
             (true, false) => state.idle -= 1,
             (false, true) => state.idle += 1,
@@ -243,7 +265,9 @@ impl MemoryStore {
         for claim in granted {
             self.hints.claim(name, claim);
         }
-        self.hints.name(name);
+        if changed {
+            self.hints.name(name);
+        }
         answer
     }
 
@@ -282,7 +306,11 @@ impl MemoryStore {
             if let Some(grant) = record.prolong(claim.id, claim.lease, now) {
                 return Attempt::Granted(grant);
             }
-            let beside = claim.beside;
+            let beside = claim.beside.filter(|&beside| {
+                let own = beside.keeper == claim.id.keeper;
+                let hold = record.holds.iter().find(|hold| hold.claim == beside);
+                own && hold.is_some_and(|hold| hold.mode.is_exclusive())
+            });
             let others = record
                 .holds
                 .iter()
@@ -293,7 +321,7 @@ impl MemoryStore {
                 let grant = record.grant(claim.id, claim.mode, claim.reserve, claim.lease, now);
                 return Attempt::Granted(grant);
             }
-            if claim.enqueue && beside.is_none() {
+            if claim.enqueue && claim.beside.is_none() && claim.mode.admits([]) {
                 record.enqueue(claim, now);
             }
             let first_end = record.holds.iter().map(|hold| hold.expires).min();
@@ -305,9 +333,7 @@ impl MemoryStore {
 
     fn let_go(&self, release: &Release) -> Released {
         self.on_record(&release.name, |record, now| {
-            let before = record.holds.len();
-            record.holds.retain(|hold| hold.claim != release.claim);
-            let was_held = record.holds.len() < before;
+            let was_held = record.end(|hold| hold.claim == release.claim);
             let mut regrant = None;
             if let (true, Some(next)) = (was_held, &release.requeue)
                 && now.moment <= next.not_after
@@ -322,8 +348,8 @@ impl MemoryStore {
 
     fn leave(&self, name: &Name, claim: ClaimId) {
         self.on_record(name, |record, _| {
-            record.queue.retain(|queued| queued.claim != claim);
-            record.holds.retain(|hold| hold.claim != claim);
+            record.leave_queue(|queued| queued.claim == claim);
+            record.end(|hold| hold.claim == claim);
         });
     }
 
@@ -337,16 +363,22 @@ impl MemoryStore {
     }
 
     fn end_all(&self, request: &Break) -> Vec<Holder> {
-        self.on_record(&request.name, |record, now| {
-            let ended = record.holds.drain(..);
-            let ended = ended.map(|hold| self.holder(&hold, now)).collect();
+        let ended: Vec<Holder> = self.on_record(&request.name, |record, now| {
+            let ended = record.holds.iter();
+            let ended = ended.map(|hold| self.holder(hold, now)).collect();
+            record.end(|_| true);
+            record.changed = true;
             record.last_token = next_run(record.last_token, now.micros, 1).0;
             record.broken = Some(Broken {
                 reason: request.reason.clone(),
                 at: wall(now.micros),
             });
             ended
-        })
+        });
+        for holder in &ended {
+            self.hints.keeper(holder.claim.keeper);
+        }
+        ended
     }
 
     fn look(&self, name: &Name) -> Option<LockInfo> {

@@ -7,7 +7,8 @@
 //! # Rules every store keeps
 //! 1. **A claim id is granted once.** Release, renew and withdraw name exactly that grant, so a delayed or
 //!    repeated request can never touch a later hold. An acquire that finds its own id holding *is* that
-//!    acquire: it answers the same tokens again.
+//!    acquire: it answers the same tokens again. The engine sends an id no more once it was granted; a store
+//!    whose transport may repeat a request by itself must also refuse, with `TooLate`, ids that have ended.
 //! 2. **`not_after`** is the moment past which a request that arrives late does nothing.
 //! 3. **The queue is first come, first served.** While a live claim waits, no other claim is granted before
 //!    it. Whoever frees a lock makes the head of the queue its holder in the same step (a *direct grant*)
@@ -110,7 +111,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Every name starting with `prefix` that is held or waited for, in order.
     fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>>;
 
-    /// An administrator's release: ends every hold of the name and moves its fence past them.
+    /// An administrator's release: ends every hold of the name, moves its fence past them, and hints the
+    /// keepers that held.
     fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>>;
 
     /// Reads or changes a count-down latch. Latches have names of their own, apart from locks.
@@ -217,12 +219,17 @@ pub enum Mode {
     Permit {
         /// How many permits there are in all.
         limit: u32,
-        /// How many this claim takes.
+        /// How many this claim takes, at most the limit: a claim for more is never granted and never queued.
         count: u32,
     },
 }
 
 impl Mode {
+    /// Whether a hold of this mode leaves room for no other.
+    pub fn is_exclusive(self) -> bool {
+        matches!(self, Mode::Exclusive | Mode::Fair | Mode::Write)
+    }
+
     /// Whether a claim of this mode may hold beside these holds.
     pub fn admits(self, holds: impl IntoIterator<Item = Mode>) -> bool {
         let mut holds = holds.into_iter();
@@ -274,7 +281,7 @@ pub struct Claim {
     /// Whether to wait in the queue when busy.
     pub enqueue: bool,
     /// An exclusive hold of the same keeper that this claim may stand beside: how a writer becomes a reader
-    /// without letting go. Such a claim does not queue.
+    /// without letting go. While that hold stands, the claim goes before the queue; it never joins it.
     pub beside: Option<ClaimId>,
 }
 
@@ -308,7 +315,7 @@ pub struct Renewal {
     pub name: Name,
     /// By which claim.
     pub claim: ClaimId,
-    /// For how long from now on, at least.
+    /// For how long from now on, at least. Zero asks whether the claim still holds and changes nothing.
     pub lease: Duration,
 }
 
@@ -359,6 +366,8 @@ pub enum Interest {
     Name(Name),
     /// The latch of this name may have changed.
     Latch(Name),
+    /// A hold of this keeper may have been broken.
+    Keeper(KeeperId),
 }
 
 /// A running subscription; dropping it ends it.

@@ -30,6 +30,8 @@ pub enum Fault {
     AnswerLost,
     /// It takes effect, and nobody ever answers.
     Silent,
+    /// The store has a bug.
+    Panics,
 }
 
 /// Wraps a memory store: counts verbs, makes them fail, and lets them be interrupted.
@@ -95,6 +97,7 @@ impl Tampered {
                 reason,
             });
         }
+        assert_ne!(fault, Some(Fault::Panics), "a test");
         let answer = call.await;
         if self.interruptible {
             pause().await;

@@ -14,6 +14,7 @@ use super::verbs;
 use super::wake::Outbox;
 use super::worker::Job;
 use crate::Error;
+use crate::store::Release;
 use crate::store::hints::HintBoard;
 
 /// The log is copied back after about this many pages.
@@ -56,16 +57,36 @@ impl Core {
         }
     }
 
-    /// Runs a verb here and now; `None` if someone else is writing.
-    pub fn run_inline<A: ?Sized, T>(&self, ask: &A, verb: Verb<A, T>) -> Option<Result<T, Error>> {
+    /// The session, if nobody else has it or waits for it.
+    fn free_session(&self) -> Option<MutexGuard<'_, Session>> {
         if self.queued.load(SeqCst) > 0 {
             return None;
         }
-        let mut session = match self.session.try_lock() {
-            Ok(session) => session,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        match self.session.try_lock() {
+            Ok(session) => Some(session),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Ends a lease here and now if surely nobody waits for it. False if it has to be done the long way.
+    pub fn release_unwaited(&self, release: &Release) -> bool {
+        let session = self.free_session().filter(|_| release.requeue.is_none());
+        let ended =
+            session.map(|mut session| session.release_unwaited(&release.name, release.claim));
+        match ended {
+            Some(Ok(Some(effects))) => {
+                self.deliver(effects);
+                true
+            }
+            // A failed statement changed nothing; the long way says what is wrong.
+            _ => false,
+        }
+    }
+
+    /// Runs a verb here and now; `None` if someone else is writing.
+    pub fn run_inline<A: ?Sized, T>(&self, ask: &A, verb: Verb<A, T>) -> Option<Result<T, Error>> {
+        let mut session = self.free_session()?;
         let done = session.write(|tx| verb(tx, ask));
         // Whoever is hinted wants it next.
         drop(session);
@@ -152,6 +173,12 @@ impl Core {
             match peer {
                 Some(peer) => self.outbox.granted(peer, name, *claim),
                 None => self.hints.claim(name, *claim),
+            }
+        }
+        for (claim, peer) in &effects.broken {
+            match peer {
+                Some(peer) => self.outbox.broken(peer, *claim),
+                None => self.hints.keeper(claim.keeper),
             }
         }
         for name in &effects.changed {

@@ -158,7 +158,12 @@ fn establish(path: &Path, boot: &str) -> Result<Connection, Fault> {
             "{path:?} is read-only; give this user write access to the file"
         ))));
     }
-    if !check_content(&conn, path)? {
+    let is_ours = {
+        // One snapshot: another process may be making the same file just now.
+        let snapshot = conn.unchecked_transaction()?;
+        check_content(&snapshot, path)?
+    };
+    if !is_ours {
         conn.pragma_update(None, "page_size", PAGE_SIZE)?;
         set_log(&conn)?;
         create_tables(&conn, path, boot)?;

@@ -13,7 +13,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use rusqlite::Row;
@@ -36,8 +36,34 @@ pub(super) struct Instance {
     pub socket: PathBuf,
     alive: PathBuf,
     file: File,
-    /// Permissions for what is created: those of the database.
+    access: Access,
+}
+
+/// Who may do what with the database, and so with everything next to it.
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    owner: u32,
+    group: u32,
     mode: u32,
+}
+
+impl Access {
+    fn of(database: &Path) -> io::Result<Access> {
+        let file = fs::metadata(database)?;
+        Ok(Access {
+            owner: file.uid(),
+            group: file.gid(),
+            mode: file.mode() & 0o666,
+        })
+    }
+
+    /// Gives a path the database's owner and group, as far as this user may, and these permissions, whatever
+    /// the umask says: what others of the group, or root, leave must not lock anyone out.
+    fn give(self, path: &Path, mode: u32) -> io::Result<()> {
+        let _ = chown(path, Some(self.owner), Some(self.group))
+            .or_else(|_| chown(path, None, Some(self.group)));
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
+    }
 }
 
 impl Instance {
@@ -48,12 +74,12 @@ impl Instance {
                 "{folder:?} cannot be written ({error}); give this user write access to it"
             ))
         };
-        let mode = fs::metadata(database).map_or(0o600, |file| file.mode()) & 0o666;
+        let access = Access::of(database).map_err(explain)?;
         loop {
-            create_folder(folder, mode).map_err(explain)?;
+            create_folder(folder, access).map_err(explain)?;
             let id = Uuid::new_v4().simple().to_string();
             let alive = folder.join(format!("{id}.alive"));
-            let file = match create(&alive, mode) {
+            let file = match create(&alive, access) {
                 Ok(file) => file,
                 // Another store was the last to leave and took the folder with it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -68,7 +94,7 @@ impl Instance {
                     id,
                     alive,
                     file,
-                    mode,
+                    access,
                 });
             }
         }
@@ -76,7 +102,7 @@ impl Instance {
 
     /// Lets others of the group write to the socket, if they can write to the database.
     pub fn share_socket(&self) -> io::Result<()> {
-        fs::set_permissions(&self.socket, fs::Permissions::from_mode(self.mode))
+        self.access.give(&self.socket, self.access.mode)
     }
 
     /// Another handle of the lock: the instance counts as living until the last is closed.
@@ -172,17 +198,24 @@ pub(super) fn remove_orphans(folder: &Path, known: &[String]) {
         if is_known || path.extension().is_none_or(|end| end != "alive") {
             continue;
         }
-        if pulse(&path) == Pulse::Dead {
+        let Ok(file) = File::open(&path) else {
+            continue;
+        };
+        // Locked until it is removed: a store that is just being opened waits for the lock, and then sees that
+        // its file is gone.
+        if look(&file) == Pulse::Dead {
             remove(&path, Some(&folder.join(format!("{instance}.sock"))));
         }
     }
 }
 
 fn pulse(alive: &Path) -> Pulse {
-    let Ok(file) = File::open(alive) else {
-        return Pulse::Unknown;
-    };
-    match flock(&file, FlockOperation::NonBlockingLockShared) {
+    File::open(alive).map_or(Pulse::Unknown, |file| look(&file))
+}
+
+/// Dead, it is locked until it is closed.
+fn look(file: &File) -> Pulse {
+    match flock(file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Pulse::Dead,
         Err(Errno::WOULDBLOCK) => Pulse::Alive,
         Err(_) => Pulse::Unknown,
@@ -200,21 +233,21 @@ fn is_instance(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn create_folder(folder: &Path, mode: u32) -> io::Result<()> {
+fn create_folder(folder: &Path, access: Access) -> io::Result<()> {
     match fs::create_dir(folder) {
         // Who may read the database may also look into the folder.
-        Ok(()) => fs::set_permissions(
-            folder,
-            fs::Permissions::from_mode(mode | ((mode & 0o444) >> 2)),
-        ),
+        Ok(()) => access.give(folder, access.mode | ((access.mode & 0o444) >> 2)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-fn create(path: &Path, mode: u32) -> io::Result<File> {
+fn create(path: &Path, access: Access) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(mode).open(path)
+    let file = options.write(true).create_new(true).mode(access.mode);
+    let file = file.open(path)?;
+    access.give(path, access.mode)?;
+    Ok(file)
 }
 
 /// Next to the lock, or where temporary files go if that path is too long for a socket.
@@ -230,11 +263,64 @@ fn socket_path(folder: &Path, instance: &str) -> PathBuf {
 mod tests {
     use super::*;
 
+    /// A database in a folder, and its folder of keepers.
+    fn place(folder: &tempfile::TempDir) -> (PathBuf, PathBuf) {
+        let database = folder.path().join("db");
+        fs::write(&database, "").expect("writes");
+        (folder.path().join("db-keepers"), database)
+    }
+
+    #[test]
+    fn everything_belongs_to_whom_the_database_does() {
+        let folder = tempfile::tempdir().expect("folder");
+        let (keepers, database) = place(&folder);
+        // More than an ordinary umask leaves to the group.
+        fs::set_permissions(&database, fs::Permissions::from_mode(0o660)).expect("sets");
+        // Only root can; without, the owner is the same anyway.
+        let _ = chown(&database, Some(12_345), Some(12_345));
+        let instance = Instance::new(&keepers, &database).expect("instance");
+        let _socket = std::os::unix::net::UnixDatagram::bind(&instance.socket).expect("binds");
+        instance.share_socket().expect("shares");
+        let of = |path: &Path| {
+            let file = fs::metadata(path).expect("there");
+            (file.uid(), file.gid(), file.mode() & 0o777)
+        };
+        let expected = of(&database);
+        assert_eq!(of(&instance.alive), expected);
+        assert_eq!(of(&instance.socket), expected);
+        assert_eq!(of(&keepers), (expected.0, expected.1, 0o770));
+    }
+
+    #[test]
+    fn cleaning_up_takes_no_file_of_a_store_that_is_being_opened() {
+        let folder = tempfile::tempdir().expect("folder");
+        let (keepers, database) = place(&folder);
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let order = std::sync::atomic::Ordering::SeqCst;
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !done.load(order) {
+                        remove_orphans(&keepers, &[]);
+                    }
+                });
+            }
+            let taken = (0..2000).find(|_| {
+                let instance = Instance::new(&keepers, &database).expect("instance");
+                // Time enough for a clean-up that had begun before.
+                std::thread::sleep(std::time::Duration::from_micros(100));
+                !instance.alive.exists()
+            });
+            done.store(true, order);
+            assert_eq!(taken, None);
+        });
+    }
+
     #[test]
     fn an_instance_lives_until_its_last_handle_is_closed() {
         let folder = tempfile::tempdir().expect("folder");
-        let keepers = folder.path().join("db-keepers");
-        let instance = Instance::new(&keepers, &folder.path().join("db")).expect("instance");
+        let (keepers, database) = place(&folder);
+        let instance = Instance::new(&keepers, &database).expect("instance");
         let path = instance.alive.clone();
         assert_eq!(pulse(&path), Pulse::Alive);
         let handle = instance.handle().expect("handle");

@@ -13,8 +13,9 @@
 //! set-group-id bit, and `umask 002` when the file is first opened.
 //!
 //! # What it does not protect against
-//! * The file being deleted or replaced under running programs: each notices within a tenth of a second and
-//!   refuses to go on, but until then they may hold locks that programs which open the new file do not see.
+//! * The file, its `-wal` or its `-shm` being deleted or replaced under running programs: each notices within a
+//!   tenth of a second and refuses to go on, but until then they may hold locks that programs which open the
+//!   new file do not see.
 //! * Other machines: files on network file systems are refused.
 //! * A power cut may lose the last commits: not those that hold something, as their processes end too, but
 //!   tokens then go on by the clock.
@@ -285,12 +286,24 @@ impl Store for SqliteStore {
         Box::pin(self.renew_all(renewals))
     }
     fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released> {
-        Box::pin(self.call(release, verbs::release))
+        Box::pin(async move {
+            if self.core.release_unwaited(release) {
+                return Ok(Released {
+                    was_held: true,
+                    regrant: None,
+                });
+            }
+            self.call(release, verbs::release).await
+        })
     }
     fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {
         Box::pin(async move {
             let subscription = self.core.hints.subscribe(interest.clone());
-            Ok(self.sentry.accompany(interest, subscription))
+            Ok(match interest {
+                // Told by a datagram, and not worth looking for all the time.
+                Interest::Keeper(_) => subscription,
+                _ => self.sentry.accompany(interest, subscription),
+            })
         })
     }
     fn inspect<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<LockInfo>> {

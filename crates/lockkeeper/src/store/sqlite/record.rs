@@ -193,9 +193,7 @@ impl<'c> Record<'c> {
 
     /// A hold that nothing can stand beside: no need to look at the queue.
     fn is_closed(&self) -> bool {
-        self.holds
-            .iter()
-            .any(|hold| matches!(hold.mode, Mode::Exclusive | Mode::Fair | Mode::Write))
+        self.holds.iter().any(|hold| hold.mode.is_exclusive())
     }
 
     pub fn grant(

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, params};
 
 use super::fault::{Fault, refused};
 use super::liveness::Peer;
-use super::record::{ProcessId, Record};
+use super::record::{ProcessId, Record, claim_bytes, nanos};
 use super::sql;
 use crate::clock::{Clock, Moment};
 use crate::store::ClaimId;
@@ -22,6 +22,9 @@ const FILE_CHECK: Duration = Duration::from_millis(100);
 
 /// Peers remembered before starting over.
 const MAX_PEERS: usize = 1024;
+
+/// Device and inode of the file that was opened, of its log, and of the memory that programs share over it.
+type Identity = [(u64, u64); 3];
 
 /// The time of one verb.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +39,7 @@ pub(super) struct Session {
     clock: Clock,
     boot: String,
     path: PathBuf,
-    /// Device and inode of the file that was opened.
-    identity: (u64, u64),
+    identity: Identity,
     next_check: Moment,
     /// Which row of the process table is ours.
     me: ProcessId,
@@ -50,6 +52,8 @@ pub(super) struct Session {
 pub(super) struct Effects {
     /// Claims that got a lock from the queue, and where they live if not here.
     pub granted: Vec<(Name, ClaimId, Option<Arc<Peer>>)>,
+    /// Claims whose hold was broken, and where they live if not here.
+    pub broken: Vec<(ClaimId, Option<Arc<Peer>>)>,
     /// Names about which something changed.
     pub changed: Vec<Name>,
     pub latches: Vec<Name>,
@@ -135,6 +139,26 @@ impl Session {
         Ok((answer, tx.effects))
     }
 
+    /// Ends a lease for which surely nobody waits; `None` if there is more to it.
+    pub fn release_unwaited(
+        &mut self,
+        name: &Name,
+        claim: ClaimId,
+    ) -> Result<Option<Effects>, Fault> {
+        self.check_file()?;
+        if !self.clock.is_boot(&self.boot) {
+            return Ok(None);
+        }
+        let now = nanos(self.clock.now());
+        let mut release = self.conn.prepare_cached(sql::RELEASE)?;
+        let ended = release.execute(params![name.as_str(), claim_bytes(claim), now])? > 0;
+        Ok(ended.then(|| Effects {
+            changed: vec![name.clone()],
+            wrote: 1,
+            ..Effects::default()
+        }))
+    }
+
     fn roll_back(&mut self, fault: Fault) -> Fault {
         // SQLite may have rolled back by itself, for instance when the disk is full.
         if !self.conn.is_autocommit()
@@ -152,10 +176,10 @@ impl Session {
 
     /// Only a simulated machine reboots under an open store: nothing of before still runs.
     fn notice_reboot(&mut self) -> Result<(), Fault> {
-        let boot = self.clock.boot_id();
-        if boot == self.boot {
+        if self.clock.is_boot(&self.boot) {
             return Ok(());
         }
+        let boot = self.clock.boot_id();
         start_boot(&self.conn, &boot)?;
         self.boot = boot;
         Ok(())
@@ -169,7 +193,7 @@ impl Session {
         }
         if identity(&self.path).ok() != Some(self.identity) {
             return Err(Fault::Told(refused(format!(
-                "{:?} was deleted or replaced while open; restart the programs that use it",
+                "{:?}, or its -wal or -shm, was deleted or replaced while open; restart the programs that use it",
                 self.path
             ))));
         }
@@ -272,8 +296,14 @@ pub(super) fn start_boot(conn: &Connection, boot: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-fn identity(path: &Path) -> Result<(u64, u64), Error> {
-    let file = std::fs::metadata(path)
-        .map_err(|error| refused(format!("{path:?} cannot be looked at: {error}")))?;
-    Ok((file.dev(), file.ino()))
+fn identity(path: &Path) -> Result<Identity, Error> {
+    let mut identity = Identity::default();
+    for (one, end) in identity.iter_mut().zip(["", "-wal", "-shm"]) {
+        let mut path = path.as_os_str().to_owned();
+        path.push(end);
+        let file = std::fs::metadata(&path)
+            .map_err(|error| refused(format!("{path:?} cannot be looked at: {error}")))?;
+        *one = (file.dev(), file.ino());
+    }
+    Ok(identity)
 }

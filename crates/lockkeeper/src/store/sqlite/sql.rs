@@ -6,6 +6,7 @@
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
 pub(super) const LOAD: &str = body(include_str!("load.sql"));
+pub(super) const RELEASE: &str = body(include_str!("release.sql"));
 pub(super) const RENEW: &str = body(include_str!("renew.sql"));
 pub(super) const ENQUEUE: &str = body(include_str!("enqueue.sql"));
 pub(super) const FENCES: &str = body(include_str!("fences.sql"));

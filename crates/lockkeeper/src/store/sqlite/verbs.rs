@@ -41,7 +41,11 @@ fn attempt(tx: &Tx<'_>, record: &mut Record<'_>, claim: &Claim) -> Result<Attemp
     if let Some(grant) = record.prolong(claim.id, claim.lease) {
         return Ok(Attempt::Granted(grant));
     }
-    let beside = claim.beside;
+    let beside = claim.beside.filter(|&beside| {
+        let own = beside.keeper == claim.id.keeper;
+        let hold = record.holds.iter().find(|hold| hold.claim == beside);
+        own && hold.is_some_and(|hold| hold.mode.is_exclusive())
+    });
     let others = record.holds.iter();
     let others = others.filter(|hold| Some(hold.claim) != beside);
     let fits = claim.mode.admits(others.map(|hold| hold.mode));
@@ -51,7 +55,7 @@ fn attempt(tx: &Tx<'_>, record: &mut Record<'_>, claim: &Claim) -> Result<Attemp
         let grant = record.grant(claim.id, tx.me, mode, reserve, claim.lease);
         return Ok(Attempt::Granted(grant));
     }
-    if claim.enqueue && beside.is_none() {
+    if claim.enqueue && claim.beside.is_none() && claim.mode.admits([]) {
         record.enqueue(claim, tx.me)?;
     }
     let first_end = record.holds.iter().map(|hold| hold.expires).min();
@@ -133,6 +137,10 @@ fn renew_one(tx: &mut Tx<'_>, renewal: &Renewal) -> Result<Renewed, Fault> {
 pub(super) fn break_lock(tx: &mut Tx<'_>, request: &Break) -> Result<Vec<Holder>, Fault> {
     tx.on_record(&request.name, |tx, record| {
         let ended = holders(tx, record)?;
+        for hold in &record.holds {
+            let peer = tx.peer(hold.process)?;
+            tx.effects.broken.push((hold.claim, peer));
+        }
         record.break_all(&request.reason)?;
         Ok(ended)
     })

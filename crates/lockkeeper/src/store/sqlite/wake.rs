@@ -39,8 +39,18 @@ impl Outbox {
         Ok(Outbox(socket))
     }
 
-    /// Hints a claim of another store. Whatever fails: it is only a hint.
+    /// Hints a claim of another store that it was granted.
     pub fn granted(&self, peer: &Peer, name: &Name, claim: ClaimId) {
+        self.send(peer, claim, name);
+    }
+
+    /// Hints the keeper of a claim of another store that it was broken: a message without a name.
+    pub fn broken(&self, peer: &Peer, claim: ClaimId) {
+        self.send(peer, claim, "");
+    }
+
+    /// Whatever fails: it is only a hint.
+    fn send(&self, peer: &Peer, claim: ClaimId, name: &str) {
         if let Some(socket) = &peer.socket {
             let mut message = Vec::with_capacity(24 + name.len());
             message.extend_from_slice(&claim_bytes(claim));
@@ -285,6 +295,7 @@ impl Rounds {
                 Interest::Name(name) => self.core.hints.name(name),
                 Interest::Latch(name) => self.core.hints.latch(name),
                 Interest::Claim(name, claim) => self.core.hints.claim(name, *claim),
+                Interest::Keeper(keeper) => self.core.hints.keeper(*keeper),
             }
         }
     }
@@ -304,6 +315,9 @@ impl Rounds {
         let Some((claim, name)) = message.split_first_chunk::<24>() else {
             return;
         };
+        if name.is_empty() {
+            return self.core.hints.keeper(claim_of(*claim).keeper);
+        }
         let name = std::str::from_utf8(name)
             .ok()
             .and_then(|name| Name::new(name).ok());

@@ -1,0 +1,143 @@
+//! A process that takes locks, so that tests can kill it, stop it and let it go on.
+//!
+//! It is the `lock-taker` program of this crate; see there for what it can be told.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A running `lock-taker`. Dropping it kills it.
+#[derive(Debug)]
+pub struct Taker {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Taker {
+    /// Starts the program. In tests of this crate its path is `env!("CARGO_BIN_EXE_lock-taker")`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(program: impl AsRef<Path>, arguments: &[&str]) -> io::Result<Taker> {
+        let mut child = Command::new(program.as_ref())
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Taker {
+            stdin: child.stdin.take(),
+            child,
+            lines,
+        })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line it prints, or `None` if none comes in time.
+    ///
+    /// # Panics
+    /// When it has ended without another line.
+    pub fn line_within(&self, time: Duration) -> Option<String> {
+        match self.lines.recv_timeout(time) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => panic!("process {} has ended", self.pid()),
+        }
+    }
+
+    /// What follows `word` on the next line that starts with it; other lines are passed over.
+    ///
+    /// # Panics
+    /// When none comes within a minute.
+    pub fn expect(&self, word: &str) -> String {
+        loop {
+            let line = self.line_within(Duration::from_secs(60));
+            let line = line.unwrap_or_else(|| panic!("{} never says {word:?}", self.pid()));
+            if let Some(rest) = line.strip_prefix(word) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    /// Tells it something.
+    ///
+    /// # Errors
+    /// When it no longer listens.
+    pub fn tell(&mut self, line: &str) -> io::Result<()> {
+        let stdin = self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        writeln!(stdin, "{line}")?;
+        stdin.flush()
+    }
+
+    /// Kills it (SIGKILL) and waits for its end.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
+    }
+
+    /// Stops it (SIGSTOP).
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn stop(&self) -> io::Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on (SIGCONT).
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn go_on(&self) -> io::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Whether it has ended.
+    ///
+    /// # Errors
+    /// When the system refuses to tell.
+    pub fn has_ended(&mut self) -> io::Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
+    /// Waits for its end and answers whether it was a success.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn wait(&mut self) -> io::Result<bool> {
+        self.stdin = None;
+        Ok(self.child.wait()?.success())
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(kill_process(pid, signal)?)
+    }
+}
+
+impl Drop for Taker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,72 @@
+//! A folder with a store, a fenced resource and the histories of the processes that use them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lockkeeper::clock::Moment;
+use lockkeeper::store::sqlite::SqliteStore;
+use lockkeeper_testkit::fenced::FencedFile;
+use lockkeeper_testkit::history::{self, Event, What};
+use lockkeeper_testkit::process::Taker;
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lock-taker");
+
+pub struct Place {
+    dir: tempfile::TempDir,
+    pub url: String,
+    pub resource: FencedFile,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        let dir = tempfile::tempdir().expect("a folder");
+        let url = format!("sqlite:{}", dir.path().join("locks.db").display());
+        let resource = FencedFile::open(&dir.path().join("stock")).expect("opens");
+        Place { dir, url, resource }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Opens the store in this process, and makes it if there is none.
+    pub fn store(&self) -> Arc<SqliteStore> {
+        Arc::new(SqliteStore::open(&self.file("locks.db")).expect("opens"))
+    }
+
+    /// A process that waits for the lock and holds it.
+    #[allow(dead_code, reason = "each test file uses its part")]
+    pub fn holder(&self, lease: &str) -> Taker {
+        let resource = self.file("stock").display().to_string();
+        let arguments = ["hold", "--store", &self.url, "--name", "a"];
+        let more = ["--lease", lease, "--resource", &resource];
+        Taker::start(PROGRAM, &[&arguments[..], &more].concat()).expect("starts")
+    }
+
+    /// A process that counts, and writes its history.
+    pub fn counter(&self, process: &str, lease: &str, more: &[&str]) -> Taker {
+        let history = self.file(&format!("{process}.jsonl")).display().to_string();
+        let resource = self.file("stock").display().to_string();
+        let arguments = [
+            "count", "--store", &self.url, "--name", "a", "--lease", lease,
+        ];
+        let files = ["--resource", &resource, "--history", &history];
+        let arguments = [&arguments[..], &files, &["--process", process], more].concat();
+        Taker::start(PROGRAM, &arguments).expect("starts")
+    }
+
+    /// Everything that all processes recorded, with the resource's own books.
+    pub fn history(&self) -> Vec<Event> {
+        let files = std::fs::read_dir(self.dir.path()).expect("a folder");
+        let files = files.map(|file| file.expect("a file").path());
+        let files = files.filter(|path| path.extension().is_some_and(|end| end == "jsonl"));
+        let histories = files.map(|path| history::read(&path).expect("a history"));
+        let entries = self.resource.entries().expect("reads").into_iter();
+        let books = entries.map(|entry| Event {
+            at: Moment::now().as_nanos(),
+            process: "resource".into(),
+            what: What::Entry(entry),
+        });
+        history::merge(histories.chain([books.collect()]))
+    }
+}
