@@ -231,6 +231,11 @@ async fn fair_waiters_of_both_kinds_form_one_line() {
         .parse()
         .expect("a number");
     assert!(score > 99999999999999.0, "after the one before it: {score}");
+    // Dead, it would be known as one of ours for as long as it is in Redisson's line.
+    let known: u64 = server.strings(&["PTTL", "lockkeeper_waiters:{line}"])[0]
+        .parse()
+        .expect("a number");
+    assert!(known > 300_000, "{known}");
     let info = store.inspect(&name("line")).await.expect("answers");
     assert_eq!(info.expect("it is held").waiters, 2);
     // The holder leaves; the Java client is first and takes it, as its script does.
@@ -323,6 +328,10 @@ async fn a_writer_that_becomes_a_reader_lets_java_readers_in() {
     let writer = claim("down", Mode::Write);
     granted(&store, &writer).await;
     let reader = lockkeeper::store::Claim {
+        id: lockkeeper::store::ClaimId {
+            number: writer.id.number + 1_000_000,
+            ..writer.id
+        },
         beside: Some(writer.id),
         ..claim("down", Mode::Read)
     };

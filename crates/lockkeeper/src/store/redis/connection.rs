@@ -9,7 +9,6 @@
 //! a PING every quarter of the response time-out. A server answers in order: when a PING is not answered within
 //! three quarters, neither was what was sent before it, and the connection is given up with all that is on it.
 
-use std::collections::HashSet;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -29,6 +28,7 @@ use super::fault::{Fault, explain, is_demoted, unavailable, words};
 use super::scripts::Script;
 use super::server_clock::ServerClock;
 use super::subscriptions::{Subscriptions, Topic};
+use super::supervisor::supervise;
 use super::url::{Address, Settings};
 use crate::clock::Moment;
 use crate::store::ClaimId;
@@ -36,8 +36,6 @@ use crate::{Error, Name};
 
 /// How many requests may wait to be written.
 const WRITE_QUEUE: usize = 4096;
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the supervisor is told.
 #[derive(Debug)]
@@ -49,7 +47,7 @@ pub(super) enum Event {
 }
 
 #[derive(Clone)]
-enum State {
+pub(super) enum State {
     /// The supervisor is connecting for the first time since it lost the connection.
     Connecting,
     Up(u64, MultiplexedConnection),
@@ -62,25 +60,25 @@ pub(super) struct Connection {
     supervisor: JoinHandle<()>,
 }
 
-struct Shared {
-    settings: Settings,
+pub(super) struct Shared {
+    pub settings: Settings,
     /// Where hints for this process arrive.
     channel: String,
     runtime: Handle,
-    state: watch::Sender<State>,
+    pub state: watch::Sender<State>,
     events: mpsc::UnboundedSender<Event>,
-    subscriptions: Subscriptions,
+    pub subscriptions: Subscriptions,
     /// The newest version of the topics that the server has confirmed.
-    synced: watch::Sender<u64>,
+    pub synced: watch::Sender<u64>,
     clock: ServerClock,
     /// Why the supervisor gave up the last connection.
     given_up: Mutex<String>,
 }
 
 /// A connection that is set up but not yet in use.
-struct Fresh {
-    number: u64,
-    connection: MultiplexedConnection,
+pub(super) struct Fresh {
+    pub number: u64,
+    pub connection: MultiplexedConnection,
     driver: Driver,
 }
 
@@ -260,13 +258,13 @@ impl Shared {
         }
     }
 
-    fn say_given_up(&self, reason: &str) {
+    pub fn say_given_up(&self, reason: &str) {
         let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
         reason.clone_into(&mut given_up);
     }
 
     /// A connection that is authenticated, judged and subscribed to our own channel.
-    async fn connect(self: &Arc<Shared>, number: u64) -> Result<Fresh, Error> {
+    pub async fn connect(self: &Arc<Shared>, number: u64) -> Result<Fresh, Error> {
         let address = &self.settings.address;
         let limit = self.settings.connect_timeout;
         match tokio::time::timeout(limit, self.set_up(number)).await {
@@ -415,141 +413,23 @@ impl Shared {
         }
     }
 
-    /// A claim of ours may now succeed: `<claim> <name>`.
+    /// A claim of ours may now succeed: `<claim> <name>`. Or its hold was broken: `! <claim>`.
     fn hinted(&self, message: &str) {
-        let parsed = message.split_once(' ').and_then(|(claim, name)| {
-            let name = name.strip_prefix(self.settings.prefix.as_str())?;
-            Some((claim.parse::<ClaimId>().ok()?, Name::new(name).ok()?))
-        });
-        if let Some((claim, name)) = parsed {
-            self.subscriptions.hints().claim(&name, claim);
-        }
-    }
-
-    /// Subscribes to what is wanted and from what is not wanted any more.
-    async fn sync(
-        &self,
-        connection: &mut MultiplexedConnection,
-        actual: &mut HashSet<Topic>,
-    ) -> Result<(), String> {
-        let (wanted, version) = self.subscriptions.wanted();
-        let split = |topics: &[Topic]| {
-            let (mut channels, mut patterns) = (Vec::new(), Vec::new());
-            for topic in topics {
-                match topic {
-                    Topic::Channel(channel) => channels.push(channel.clone()),
-                    Topic::Pattern(pattern) => patterns.push(pattern.clone()),
+        let hints = self.subscriptions.hints();
+        match message.split_once(' ') {
+            Some(("!", claim)) => {
+                if let Ok(claim) = claim.parse::<ClaimId>() {
+                    hints.keeper(claim.keeper);
                 }
             }
-            (channels, patterns)
-        };
-        let new: Vec<Topic> = wanted.difference(actual).cloned().collect();
-        let old: Vec<Topic> = actual.difference(&wanted).cloned().collect();
-        let change = async {
-            let (channels, patterns) = split(&new);
-            if !channels.is_empty() {
-                connection.subscribe(channels).await?;
-            }
-            if !patterns.is_empty() {
-                connection.psubscribe(patterns).await?;
-            }
-            let (channels, patterns) = split(&old);
-            if !channels.is_empty() {
-                connection.unsubscribe(channels).await?;
-            }
-            if !patterns.is_empty() {
-                connection.punsubscribe(patterns).await?;
-            }
-            Ok::<(), RedisError>(())
-        };
-        match tokio::time::timeout(self.settings.response_timeout, change).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) if error.code() == Some("NOPERM") => {
-                tracing::warn!(error = %words(&error), "the ACL forbids a channel; waiters poll instead");
-            }
-            Ok(Err(error)) => return Err(words(&error)),
-            Err(_) => return Err("it did not confirm a subscription in time".into()),
-        }
-        *actual = wanted;
-        // What was said before the subscription is lost: look again.
-        self.subscriptions.hint_all(&new);
-        self.synced.send_replace(version);
-        Ok(())
-    }
-
-    /// Uses a connection until it breaks. Answers why it did.
-    async fn serve(&self, fresh: &Fresh, inbox: &mut mpsc::UnboundedReceiver<Event>) -> String {
-        let (number, mut connection) = (fresh.number, fresh.connection.clone());
-        let mut actual = HashSet::new();
-        if let Err(reason) = self.sync(&mut connection, &mut actual).await {
-            return reason;
-        }
-        self.say_given_up("");
-        self.state
-            .send_replace(State::Up(number, connection.clone()));
-        self.subscriptions.hints().everyone();
-        let quarter = self.settings.response_timeout / 4;
-        let mut ping = tokio::time::interval(quarter);
-        ping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                event = inbox.recv() => match event {
-                    Some(Event::Topics) => {
-                        if let Err(reason) = self.sync(&mut connection, &mut actual).await {
-                            return reason;
-                        }
-                    }
-                    Some(Event::Broken(which, reason)) if which == number => return reason,
-                    Some(Event::Broken(..)) => {}
-                    None => return "it is no longer needed".into(),
-                },
-                _ = ping.tick() => {
-                    let ping = ::redis::cmd("PING");
-                    let answer = connection.send_packed_command(&ping);
-                    match tokio::time::timeout(3 * quarter, answer).await {
-                        Ok(Ok(_)) => {}
-                        Ok(Err(error)) => return words(&error),
-                        Err(_) => {
-                            let limit = self.settings.response_timeout;
-                            return format!("the server did not answer within {limit:?}");
-                        }
-                    }
+            Some((claim, name)) => {
+                let name = name.strip_prefix(self.settings.prefix.as_str());
+                let name = name.and_then(|name| Name::new(name).ok());
+                if let (Ok(claim), Some(name)) = (claim.parse(), name) {
+                    hints.claim(&name, claim);
                 }
             }
-        }
-    }
-}
-
-async fn supervise(shared: Arc<Shared>, first: Fresh, mut inbox: mpsc::UnboundedReceiver<Event>) {
-    let mut number = first.number;
-    let mut fresh = Some(first);
-    let mut pause = FIRST_PAUSE;
-    loop {
-        if let Some(fresh) = fresh.take() {
-            pause = FIRST_PAUSE;
-            let reason = shared.serve(&fresh, &mut inbox).await;
-            shared.say_given_up(&reason);
-            // Whatever waits for an answer on it learns that none will come.
-            drop(fresh);
-            let server = &shared.settings.address;
-            tracing::warn!(%server, %reason, "the connection is lost; connecting again");
-            shared.state.send_replace(State::Connecting);
-            // Whoever sleeps for a hint that may not come any more.
-            shared.subscriptions.hints().everyone();
-        }
-        number += 1;
-        match shared.connect(number).await {
-            Ok(again) => fresh = Some(again),
-            Err(error) => {
-                tracing::debug!(%error, "not connected");
-                let reason = match error {
-                    Error::Unavailable { reason, .. } | Error::Refused { reason, .. } => reason,
-                    other => other.to_string(),
-                };
-                shared.state.send_replace(State::Down(reason));
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
+            None => {}
         }
     }
 }

@@ -18,8 +18,8 @@
 //! Not there yet: TLS, Sentinel, Cluster, waiting for replicas.
 //!
 //! # Layout
-//! `url` says where and how, `connection` keeps one connection alive, `subscriptions` knows who waits for
-//! what. `redisson` and `plain` turn verbs into `scripts` and their answers back.
+//! `url` says where and how, `connection` sends requests, `supervisor` keeps it alive, `checks` judges the server,
+//! `subscriptions` knows who waits for what. `redisson` and `plain` turn verbs into `scripts` and their answers back.
 
 mod answer;
 mod checks;
@@ -31,6 +31,7 @@ mod redisson;
 mod scripts;
 mod server_clock;
 mod subscriptions;
+mod supervisor;
 mod url;
 
 use std::collections::BTreeSet;
@@ -65,7 +66,7 @@ const POLL_EVERY: Duration = Duration::from_millis(25);
 ///
 /// Dropping it ends its connection. What it still holds stays held until the leases end.
 pub struct RedisStore {
-    connection: Connection,
+    connection: Arc<Connection>,
     /// Our channel and our process, as they are written into holds.
     who: String,
 }
@@ -89,7 +90,7 @@ impl RedisStore {
         let channel = format!("lockkeeper_wake:{}", Uuid::new_v4());
         let who = answer::describe(&channel, &Process::current());
         Ok(RedisStore {
-            connection: Connection::open(settings, channel).await?,
+            connection: Arc::new(Connection::open(settings, channel).await?),
             who,
         })
     }
@@ -128,39 +129,55 @@ impl RedisStore {
                 self.connection.synced(version).await?;
                 Ok(subscription)
             }
-            (Dialect::Plain, interest @ Interest::Claim(..)) => Ok(self.poll(interest, POLL_EVERY)),
-            (_, interest) => Ok(self.poll(interest, LOOK_EVERY)),
+            // Told on the channel of the process.
+            (_, interest @ Interest::Keeper(_)) => Ok(subscriptions.hints().subscribe(interest)),
+            (Dialect::Plain, Interest::Claim(..)) => Ok(self.poll()),
+            (Dialect::Plain, Interest::Latch(_)) => Err(NO_LATCHES),
+            (_, Interest::Name(name)) => self.watch(name).await,
         }
     }
 
-    /// A subscription that hints now and then, for as long as it lives.
-    fn poll(&self, interest: Interest, every: Duration) -> Subscription {
-        struct Poller(AbortHandle);
-        impl Drop for Poller {
-            fn drop(&mut self) {
-                self.0.abort();
-            }
-        }
+    /// A subscription that hints now and then.
+    fn poll(&self) -> Subscription {
         let hints = Arc::new(Notify::new());
         let hint = hints.clone();
-        let (low, high) = (every / 2, every);
         let task = self.connection.runtime().spawn(async move {
             loop {
                 // Spread out, so that those who wait do not all try at once.
-                let jitter = Uuid::new_v4().as_u128() % high.as_micros().max(1);
-                tokio::time::sleep(low + Duration::from_micros(jitter as u64)).await;
+                let spread = Uuid::new_v4().as_u128() % POLL_EVERY.as_micros();
+                tokio::time::sleep(POLL_EVERY / 2 + Duration::from_micros(spread as u64)).await;
                 hint.notify_one();
             }
         });
-        tracing::trace!(?interest, "polling");
-        Subscription::new(hints, Poller(task.abort_handle()))
+        Subscription::new(hints, Ends(task.abort_handle()))
+    }
+
+    /// A subscription that hints when something else is to be seen about a name.
+    async fn watch(&self, name: Name) -> Result<Subscription, Error> {
+        let mut seen = sight(self.look(&name).await?);
+        let hints = Arc::new(Notify::new());
+        let (hint, who) = (hints.clone(), self.who.clone());
+        let connection = Arc::downgrade(&self.connection);
+        let task = self.connection.runtime().spawn(async move {
+            loop {
+                tokio::time::sleep(LOOK_EVERY).await;
+                let Some(connection) = connection.upgrade() else {
+                    return;
+                };
+                if let Ok(info) = look(&connection, &who, &name).await {
+                    let now = sight(info);
+                    if now != seen {
+                        seen = now;
+                        hint.notify_one();
+                    }
+                }
+            }
+        });
+        Ok(Subscription::new(hints, Ends(task.abort_handle())))
     }
 
     async fn look(&self, name: &Name) -> Result<Option<LockInfo>, Error> {
-        match self.dialect() {
-            Dialect::Redisson => self.redisson().inspect(name).await,
-            Dialect::Plain => self.plain().inspect(name).await,
-        }
+        look(&self.connection, &self.who, name).await
     }
 
     /// Finds names by keys of ours in a keyspace that may have much else.
@@ -205,12 +222,39 @@ impl RedisStore {
     async fn count(&self, request: &LatchRequest) -> Result<LatchState, Error> {
         match self.dialect() {
             Dialect::Redisson => self.redisson().latch(request).await,
-            Dialect::Plain => Err(Error::Unsupported {
-                store: PLAIN_CAPABILITIES.store,
-                what: "latches",
-            }),
+            Dialect::Plain => Err(NO_LATCHES),
         }
     }
+}
+
+const NO_LATCHES: Error = Error::Unsupported {
+    store: STORE,
+    what: "latches",
+};
+
+/// Ends a task when it is dropped.
+struct Ends(AbortHandle);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn look(connection: &Connection, who: &str, name: &Name) -> Result<Option<LockInfo>, Error> {
+    match connection.settings().dialect {
+        Dialect::Redisson => Redisson { connection, who }.inspect(name).await,
+        Dialect::Plain => Plain { connection, who }.inspect(name).await,
+    }
+}
+
+/// What changes about a name when somebody takes it, waits for it, lets go of it or breaks it.
+type Sight = (Vec<ClaimId>, usize, Option<Token>, Option<Broken>);
+
+fn sight(info: Option<LockInfo>) -> Option<Sight> {
+    let info = info?;
+    let holders = info.holders.iter().map(|holder| holder.claim).collect();
+    Some((holders, info.waiters, info.last_token, info.broken))
 }
 
 /// A duration in whole milliseconds, never shorter than it was.

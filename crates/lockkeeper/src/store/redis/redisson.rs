@@ -251,13 +251,33 @@ impl Redisson<'_> {
 
     pub async fn latch(&self, request: &LatchRequest) -> Result<LatchState, Error> {
         let keys = self.keys(&request.name)?;
+        // Twice at most, as for an acquire.
+        for last in [false, true] {
+            let not_after = self.connection.clock().at(request.not_after);
+            let reply = self.latch_once(request, &keys, not_after).await?;
+            let late = not_after != 0 && reply.number(2)? > not_after;
+            if last || !late || Moment::now() > request.not_after {
+                return Ok(LatchState {
+                    count: reply.number(0)? as u32,
+                    changed: reply.number(1)? == 1,
+                });
+            }
+        }
+        unreachable!("the last round returns")
+    }
+
+    async fn latch_once(
+        &self,
+        request: &LatchRequest,
+        keys: &Keys,
+        not_after: u64,
+    ) -> Result<Reply, Error> {
         let (op, count) = match request.op {
             LatchOp::Read => ("read", 0),
             LatchOp::Set(count) => ("set", count),
             LatchOp::CountDown => ("down", 0),
             LatchOp::Open => ("open", 0),
         };
-        let not_after = self.connection.clock().at(request.not_after);
         let write = |cmd: &mut Cmd| {
             cmd.arg(3)
                 .arg(&keys.main)
@@ -276,13 +296,9 @@ impl Redisson<'_> {
             _ => Fault::of_change,
         };
         let reply = Reply::new(answer.map_err(explain)?)?;
-        self.connection
-            .clock()
-            .saw(reply.number(2)?, sent, Moment::now());
-        Ok(LatchState {
-            count: reply.number(0)? as u32,
-            changed: reply.number(1)? == 1,
-        })
+        let clock = self.connection.clock();
+        clock.saw(reply.number(2)?, sent, Moment::now());
+        Ok(reply)
     }
 }
 

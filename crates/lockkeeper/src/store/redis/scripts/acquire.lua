@@ -9,20 +9,28 @@ end
 
 local hold = find(id)
 if hold then return answer(hold) end
+-- Only an exclusive hold of the same keeper excuses anything.
+local stands = beside ~= '' and find(beside)
+if not stands or stands[MODE] == 'r' or stands[MODE] == 'p'
+  or string.match(beside, '^[^:]*') ~= string.match(id, '^[^:]*') then
+  stands = nil
+end
+local excused = stands and beside or nil
 local wait = standing_back()
 if wait == 0 then
   settle()
   hold = find(id)
   if hold then return answer(hold) end
   -- Settled: a queue that is not empty has a live head that goes first.
-  local first = beside ~= '' or redis.call('EXISTS', QUEUE) == 0
-  if first and admits(mode, limit, count, beside) and not (mode == 'f' and foreign_fair_head()) then
+  local first = stands or redis.call('EXISTS', QUEUE) == 0
+  if first and admits(mode, limit, count, excused) and not (mode == 'f' and foreign_fair_head()) then
     hold = grant(id, mode, lease, wanted, limit, count, ARGV[7])
     save()
     return { 1, hold[TOKEN], hold[RUN], us }
   end
 end
-if ARGV[8] == '1' and beside == '' then
+-- What can never be granted must not keep others waiting.
+if ARGV[8] == '1' and beside == '' and count <= limit then
   enqueue(id, mode, lease, wanted, limit, count, ARGV[7])
 end
 save()

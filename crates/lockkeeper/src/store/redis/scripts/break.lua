@@ -3,12 +3,14 @@
 -- KEYS  as in acquire, 6 broken
 -- ARGV  1 tag  2 reason  3 how long to remember it, in ms
 -- Result  the holds of ours that ended, as in inspect
--- Invariant: ends every hold of the name, of whatever client, and moves the fence past them.
+-- Invariant: ends every hold of the name, of whatever client, moves the fence past them, and tells the keepers
+--            that held.
 local ended, mode = {}, foreign
 for number, hold in ipairs(holds) do
   ended[number] = { hold[ID], hold[MODE], hold[EXPIRES] - now, hold[TOKEN], hold[SINCE], hold[LIMIT], hold[COUNT],
     hold[WHO] }
   mode = hold[MODE]
+  redis.call('PUBLISH', string.match(hold[WHO], '^[^\n]*'), '! ' .. hold[ID])
 end
 while #holds > 0 do finish(holds[1], 1) end
 if kind == 'hash' then

@@ -291,8 +291,6 @@ local function enqueue(id, mode, lease, wanted, limit, count, who)
     local last = redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2]
     redis.call('ZADD', QUEUE, string.format('%.0f', math.max(us, (tonumber(last) or 0) + 1)), id)
   end
-  redis.call('PEXPIRE', QUEUE, 2 * QUEUE_TTL)
-  redis.call('PEXPIRE', WAITERS, 2 * QUEUE_TTL)
   if mode == 'f' then
     local score = tonumber(redis.call('ZSCORE', FAIR_TIMEOUTS, id) or '0')
     if score == 0 then
@@ -308,6 +306,11 @@ local function enqueue(id, mode, lease, wanted, limit, count, who)
       end
     end
   end
+  -- In Redisson's line a dead waiter of ours is known by our record of it: that has to last as long.
+  local line = redis.call('LLEN', FAIR)
+  local keep = line > 0 and FAIR_WAIT * (line + 1) or 2 * QUEUE_TTL
+  redis.call('PEXPIRE', QUEUE, keep)
+  redis.call('PEXPIRE', WAITERS, keep)
 end
 
 -- The first in Redisson's fair line if it is not ours, after those whose time is over.
