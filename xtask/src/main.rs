@@ -11,7 +11,7 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   test [--quick]    everything the project checks about itself; --quick leaves out
-                    single-feature builds, rustdoc and the fuzz targets
+                    single-feature builds, examples, rustdoc and the fuzz targets
   fuzz [SECONDS]    runs each fuzz target for SECONDS (default 30)
   deny              licences, advisories and sources of all dependencies (cargo-deny)";
 

@@ -37,7 +37,7 @@ use clap::{Parser, Subcommand};
 use exit::Failure;
 use store::StoreArgs;
 
-/// Runs programs under a lock that holds across processes and machines, and shows and manages such locks
+/// Runs programs under a lock that holds across processes, and shows and manages such locks
 #[derive(Debug, Parser)]
 #[command(name = "lockkeeper", version, max_term_width = 100)]
 struct Cli {

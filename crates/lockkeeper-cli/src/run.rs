@@ -30,10 +30,10 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = LIMITS)]
 pub struct Args {
-    /// For how long the lock outlives a machine that went away; renewed all the time
+    /// For how long the lock outlives a machine that went away, from 100ms to 24h; renewed all the time
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     ttl: Duration,
-    /// Wait for the lock at most this long [default: for ever]
+    /// Wait for the lock at most this long, such as 500ms, 30s or 1h30m [default: for ever]
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "no_wait")]
     wait: Option<Duration>,
     /// Do not wait for the lock
@@ -62,12 +62,13 @@ const LIMITS: &str = "\
 Exit codes:
   the command's own; 128+n if signal n ended it
   2    wrong usage
-  69   the store is unavailable
+  69   the store is unavailable or cannot be used
   71   the guardian process could not be started
   75   the lock was not acquired in time (see -E)
-  76   the lock was lost while the command ran; the command was ended
+  76   the lock was lost while the command ran, which was ended, or before it could start
   126  the command could not be run
   127  the command was not found
+  129, 130, 131, 143  ended by HUP, INT, QUIT or TERM while waiting
 
 If the lock is being lost, the command and its process group get TERM, then KILL when the lock counts as \
 lost, before anyone else can have it. A guardian process sees to that even if lockkeeper itself is killed or \

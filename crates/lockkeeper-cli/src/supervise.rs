@@ -281,7 +281,7 @@ impl Running<'_> {
             Some(Report::Term) => {
                 self.asked_to_end = true;
                 self.notes
-                    .add("the lock could not be renewed in time; asked the command to end");
+                    .add("the lock is being lost; asked the command to end");
             }
             Some(Report::Ready) => {}
             None => {

@@ -278,8 +278,8 @@ impl Lockkeeper {
     }
 
     /// Ends every hold of a name and moves its fence past them. Answers who held it. The holders learn of it
-    /// by a hint, or at their next renewal if that is lost; a token that was written with a higher one in
-    /// between is refused wherever tokens are checked.
+    /// by a hint, or at their next renewal if that is lost. Whoever holds the name next has a higher token, so
+    /// that a resource which has seen it refuses the old holders' writes.
     ///
     /// # Errors
     /// [`Error::InvalidName`], [`Error::InvalidArgument`] without a reason, or the store's error.

@@ -1,4 +1,5 @@
 //! One lock that holds across threads, tasks, processes and machines.
+//! Any asynchronous executor will do; [`blocking`] needs none.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -35,6 +36,7 @@
 //! # Layout
 //! - What you call: [`Lockkeeper`], [`Lock`], [`RwLock`], [`Semaphore`], [`Latch`], [`MultiLock`], and what
 //!   they give you, [`Guard`]. [`blocking`] has the same verbs for threads.
+//!   Who may acquire again what it holds: an [`Owner`].
 //! - What happens: [`Observer`] and `tracing` events.
 //! - Where locks are kept: [`store`], with the contract that every store keeps.
 //!
@@ -42,7 +44,7 @@
 //! | feature | default | gives |
 //! | --- | --- | --- |
 //! | `sqlite` | yes | `sqlite:PATH`, and the embedded default store |
-//! | `redis` | yes | `redis://HOST:PORT/DB` and `redis+unix:///SOCKET`: machines of a network, Redisson's clients too |
+//! | `redis` | yes | `redis://HOST:PORT/DB` and `redis+unix:///SOCKET`: machines of a network, in Redisson's layout |
 
 pub mod blocking;
 pub mod clock;

@@ -37,7 +37,8 @@ use crate::{Error, Guard, Name, Owner};
 /// first come, first served among all.
 ///
 /// # What this does not protect against
-/// See [`Guard`]. And a lock is slower than a `tokio::sync::Mutex`: inside one process use that.
+/// See [`Guard`]. Whoever holds the lock and acquires it again without an [`Owner`] waits for itself. And a lock
+/// is slower than a `tokio::sync::Mutex`: inside one process use that.
 #[derive(Clone, Debug)]
 pub struct Lock {
     arbiter: Arc<Arbiter>,

@@ -12,6 +12,7 @@ pub const MAX_NAME_BYTES: usize = 512;
 /// The name of a lock, semaphore or latch: 1 to 512 bytes of text without control characters.
 ///
 /// Names are compared byte by byte: case, accents and spaces all count, and nothing in a name is special.
+/// A `Lock`, a `RwLock` and a `Semaphore` of one name keep each other out; a `Latch` stands apart from them.
 ///
 /// ```
 /// use lockkeeper::Name;

@@ -110,6 +110,10 @@ impl StoreUrl {
         if path.is_empty() {
             return refuse("it names no file; write sqlite:PATH");
         }
+        if path.contains('?') {
+            // Taken for part of the name, it would quietly be another file, and so another set of locks.
+            return refuse("sqlite: takes no options; remove the question mark and what follows");
+        }
         if path == ":memory:" {
             return refuse("a SQLite database in memory excludes nobody; use memory: instead");
         }
@@ -180,7 +184,12 @@ mod tests {
             assert_eq!(url.scheme(), "sqlite");
             assert_eq!(url.path().expect("a path"), Path::new(path));
         }
-        for url in ["sqlite:", "sqlite://srv/locks.db", "sqlite::memory:"] {
+        for url in [
+            "sqlite:",
+            "sqlite://srv/locks.db",
+            "sqlite::memory:",
+            "sqlite:/srv/locks.db?mode=ro",
+        ] {
             assert!(StoreUrl::parse(url).expect(url).path().is_err(), "{url}");
         }
     }

@@ -59,10 +59,10 @@ pub struct Args {
     /// Use threads and the blocking API
     #[arg(long)]
     blocking: bool,
-    /// Of *held*: how many locks
+    /// For the scenario held: how many locks
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     locks: usize,
-    /// Of *held*: their lease
+    /// For the scenario held: their lease, such as 10s
     #[arg(long, value_name = "D", default_value = "10s", value_parser = lockkeeper::duration::parse)]
     lease: Duration,
 }

@@ -104,8 +104,8 @@ fn missing(scheme: &str) -> String {
         .map(|known| known.example)
         .collect();
     format!(
-        "there is no store {}; this build has {}",
+        "there is no store {}; write for instance {}",
         excerpt(scheme),
-        examples.join(", ")
+        examples.join(" or ")
     )
 }

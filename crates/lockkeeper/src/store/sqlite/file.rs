@@ -98,7 +98,9 @@ fn check_folder(path: &Path) -> Result<(), Error> {
             })?;
         }
         Err(error) => {
-            return Err(refused(format!("{folder:?} cannot be looked at: {error}")));
+            return Err(refused(format!(
+                "{folder:?} cannot be looked at ({error}); give this user access to it, or name another place"
+            )));
         }
     }
     volume::check(folder)
@@ -110,14 +112,18 @@ fn check_file(path: &Path) -> Result<(), Error> {
             "{path:?} is a folder; name a file in it, for instance {:?}",
             path.join("locks.db")
         ))),
-        Ok(found) if !found.is_file() => Err(refused(format!("{path:?} is not an ordinary file"))),
+        Ok(found) if !found.is_file() => Err(refused(format!(
+            "{path:?} is not an ordinary file; name another"
+        ))),
         // The log is found by the name of the database: with two names there would be two logs.
         Ok(found) if found.nlink() > 1 => Err(refused(format!(
             "{path:?} has more than one hard link; use a copy or a symbolic link"
         ))),
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => create(path),
-        Err(error) => Err(refused(format!("{path:?} cannot be looked at: {error}"))),
+        Err(error) => Err(refused(format!(
+            "{path:?} cannot be looked at ({error}); give this user access to it, or name another file"
+        ))),
     }
 }
 
