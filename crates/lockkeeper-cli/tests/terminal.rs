@@ -22,7 +22,8 @@ impl Session {
         std::fs::write(&file, text).expect("writes");
         let mut command = std::process::Command::new("script");
         command
-            .args(["-qec", &format!("sh {}", file.display()), "/dev/null"])
+            // `exec`, or a shell of `script` stays above ours and dies of the Ctrl-C that ours handles.
+            .args(["-qec", &format!("exec sh {}", file.display()), "/dev/null"])
             .env("LOCKKEEPER_STORE", place.url())
             .env("L", env!("CARGO_BIN_EXE_lockkeeper"))
             .current_dir(place.path(""))
