@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::certificates::Identity;
+use super::leash::Leash;
+
 /// How long a server may take to answer.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
 
@@ -20,17 +23,21 @@ pub struct RedisOptions {
     pub durable: bool,
     /// The password that clients need.
     pub password: Option<String>,
+    /// Speak TLS on the port, as this server.
+    pub tls: Option<Identity>,
+    /// With TLS: clients need a certificate of this authority.
+    pub clients_of: Option<PathBuf>,
     /// More lines for the configuration file.
     pub lines: Vec<String>,
 }
 
-/// A running server. Dropping it kills it, also when the test panics.
+/// A running server. Dropping it kills it, also when the test panics; it does not outlive the process either.
 #[derive(Debug)]
 pub struct RedisServer {
     folder: tempfile::TempDir,
     port: u16,
     options: RedisOptions,
-    child: Option<Child>,
+    child: Option<(Leash, Child)>,
 }
 
 impl RedisServer {
@@ -63,9 +70,13 @@ impl RedisServer {
 
     /// The URL of the server over TCP.
     pub fn url(&self) -> String {
+        let scheme = match self.options.tls {
+            Some(_) => "rediss",
+            None => "redis",
+        };
         match &self.options.password {
-            Some(password) => format!("redis://:{password}@127.0.0.1:{}/0", self.port),
-            None => format!("redis://127.0.0.1:{}/0", self.port),
+            Some(password) => format!("{scheme}://:{password}@127.0.0.1:{}/0", self.port),
+            None => format!("{scheme}://127.0.0.1:{}/0", self.port),
         }
     }
 
@@ -84,14 +95,19 @@ impl RedisServer {
         self.folder.path().join("redis.sock")
     }
 
+    /// Where all its files are.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Its process id.
     pub fn pid(&self) -> Option<u32> {
-        self.child.as_ref().map(Child::id)
+        self.child.as_ref().map(|(_, child)| child.id())
     }
 
     /// Kills it at once, as `kill -9` does.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
+        if let Some((_leash, mut child)) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -212,10 +228,10 @@ impl RedisServer {
             .stderr(Stdio::null())
             .spawn()
             .expect("redis-server is installed; see `cargo xtask test`");
-        self.child = Some(child);
+        self.child = Some((Leash::on(child.id(), self.folder.path()), child));
         let end = Instant::now() + STARTS_WITHIN;
         while Instant::now() < end {
-            if let Some(child) = &mut self.child
+            if let Some((_, child)) = &mut self.child
                 && matches!(child.try_wait(), Ok(Some(_)))
             {
                 self.child = None;
@@ -238,7 +254,6 @@ impl RedisServer {
 
     fn config(&self) -> String {
         let mut lines = vec![
-            format!("port {}", self.port),
             "bind 127.0.0.1".into(),
             format!("unixsocket {}", self.socket().display()),
             format!("dir {}", self.data().display()),
@@ -247,6 +262,19 @@ impl RedisServer {
             "save \"\"".into(),
             "enable-debug-command local".into(),
         ];
+        match &self.options.tls {
+            None => lines.push(format!("port {}", self.port)),
+            Some(Identity { cert, key }) => {
+                lines.push("port 0".into());
+                lines.push(format!("tls-port {}", self.port));
+                lines.push(format!("tls-cert-file {}", cert.display()));
+                lines.push(format!("tls-key-file {}", key.display()));
+            }
+        }
+        match &self.options.clients_of {
+            Some(ca) => lines.push(format!("tls-ca-cert-file {}", ca.display())),
+            None => lines.push("tls-auth-clients no".into()),
+        }
         if self.options.durable {
             lines.push("appendonly yes".into());
             lines.push("appendfsync always".into());

@@ -49,6 +49,15 @@ pub fn schemes() -> &'static [Scheme] {
             capabilities: None,
         },
         Scheme {
+            scheme: "rediss",
+            example: "rediss://db.example:6380/0",
+            feature: Some("redis"),
+            #[cfg(feature = "redis")]
+            capabilities: Some(super::redis::CAPABILITIES),
+            #[cfg(not(feature = "redis"))]
+            capabilities: None,
+        },
+        Scheme {
             scheme: "redis+unix",
             example: "redis+unix:///run/redis/redis.sock",
             feature: Some("redis"),
@@ -67,7 +76,9 @@ pub(crate) async fn open(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
         #[cfg(feature = "sqlite")]
         "sqlite" => Ok(Arc::new(super::sqlite::SqliteStore::open(&url.path()?)?)),
         #[cfg(feature = "redis")]
-        "redis" | "redis+unix" => Ok(Arc::new(super::redis::RedisStore::connect(url).await?)),
+        "redis" | "rediss" | "redis+unix" => {
+            Ok(Arc::new(super::redis::RedisStore::connect(url).await?))
+        }
         other => Err(Error::InvalidUrl {
             reason: missing(other),
         }),
@@ -89,9 +100,9 @@ fn shared_memory(name: &str) -> Arc<dyn Store> {
 }
 
 fn missing(scheme: &str) -> String {
-    if let "rediss" | "redis+sentinel" | "redis+cluster" = scheme {
+    if let "redis+sentinel" | "redis+cluster" = scheme {
         return format!(
-            "{scheme}: is not supported yet; redis://HOST:PORT/DB names a single server without TLS"
+            "{scheme}: is not supported yet; redis://HOST:PORT/DB names a single server"
         );
     }
     if let Some(known) = schemes().iter().find(|known| known.scheme == scheme) {

@@ -14,17 +14,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{
-    AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo,
-    RedisError, Value,
-};
-use tokio::net::{TcpStream, UnixStream};
+use ::redis::{Cmd, PushInfo, PushKind, RedisError, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::JoinHandle;
 
 use super::checks::ServerInfo;
 use super::fault::{Fault, explain, is_demoted, refused, unavailable, words};
+use super::link::Link;
 use super::scripts::Script;
 use super::server_clock::ServerClock;
 use super::subscriptions::{Subscriptions, Topic};
@@ -33,9 +30,6 @@ use super::url::{Address, Settings, Topology};
 use crate::clock::Moment;
 use crate::store::ClaimId;
 use crate::{Error, Name};
-
-/// How many requests may wait to be written.
-const WRITE_QUEUE: usize = 4096;
 
 /// What the supervisor is told.
 #[derive(Debug)]
@@ -80,17 +74,7 @@ pub(super) struct Shared {
 /// A connection that is set up but not yet in use.
 pub(super) struct Fresh {
     pub number: u64,
-    pub connection: MultiplexedConnection,
-    driver: Driver,
-}
-
-/// The task that reads and writes; ends with its owner.
-struct Driver(AbortHandle);
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    pub link: Link,
 }
 
 impl Drop for Connection {
@@ -108,9 +92,6 @@ impl Connection {
                 settings.topology
             )));
         };
-        if settings.tls {
-            return Err(refused("TLS is not supported yet".into()));
-        }
         let (events, inbox) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             settings,
@@ -286,29 +267,17 @@ impl Shared {
 
     async fn set_up(self: &Arc<Shared>, number: u64) -> Result<Fresh, Error> {
         let address = &self.address;
-        let unreachable =
-            |error: std::io::Error| unavailable(format!("{address} cannot be reached: {error}"));
-        let Fresh {
-            number,
-            mut connection,
-            driver,
-        } = match address {
-            Address::Tcp(host, port) => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await;
-                let stream = stream.map_err(unreachable)?;
-                // Without it every small request waits for the acknowledgement of the one before.
-                stream.set_nodelay(true).map_err(unreachable)?;
-                let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
-                self.speak(number, stream).await?
-            }
-            Address::Unix(path) => {
-                let stream = UnixStream::connect(path).await.map_err(unreachable)?;
-                self.speak(number, stream).await?
+        // The task that reads must not keep alive what would end it.
+        let shared = Arc::downgrade(self);
+        let pushed = move |push: PushInfo| {
+            if let Some(shared) = shared.upgrade() {
+                shared.pushed(number, &push);
             }
         };
-        let info = ::redis::cmd("INFO")
-            .query_async::<String>(&mut connection)
-            .await;
+        let settings = &self.settings;
+        let mut link = Link::open(address, settings, settings.login(), pushed).await?;
+        let connection = &mut link.connection;
+        let info = ::redis::cmd("INFO").query_async::<String>(connection).await;
         let info = match info {
             Ok(text) => ServerInfo::read(&text),
             Err(error) if error.code() == Some("NOPERM") => ServerInfo::default(),
@@ -317,7 +286,7 @@ impl Shared {
         info.judge(address)?;
         let sent = Moment::now();
         let time: (u64, u64) = ::redis::cmd("TIME")
-            .query_async(&mut connection)
+            .query_async(connection)
             .await
             .map_err(|error| explain(&error))?;
         self.clock
@@ -326,77 +295,7 @@ impl Shared {
             .subscribe(&self.channel)
             .await
             .map_err(|error| explain(&error))?;
-        Ok(Fresh {
-            number,
-            connection,
-            driver,
-        })
-    }
-
-    async fn speak<S>(self: &Arc<Shared>, number: u64, stream: S) -> Result<Fresh, Error>
-    where
-        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-    {
-        let Settings {
-            user,
-            password,
-            database,
-            ..
-        } = &self.settings;
-        let mut info = RedisConnectionInfo::default()
-            .set_protocol(ProtocolVersion::RESP3)
-            .set_lib_name("lockkeeper", env!("CARGO_PKG_VERSION"))
-            .set_db(i64::from(*database));
-        if let Some(user) = user {
-            info = info.set_username(user);
-        }
-        if let Some(password) = password {
-            info = info.set_password(password);
-        }
-        // The task that reads must not keep alive what would end it.
-        let shared = Arc::downgrade(self);
-        let config = AsyncConnectionConfig::new()
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(WRITE_QUEUE)
-            .set_push_sender(move |push: PushInfo| {
-                if let Some(shared) = shared.upgrade() {
-                    shared.pushed(number, &push);
-                }
-                Ok::<(), ::redis::aio::SendError>(())
-            });
-        let opened = MultiplexedConnection::new_with_config(&info, stream, config).await;
-        let (connection, driver) = opened.map_err(|error| self.explain_refusal(&error))?;
-        let driver = Driver(tokio::spawn(driver).abort_handle());
-        Ok(Fresh {
-            number,
-            connection,
-            driver,
-        })
-    }
-
-    /// Why a server does not let us in.
-    fn explain_refusal(&self, error: &RedisError) -> Error {
-        if error.kind() == ::redis::ErrorKind::RESP3NotSupported {
-            return super::fault::refused(
-                "the server does not speak RESP3; locks need Redis 6.2 or newer".into(),
-            );
-        }
-        let said = words(error);
-        if said.contains("DB index") {
-            return super::fault::refused(format!(
-                "the server has no database {}",
-                self.settings.database
-            ));
-        }
-        match self.settings.password {
-            None if error.code() == Some("NOAUTH") || said.contains("NOAUTH") => {
-                super::fault::refused(
-                    "the server asks for a password; put it into the URL or name a password_file"
-                        .into(),
-                )
-            }
-            _ => explain(error),
-        }
+        Ok(Fresh { number, link })
     }
 
     /// Something came without being asked for.

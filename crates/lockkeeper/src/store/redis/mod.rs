@@ -15,10 +15,10 @@
 //! * A server's clock that is set forward by more than a lease ends leases early.
 //! * A server that removes keys when its memory is full. It is warned of when connecting.
 //!
-//! Not there yet: TLS, Sentinel, Cluster, waiting for replicas.
+//! Not there yet: Sentinel, Cluster, waiting for replicas.
 //!
 //! # Layout
-//! `url` says where and how, `connection` sends requests, `supervisor` keeps it alive, `checks` judges the server,
+//! `url` says where and how, `link` and `tls` log in, `connection` sends requests, `supervisor` keeps it alive, `checks` judges the server,
 //! `subscriptions` knows who waits for what. `redisson` and `plain` turn verbs into `scripts` and their answers back.
 
 mod answer;
@@ -26,12 +26,14 @@ mod checks;
 mod connection;
 mod fault;
 mod keys;
+mod link;
 mod plain;
 mod redisson;
 mod scripts;
 mod server_clock;
 mod subscriptions;
 mod supervisor;
+mod tls;
 mod url;
 
 use std::collections::BTreeSet;
@@ -72,7 +74,7 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// Connects to the server that a `redis:` or `redis+unix:` URL names.
+    /// Connects to the server that a `redis:`, `rediss:` or `redis+unix:` URL names.
     ///
     /// Call it on the runtime that is to drive the connection.
     ///
@@ -84,7 +86,13 @@ impl RedisStore {
         if settings.password.is_some() && !settings.tls && !settings.topology.is_local() {
             tracing::warn!(
                 server = %settings.topology,
-                "the password crosses the network in plain text; this version has no TLS yet"
+                "the password crosses the network in plain text; use TLS: rediss: instead of redis:"
+            );
+        }
+        if settings.trust.insecure {
+            tracing::warn!(
+                server = %settings.topology,
+                "insecure=yes: the server's certificate is not looked at, so anyone on the way can be the server"
             );
         }
         let channel = format!("lockkeeper_wake:{}", Uuid::new_v4());

@@ -70,7 +70,7 @@ impl Shared {
 
     /// Uses a connection until it breaks. Answers why it did.
     async fn serve(&self, fresh: &Fresh, inbox: &mut mpsc::UnboundedReceiver<Event>) -> String {
-        let (number, mut connection) = (fresh.number, fresh.connection.clone());
+        let (number, mut connection) = (fresh.number, fresh.link.connection.clone());
         let mut actual = HashSet::new();
         if let Err(reason) = self.sync(&mut connection, &mut actual).await {
             return reason;

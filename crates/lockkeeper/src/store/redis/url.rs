@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::tls::Trust;
 use crate::url::StoreUrl;
 use crate::{Error, duration};
 
@@ -99,6 +100,7 @@ pub(super) struct Settings {
     pub topology: Topology,
     /// Whether to speak TLS.
     pub tls: bool,
+    pub trust: Trust,
     pub user: Option<String>,
     pub password: Option<String>,
     pub database: u32,
@@ -152,6 +154,9 @@ impl Settings {
             .trim_start_matches("rediss")
             .trim_start_matches("redis")
         {
+            "+unix" if scheme.starts_with("rediss") => {
+                return refuse("a socket needs no TLS; write redis+unix:///run/redis/redis.sock");
+            }
             "+unix" => (Topology::Single(socket(host, path)?), None),
             "+sentinel" => {
                 let (service, path) = service(path)?;
@@ -179,6 +184,7 @@ impl Settings {
         let mut settings = Settings {
             topology,
             tls: scheme.starts_with("rediss"),
+            trust: Trust::default(),
             user,
             password,
             database: database.unwrap_or(0),
@@ -199,6 +205,7 @@ impl Settings {
             seen.push(key);
             settings.set(key, &decode(value)?)?;
         }
+        settings.check(&seen)?;
         Ok(settings)
     }
 
@@ -224,6 +231,13 @@ impl Settings {
             "connect_timeout" => self.connect_timeout = timeout(key, value)?,
             "response_timeout" => self.response_timeout = timeout(key, value)?,
             "password_file" => self.password = Some(password_file(value)?),
+            "ca" => self.trust.ca = Some(path(key, value)?),
+            "cert" => self.trust.identity.get_or_insert_default().0 = path(key, value)?,
+            "key" => self.trust.identity.get_or_insert_default().1 = path(key, value)?,
+            "insecure" => match value {
+                "yes" => self.trust.insecure = true,
+                _ => return refuse("insecure=yes trusts every server; leave it out otherwise"),
+            },
             "password" | "pass" | "auth" => {
                 return refuse(
                     "a password is no option, as it would be shown; write redis://USER:PASSWORD@HOST in \
@@ -233,11 +247,40 @@ impl Settings {
             _ => {
                 return refuse(format!(
                     "there is no option {key:.40?}; there are dialect, prefix, db, connect_timeout, \
-                     response_timeout and password_file"
+                     response_timeout, password_file, ca, cert, key and insecure"
                 ));
             }
         }
         Ok(())
+    }
+
+    /// Whether the options go together.
+    fn check(&self, given: &[&str]) -> Result<(), Error> {
+        let given = |option: &str| given.contains(&option);
+        if let Some(option) = ["ca", "cert", "key", "insecure"]
+            .into_iter()
+            .find(|option| given(option) && !self.tls)
+        {
+            return refuse(format!(
+                "{option} is for TLS; write rediss: instead of redis:"
+            ));
+        }
+        if given("cert") != given("key") {
+            return refuse("cert=PATH and key=PATH belong together: a certificate and its key");
+        }
+        if given("ca") && self.trust.insecure {
+            return refuse(
+                "ca=PATH says whom to trust, insecure=yes to trust anyone; leave one out",
+            );
+        }
+        Ok(())
+    }
+}
+
+fn path(key: &str, value: &str) -> Result<PathBuf, Error> {
+    match value.is_empty() {
+        true => refuse(format!("{key} names a file: {key}=/PATH/TO/FILE.pem")),
+        false => Ok(value.into()),
     }
 }
 
@@ -464,6 +507,20 @@ mod tests {
     }
 
     #[test]
+    fn files_of_tls_are_read() {
+        let settings = parse("rediss://h?ca=/a%20b.pem&key=/k&cert=/c").expect("valid");
+        assert!(settings.tls);
+        assert_eq!(settings.trust.ca, Some("/a b.pem".into()));
+        assert_eq!(settings.trust.identity, Some(("/c".into(), "/k".into())));
+        assert!(
+            parse("rediss://h?insecure=yes")
+                .expect("valid")
+                .trust
+                .insecure
+        );
+    }
+
+    #[test]
     fn a_password_comes_from_a_file() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("secret");
@@ -501,6 +558,14 @@ mod tests {
             ("redis://h?response_timeout=5", "duration"),
             ("redis://h?connect_timeout=1h", "duration"),
             ("redis://h?password=x", "no option"),
+            ("redis://h?ca=/x.pem", "rediss:"),
+            ("redis://h?insecure=yes", "rediss:"),
+            ("rediss://h?cert=/x.pem", "belong together"),
+            ("rediss://h?key=/x.pem", "belong together"),
+            ("rediss://h?ca=", "a file"),
+            ("rediss://h?insecure=no", "insecure=yes"),
+            ("rediss://h?insecure=yes&ca=/x.pem", "leave one out"),
+            ("rediss+unix:///run/r.sock", "no TLS"),
             ("redis://h#x", "%23"),
             ("redis://u:%zz@h", "hexadecimal"),
             ("redis://u:%ff@h", "UTF-8"),
