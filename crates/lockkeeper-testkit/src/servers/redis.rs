@@ -27,6 +27,8 @@ pub struct RedisOptions {
     pub tls: Option<Identity>,
     /// With TLS: clients need a certificate of this authority.
     pub clients_of: Option<PathBuf>,
+    /// Be a Sentinel instead.
+    pub sentinel: bool,
     /// More lines for the configuration file.
     pub lines: Vec<String>,
 }
@@ -148,25 +150,14 @@ impl RedisServer {
     /// # Panics
     /// When the server cannot be reached.
     pub fn command(&self, parts: &[&str]) -> String {
-        let mut stream = UnixStream::connect(self.socket()).expect("the server listens");
+        let stream = UnixStream::connect(self.socket()).expect("the server listens");
         let wait = Some(Duration::from_secs(10));
         stream.set_read_timeout(wait).expect("a timeout");
+        let mut stream = BufReader::new(stream);
         if let Some(password) = &self.options.password {
-            stream
-                .write_all(&encode(&["AUTH", password]))
-                .expect("writes");
+            exchange(&mut stream, &["AUTH", password]);
         }
-        stream.write_all(&encode(parts)).expect("writes");
-        // QUIT marks the end of the answer: the server closes after it.
-        stream.write_all(&encode(&["QUIT"])).expect("writes");
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).expect("reads");
-        let answer = String::from_utf8_lossy(&answer);
-        let answer = answer.strip_suffix("+OK\r\n").unwrap_or(&answer);
-        match self.options.password {
-            Some(_) => answer.strip_prefix("+OK\r\n").unwrap_or(answer).to_owned(),
-            None => answer.to_owned(),
-        }
+        exchange(&mut stream, parts)
     }
 
     /// Sends one command, and answers the strings in what comes back.
@@ -201,6 +192,14 @@ impl RedisServer {
         listener
     }
 
+    /// One field of what it says about itself.
+    pub fn info(&self, field: &str) -> Option<String> {
+        let info = self.command(&["INFO"]);
+        let mut lines = info.lines().filter_map(|line| line.split_once(':'));
+        let found = lines.find(|(name, _)| *name == field);
+        found.map(|(_, value)| value.to_owned())
+    }
+
     /// Every key there is, in order.
     pub fn keys(&self) -> Vec<String> {
         let mut keys = self.strings(&["KEYS", "*"]);
@@ -221,8 +220,10 @@ impl RedisServer {
         fs::create_dir_all(self.data()).expect("a folder");
         let config = self.folder.path().join("redis.conf");
         fs::write(&config, self.config()).expect("writes");
+        let sentinel = self.options.sentinel.then_some("--sentinel");
         let child = Command::new("redis-server")
             .arg(&config)
+            .args(sentinel)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -259,9 +260,11 @@ impl RedisServer {
             format!("dir {}", self.data().display()),
             format!("logfile {}", self.folder.path().join("log").display()),
             "daemonize no".into(),
-            "save \"\"".into(),
-            "enable-debug-command local".into(),
         ];
+        if !self.options.sentinel {
+            lines.push("save \"\"".into());
+            lines.push("enable-debug-command local".into());
+        }
         match &self.options.tls {
             None => lines.push(format!("port {}", self.port)),
             Some(Identity { cert, key }) => {
@@ -353,6 +356,35 @@ fn socket_answers(path: &Path) -> bool {
         }
         _ => false,
     }
+}
+
+/// Sends a command, and answers what comes back.
+fn exchange(stream: &mut BufReader<UnixStream>, parts: &[&str]) -> String {
+    let written = stream.get_mut().write_all(&encode(parts));
+    written.expect("writes");
+    let mut answer = Vec::new();
+    // How many parts are still to come: a list announces more.
+    let mut missing = 1;
+    while missing > 0 {
+        let start = answer.len();
+        let read = stream.read_until(b'\n', &mut answer).expect("reads");
+        assert!(read > 0, "the server closed the connection");
+        let head = String::from_utf8_lossy(&answer[start..])
+            .trim_end()
+            .to_owned();
+        let count = head[1..].parse::<i64>().unwrap_or(-1);
+        missing -= 1;
+        match head.as_bytes()[0] {
+            b'*' => missing += count.max(0),
+            b'$' if count >= 0 => {
+                let mut text = vec![0; count as usize + 2];
+                stream.read_exact(&mut text).expect("reads");
+                answer.extend(text);
+            }
+            _ => {}
+        }
+    }
+    String::from_utf8_lossy(&answer).into_owned()
 }
 
 fn encode(parts: &[&str]) -> Vec<u8> {

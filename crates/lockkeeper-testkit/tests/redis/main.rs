@@ -7,6 +7,8 @@
 mod common;
 mod faults;
 mod keepers;
+mod replicas;
+mod sentinel;
 mod tls;
 mod wire;
 
@@ -17,6 +19,7 @@ use common::open;
 use lockkeeper_testkit::conformance::Subject;
 use lockkeeper_testkit::servers::certificates::Authority;
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
+use lockkeeper_testkit::servers::replicated::Replicated;
 
 async fn subject(url: impl Fn(&RedisServer) -> String) -> Subject {
     let server = RedisServer::start();
@@ -63,7 +66,21 @@ async fn with_tls() -> Subject {
     shared(&format!("{}?ca={}", server.url(), ca.display())).await
 }
 
+async fn sentinels() -> Subject {
+    static SERVERS: OnceLock<Replicated> = OnceLock::new();
+    let servers = SERVERS.get_or_init(Replicated::with_sentinels);
+    shared(&format!("{}?db=2", servers.url())).await
+}
+
+async fn a_replica() -> Subject {
+    static SERVERS: OnceLock<Replicated> = OnceLock::new();
+    let servers = SERVERS.get_or_init(|| Replicated::start(1));
+    shared(&format!("{}?replicas=1", servers.servers()[0].url())).await
+}
+
 lockkeeper_testkit::conformance_tests!(on_redis, tcp);
+lockkeeper_testkit::conformance_tests!(on_redis_with_sentinels, sentinels);
+lockkeeper_testkit::conformance_tests!(on_redis_with_a_replica, a_replica);
 lockkeeper_testkit::conformance_tests!(on_redis_with_tls, with_tls);
 lockkeeper_testkit::conformance_tests!(on_redis_over_a_socket, unix_socket_and_prefix);
 lockkeeper_testkit::conformance_tests!(on_plain_redis, plain);

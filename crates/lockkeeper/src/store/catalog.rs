@@ -58,6 +58,15 @@ pub fn schemes() -> &'static [Scheme] {
             capabilities: None,
         },
         Scheme {
+            scheme: "redis+sentinel",
+            example: "redis+sentinel://a:26379,b:26379,c:26379/mymaster",
+            feature: Some("redis"),
+            #[cfg(feature = "redis")]
+            capabilities: Some(super::redis::CAPABILITIES),
+            #[cfg(not(feature = "redis"))]
+            capabilities: None,
+        },
+        Scheme {
             scheme: "redis+unix",
             example: "redis+unix:///run/redis/redis.sock",
             feature: Some("redis"),
@@ -76,9 +85,8 @@ pub(crate) async fn open(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
         #[cfg(feature = "sqlite")]
         "sqlite" => Ok(Arc::new(super::sqlite::SqliteStore::open(&url.path()?)?)),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" => {
-            Ok(Arc::new(super::redis::RedisStore::connect(url).await?))
-        }
+        "redis" | "rediss" | "redis+unix" | "rediss+unix" | "redis+sentinel"
+        | "rediss+sentinel" => Ok(Arc::new(super::redis::RedisStore::connect(url).await?)),
         other => Err(Error::InvalidUrl {
             reason: missing(other),
         }),
@@ -100,7 +108,7 @@ fn shared_memory(name: &str) -> Arc<dyn Store> {
 }
 
 fn missing(scheme: &str) -> String {
-    if let "redis+sentinel" | "redis+cluster" = scheme {
+    if let "redis+cluster" | "rediss+cluster" = scheme {
         return format!(
             "{scheme}: is not supported yet; redis://HOST:PORT/DB names a single server"
         );
