@@ -144,11 +144,13 @@ impl Replicated {
         let running = || self.servers.iter().filter(|server| server.pid().is_some());
         let others = || running().filter(|server| server.port().to_string() != port);
         wait_for("every replica follows the master", || {
-            others().all(|replica| {
-                replica.info("master_port").as_deref() == Some(&port)
-                    && replica.info("master_link_status").as_deref() == Some("up")
-            }) && self.servers[master].info("connected_slaves")
-                == Some(others().count().to_string())
+            // The master counts a replica once it has said so itself.
+            let info = self.servers[master].command(&["INFO", "replication"]);
+            info.matches("state=online").count() == others().count()
+                && others().all(|replica| {
+                    replica.info("master_port").as_deref() == Some(&port)
+                        && replica.info("master_link_status").as_deref() == Some("up")
+                })
         });
     }
 

@@ -60,6 +60,8 @@ impl Syncer {
             answers_within: settings.replicas_timeout + settings.response_timeout,
         };
         let task = tokio::spawn(async move {
+            // The whole of it: a connection without its driver is dead.
+            let mut link = link;
             while let Some(first) = inbox.recv().await {
                 let mut group = vec![first];
                 while let Ok(next) = inbox.try_recv() {
