@@ -211,7 +211,8 @@ impl RedisServer {
         self.folder.path().join("data")
     }
 
-    fn log(&self) -> String {
+    /// What it wrote to its log.
+    pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 

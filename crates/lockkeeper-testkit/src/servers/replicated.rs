@@ -1,7 +1,8 @@
 //! A master with replicas, and the Sentinels that watch over them.
 
+use std::time::{Duration, Instant};
+
 use super::redis::{RedisOptions, RedisServer};
-use super::wait_for;
 
 /// What the Sentinels call the master.
 pub const SERVICE: &str = "locks";
@@ -38,7 +39,8 @@ impl Replicated {
         all
     }
 
-    /// A master, two replicas, and three Sentinels that take half a second of silence for death.
+    /// A master, two replicas, and three Sentinels that take two seconds of silence for death: less happens by itself
+    /// on a machine that is busy.
     pub fn with_sentinels() -> Replicated {
         let mut all = Replicated::start(2);
         let port = all.servers[0].port();
@@ -47,11 +49,18 @@ impl Replicated {
                 sentinel: true,
                 lines: vec![
                     format!("sentinel monitor {SERVICE} 127.0.0.1 {port} 2"),
-                    format!("sentinel down-after-milliseconds {SERVICE} 500"),
-                    format!("sentinel failover-timeout {SERVICE} 3000"),
+                    format!("sentinel down-after-milliseconds {SERVICE} 2000"),
+                    format!("sentinel failover-timeout {SERVICE} 5000"),
                 ],
                 ..RedisOptions::default()
             }));
+        }
+        // Redis 7 has a way to make them look more often than every ten seconds; older ones take their time.
+        for sentinel in &all.sentinels {
+            sentinel.command(&["SENTINEL", "DEBUG", "INFO-PERIOD", "500"]);
+            sentinel.command(&["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "300"]);
+            // A Sentinel that was held up itself does nothing for a while.
+            sentinel.command(&["SENTINEL", "DEBUG", "TILT-PERIOD", "1000"]);
         }
         all.wait_until_watched();
         all
@@ -90,7 +99,7 @@ impl Replicated {
     /// When they do not agree for half a minute.
     pub fn master(&self) -> usize {
         let mut master = None;
-        wait_for("the Sentinels agree on a master", || {
+        self.wait_for("the Sentinels agree on a master", || {
             let named: Vec<usize> = self
                 .sentinels
                 .iter()
@@ -110,7 +119,7 @@ impl Replicated {
     /// them say so.
     pub fn fail_over(&self) -> usize {
         let old = self.master();
-        wait_for("a fail-over begins", || {
+        self.wait_for("a fail-over begins", || {
             let asked = self.sentinels[0].command(&["SENTINEL", "FAILOVER", SERVICE]);
             asked.starts_with("+OK") || asked.contains("INPROG")
         });
@@ -127,7 +136,7 @@ impl Replicated {
     /// Waits until every Sentinel that runs names another master than this one, and that says it is one.
     pub fn wait_for_another(&self, old: usize) -> usize {
         let mut master = None;
-        wait_for("every Sentinel names another master", || {
+        self.wait_for("every Sentinel names another master", || {
             let running = self.sentinels.iter().filter(|one| one.pid().is_some());
             let named: Vec<Option<usize>> = running.map(|one| self.named(one)).collect();
             let first = named[0].filter(|&named| named != old);
@@ -143,7 +152,7 @@ impl Replicated {
         let port = self.servers[master].port().to_string();
         let running = || self.servers.iter().filter(|server| server.pid().is_some());
         let others = || running().filter(|server| server.port().to_string() != port);
-        wait_for("every replica follows the master", || {
+        self.wait_for("every replica follows the master", || {
             // The master counts a replica once it has said so itself.
             let info = self.servers[master].command(&["INFO", "replication"]);
             info.matches("state=online").count() == others().count()
@@ -154,11 +163,25 @@ impl Replicated {
         });
     }
 
+    /// Waits for something that the servers have to reach by themselves.
+    fn wait_for(&self, what: &str, mut check: impl FnMut() -> bool) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !check() {
+            if Instant::now() > end {
+                for server in self.servers.iter().chain(&self.sentinels) {
+                    eprintln!("--- {}:\n{}", server.port(), server.log());
+                }
+                panic!("never: {what}");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Waits until every Sentinel knows the others and every replica.
     fn wait_until_watched(&self) {
         let replicas = (self.servers.len() - 1).to_string();
         let others = (self.sentinels.len() - 1).to_string();
-        wait_for("every Sentinel knows all others", || {
+        self.wait_for("every Sentinel knows all others", || {
             self.sentinels.iter().all(|sentinel| {
                 let known = sentinel.strings(&["SENTINEL", "MASTER", SERVICE]);
                 let field = |name: &str| {
