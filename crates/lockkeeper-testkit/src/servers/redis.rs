@@ -150,14 +150,29 @@ impl RedisServer {
     /// # Panics
     /// When the server cannot be reached.
     pub fn command(&self, parts: &[&str]) -> String {
-        let stream = UnixStream::connect(self.socket()).expect("the server listens");
-        let wait = Some(Duration::from_secs(10));
-        stream.set_read_timeout(wait).expect("a timeout");
-        let mut stream = BufReader::new(stream);
+        let mut stream = self.dial();
         if let Some(password) = &self.options.password {
             exchange(&mut stream, &["AUTH", password]);
         }
         exchange(&mut stream, parts)
+    }
+
+    /// The same, as a user of the server's.
+    ///
+    /// # Panics
+    /// When the server cannot be reached, or does not know the user.
+    pub fn command_as(&self, user: &str, password: &str, parts: &[&str]) -> String {
+        let mut stream = self.dial();
+        let known = exchange(&mut stream, &["AUTH", user, password]);
+        assert_eq!(known, "+OK\r\n");
+        exchange(&mut stream, parts)
+    }
+
+    fn dial(&self) -> BufReader<UnixStream> {
+        let stream = UnixStream::connect(self.socket()).expect("the server listens");
+        let wait = Some(Duration::from_secs(10));
+        stream.set_read_timeout(wait).expect("a timeout");
+        BufReader::new(stream)
     }
 
     /// Sends one command, and answers the strings in what comes back.

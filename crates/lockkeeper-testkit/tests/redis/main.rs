@@ -4,6 +4,7 @@
 //! both dialects, and on whatever else a URL can name. Where a deployment takes long to start, the cases share
 //! one, each under a prefix of its own.
 
+mod acl;
 mod common;
 mod faults;
 mod keepers;
