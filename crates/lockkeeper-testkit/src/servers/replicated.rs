@@ -17,50 +17,60 @@ pub struct Replicated {
 impl Replicated {
     /// A master and this many replicas, which nobody watches over. The master is the first.
     pub fn start(replicas: usize) -> Replicated {
-        let start = |more: Vec<String>| {
+        Replicated::start_with(replicas, 0, &RedisOptions::default())
+    }
+
+    /// A master, two replicas and three Sentinels.
+    pub fn with_sentinels() -> Replicated {
+        Replicated::start_with(2, 3, &RedisOptions::default())
+    }
+
+    /// As many replicas and Sentinels as wanted, all with these options. Sentinels take two seconds of silence for
+    /// death: less happens by itself on a machine that is busy.
+    pub fn start_with(replicas: usize, sentinels: usize, options: &RedisOptions) -> Replicated {
+        let start = |sentinel: bool, more: Vec<String>| {
+            let mut options = options.clone();
+            options.sentinel = sentinel;
+            options.lines.extend(more);
+            if options.tls.is_some() {
+                options.lines.push("tls-replication yes".into());
+            }
+            RedisServer::start_with(options)
+        };
+        let server = |more: Option<String>| {
             let mut lines = vec![
                 "repl-diskless-sync-delay 0".to_owned(),
                 "repl-ping-replica-period 1".to_owned(),
             ];
             lines.extend(more);
-            RedisServer::start_with(RedisOptions {
-                lines,
-                ..RedisOptions::default()
-            })
+            start(false, lines)
         };
-        let mut servers = vec![start(Vec::new())];
-        let master = format!("replicaof 127.0.0.1 {}", servers[0].port());
-        servers.extend((0..replicas).map(|_| start(vec![master.clone()])));
-        let all = Replicated {
-            servers,
+        let master = server(None);
+        let port = master.port();
+        let replica = |_| server(Some(format!("replicaof 127.0.0.1 {port}")));
+        let mut all = Replicated {
+            servers: std::iter::once(master)
+                .chain((0..replicas).map(replica))
+                .collect(),
             sentinels: Vec::new(),
         };
         all.wait_until_complete(0);
-        all
-    }
-
-    /// A master, two replicas, and three Sentinels that take two seconds of silence for death: less happens by itself
-    /// on a machine that is busy.
-    pub fn with_sentinels() -> Replicated {
-        let mut all = Replicated::start(2);
-        let port = all.servers[0].port();
-        for _ in 0..3 {
-            all.sentinels.push(RedisServer::start_with(RedisOptions {
-                sentinel: true,
-                lines: vec![
-                    format!("sentinel monitor {SERVICE} 127.0.0.1 {port} 2"),
-                    format!("sentinel down-after-milliseconds {SERVICE} 2000"),
-                    format!("sentinel failover-timeout {SERVICE} 5000"),
-                ],
-                ..RedisOptions::default()
-            }));
-        }
-        // Redis 7 has a way to make them look more often than every ten seconds; older ones take their time.
-        for sentinel in &all.sentinels {
+        for _ in 0..sentinels {
+            let lines = vec![
+                format!(
+                    "sentinel monitor {SERVICE} 127.0.0.1 {port} {}",
+                    sentinels / 2 + 1
+                ),
+                format!("sentinel down-after-milliseconds {SERVICE} 2000"),
+                format!("sentinel failover-timeout {SERVICE} 5000"),
+            ];
+            let sentinel = start(true, lines);
+            // Redis 7 has a way to make them look more often than every ten seconds; older ones take their time.
             sentinel.command(&["SENTINEL", "DEBUG", "INFO-PERIOD", "500"]);
             sentinel.command(&["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "300"]);
             // A Sentinel that was held up itself does nothing for a while.
             sentinel.command(&["SENTINEL", "DEBUG", "TILT-PERIOD", "1000"]);
+            all.sentinels.push(sentinel);
         }
         all.wait_until_watched();
         all
@@ -180,7 +190,7 @@ impl Replicated {
     /// Waits until every Sentinel knows the others and every replica.
     fn wait_until_watched(&self) {
         let replicas = (self.servers.len() - 1).to_string();
-        let others = (self.sentinels.len() - 1).to_string();
+        let others = self.sentinels.len().saturating_sub(1).to_string();
         self.wait_for("every Sentinel knows all others", || {
             self.sentinels.iter().all(|sentinel| {
                 let known = sentinel.strings(&["SENTINEL", "MASTER", SERVICE]);

@@ -7,6 +7,7 @@ use lockkeeper::clock::Moment;
 use lockkeeper::store::redis::RedisStore;
 use lockkeeper::store::{Attempt, Mode, Store};
 use lockkeeper::{Error, HandOff, Lockkeeper, Token};
+use lockkeeper_testkit::servers::certificates::Authority;
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 use lockkeeper_testkit::servers::replicated::{Replicated, SERVICE};
 
@@ -174,6 +175,56 @@ async fn a_master_that_only_slept_is_left_behind() {
     follows(&late, &servers, new).await;
     assert!(uses(&store, &servers.servers()[new]));
     assert_eq!(ours(&servers.servers()[old]), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_was_not_told_is_left_all_the_same() {
+    let servers = aside(Replicated::with_sentinels);
+    let store = open(&servers.url()).await;
+    let first = granted(&store, &claim("before", Mode::Exclusive))
+        .await
+        .token;
+    let old = aside(|| servers.master());
+    // Nobody can make it a replica: it goes on as a master, and answers.
+    let stubborn = &servers.servers()[old];
+    let rules = ["ACL", "SETUSER", "default", "-replicaof", "-slaveof"];
+    assert_eq!(stubborn.command(&rules), "+OK\r\n");
+    let new = aside(|| servers.fail_over());
+    follows(&store, &servers, new).await;
+    assert_eq!(stubborn.info("role").as_deref(), Some("master"));
+    assert!(heals(&store, "after").await > first);
+    assert_eq!(ours(stubborn), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_and_servers_with_tls_and_certificates() {
+    let authority = Authority::new();
+    let identity = authority.issue("all", &["127.0.0.1"]);
+    let options = RedisOptions {
+        tls: Some(identity.clone()),
+        clients_of: Some(authority.ca()),
+        ..RedisOptions::default()
+    };
+    let servers = aside(|| Replicated::start_with(1, 1, &options));
+    let url = servers.url().replace("redis+", "rediss+");
+    let (ca, cert, key) = (authority.ca(), identity.cert, identity.key);
+    let trust = format!(
+        "ca={}&cert={}&key={}",
+        ca.display(),
+        cert.display(),
+        key.display()
+    );
+    let store = open(&format!("{url}?{trust}&replicas=1")).await;
+    let first = granted(&store, &claim("secret", Mode::Exclusive))
+        .await
+        .token;
+    let new = aside(|| servers.fail_over());
+    follows(&store, &servers, new).await;
+    aside(|| servers.wait_until_complete(new));
+    assert!(heals(&store, "after").await > first);
+    // Without TLS a Sentinel says what is wrong.
+    let error = connect(&servers.url()).await.expect_err("it speaks TLS");
+    assert!(error.to_string().contains("speaks TLS"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
