@@ -22,6 +22,8 @@ pub struct RedisOptions {
     pub password: Option<String>,
     /// More lines for the configuration file.
     pub lines: Vec<String>,
+    /// More for its environment, such as [a clock](super::wall_clock::WallClock::environment).
+    pub environment: Vec<(String, String)>,
 }
 
 /// A running server. Dropping it kills it, also when the test panics.
@@ -207,6 +209,7 @@ impl RedisServer {
         fs::write(&config, self.config()).expect("writes");
         let child = Command::new("redis-server")
             .arg(&config)
+            .envs(self.options.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
