@@ -24,8 +24,22 @@ impl Taker {
     /// # Errors
     /// When it cannot be started.
     pub fn start(program: impl AsRef<Path>, arguments: &[&str]) -> io::Result<Taker> {
+        Taker::start_in(program, arguments, Vec::new())
+    }
+
+    /// [`Taker::start`] with more in its environment, such as
+    /// [a clock](crate::servers::wall_clock::WallClock::environment).
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_in(
+        program: impl AsRef<Path>,
+        arguments: &[&str],
+        environment: Vec<(String, String)>,
+    ) -> io::Result<Taker> {
         let mut child = Command::new(program.as_ref())
             .args(arguments)
+            .envs(environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;

@@ -244,9 +244,6 @@ impl Shared {
             self.pump_requests(&mut ends.client.0, &mut ends.server.1, &losing),
             self.pump_replies(&mut ends.server.0, &mut ends.client.1, &losing),
         );
-        if losing.load(SeqCst) {
-            self.lost.fetch_add(1, SeqCst);
-        }
         requests.and(replies)
     }
 
@@ -295,6 +292,9 @@ impl Shared {
         loop {
             let length = from.read(&mut buffer).await.unwrap_or(0);
             if length == 0 {
+                if losing.load(SeqCst) {
+                    self.lost.fetch_add(1, SeqCst);
+                }
                 return to.shutdown().await;
             }
             if self.gate(|rules| rules.replies).await && !losing.load(SeqCst) {
