@@ -18,9 +18,21 @@ pub struct Place {
 }
 
 impl Place {
+    /// With a SQLite file.
+    #[allow(dead_code, reason = "each test file uses its part")]
     pub fn new() -> Place {
         let dir = tempfile::tempdir().expect("a folder");
         let url = format!("sqlite:{}", dir.path().join("locks.db").display());
+        Place::in_folder(dir, url)
+    }
+
+    /// With a store that is somewhere else.
+    #[allow(dead_code, reason = "each test file uses its part")]
+    pub fn at(url: &str) -> Place {
+        Place::in_folder(tempfile::tempdir().expect("a folder"), url.to_owned())
+    }
+
+    fn in_folder(dir: tempfile::TempDir, url: String) -> Place {
         let resource = FencedFile::open(&dir.path().join("stock")).expect("opens");
         Place { dir, url, resource }
     }
@@ -30,6 +42,7 @@ impl Place {
     }
 
     /// Opens the store in this process, and makes it if there is none.
+    #[allow(dead_code, reason = "each test file uses its part")]
     pub fn store(&self) -> Arc<SqliteStore> {
         Arc::new(SqliteStore::open(&self.file("locks.db")).expect("opens"))
     }
@@ -44,15 +57,27 @@ impl Place {
     }
 
     /// A process that counts, and writes its history.
+    #[allow(dead_code, reason = "each test file uses its part")]
     pub fn counter(&self, process: &str, lease: &str, more: &[&str]) -> Taker {
+        self.start("count", &self.url, process, lease, more, Vec::new())
+    }
+
+    /// A process of either kind on a store of this URL, which writes its history.
+    pub fn start(
+        &self,
+        command: &str,
+        url: &str,
+        process: &str,
+        lease: &str,
+        more: &[&str],
+        environment: Vec<(String, String)>,
+    ) -> Taker {
         let history = self.file(&format!("{process}.jsonl")).display().to_string();
         let resource = self.file("stock").display().to_string();
-        let arguments = [
-            "count", "--store", &self.url, "--name", "a", "--lease", lease,
-        ];
+        let arguments = [command, "--store", url, "--name", "a", "--lease", lease];
         let files = ["--resource", &resource, "--history", &history];
         let arguments = [&arguments[..], &files, &["--process", process], more].concat();
-        Taker::start(PROGRAM, &arguments).expect("starts")
+        Taker::start_in(PROGRAM, &arguments, environment).expect("starts")
     }
 
     /// Everything that all processes recorded, with the resource's own books.

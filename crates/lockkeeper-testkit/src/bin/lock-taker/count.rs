@@ -1,6 +1,8 @@
 //! `lock-taker count`: load, and its history.
 
+use std::io::BufRead;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use lockkeeper::Token;
@@ -25,6 +27,7 @@ struct Counter {
     rounds: u64,
     seed: u64,
     lockless: bool,
+    told_to_stop: AtomicBool,
 }
 
 pub async fn count(options: &Options) -> Result<(), Failure> {
@@ -41,11 +44,13 @@ pub async fn count(options: &Options) -> Result<(), Failure> {
         rounds: options.number("rounds", u64::MAX)?,
         seed: options.number("seed", 0)?,
         lockless: options.get("broken") == Some("no-lock"),
+        told_to_stop: AtomicBool::new(false),
     });
     let tasks: u64 = options.number("tasks", 1)?;
     let tasks: Vec<_> = (0..tasks)
         .map(|number| tokio::spawn(counter.clone().work(number)))
         .collect();
+    stop_when_told(counter.clone());
     println!("counting");
     for task in tasks {
         task.await??;
@@ -55,12 +60,22 @@ pub async fn count(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Obeys `stop` on the standard input.
+fn stop_when_told(counter: Arc<Counter>) {
+    std::thread::spawn(move || {
+        let lines = std::io::stdin().lock().lines();
+        if lines.map_while(Result::ok).any(|line| line == "stop") {
+            counter.told_to_stop.store(true, SeqCst);
+        }
+    });
+}
+
 impl Counter {
     async fn work(self: Arc<Self>, number: u64) -> Result<(), Failure> {
         let owner = format!("{}.{number}", self.process);
         let mut random = Random::seeded(self.seed.wrapping_add(number));
         let mut done = 0;
-        while done < self.rounds && Moment::now() < self.end {
+        while done < self.rounds && Moment::now() < self.end && !self.told_to_stop.load(SeqCst) {
             let counted = match self.lockless {
                 false => self.add_one(&owner, &mut random).await?,
                 true => self.add_one_without_lock(&owner, &mut random).await?,

@@ -5,7 +5,7 @@
 //!                  [--resource FILE] [--history FILE --process ID]
 //! lock-taker count --store URL --name N --lease D [--lock KIND] [--patience D]
 //!                  --resource FILE --history FILE --process ID
-//!                  --tasks N (--for D | --rounds N) [--seed N] [--broken no-lock]
+//!                  --tasks N [--for D] [--rounds N] [--seed N] [--broken no-lock]
 //! ```
 //!
 //! The lock is `ours` unless KIND names a naive one. `--fixed` leases are not renewed.
@@ -16,8 +16,8 @@
 //! `leave` (what `again` took), `release`, `acquire`. It prints `lost` when the lock is. The end of input releases
 //! as well.
 //!
-//! `count` has tasks that add one to the resource under the lock, again and again, and writes a history. With
-//! `--broken no-lock` each believes that it holds whenever it likes: what the tests have to notice.
+//! `count` has tasks that add one to the resource under the lock, again and again, until it is told `stop`, and writes
+//! a history. With `--broken no-lock` each believes that it holds whenever it likes: what the tests have to notice.
 
 mod count;
 mod hold;

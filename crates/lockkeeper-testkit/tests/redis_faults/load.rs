@@ -1,0 +1,254 @@
+//! Many processes on one lock while the server, the network or a process fails. Every rule holds.
+
+use std::time::Duration;
+
+use lockkeeper_testkit::checker::FaultKind;
+use lockkeeper_testkit::history::Fault;
+use lockkeeper_testkit::servers::proxy::Way;
+use lockkeeper_testkit::servers::redis::RedisOptions;
+
+use crate::world::{LEASE, Watcher, World, demands, in_both_dialects, judged};
+
+fn other(name: &str) -> FaultKind {
+    FaultKind::Other(name.into())
+}
+
+/// Longer than a lease.
+const LONG: Duration = Duration::from_millis(1_700);
+
+#[test]
+fn holders_killed() {
+    in_both_dialects(|query| {
+        let mut world = World::new(query);
+        let url = world.url();
+        world.load(3, &url);
+        world.work(30);
+        {
+            let watcher = Watcher::new(&url);
+            for _ in 0..4 {
+                let mut found = None;
+                world.until("one holds", || {
+                    found = world.holding(&watcher);
+                    found.is_some()
+                });
+                world.kill(found.expect("one holds"));
+                world.healed();
+                world.one_more(&url);
+                world.work(25);
+            }
+        }
+        let events = world.finish();
+        let demands = demands().fault(FaultKind::HolderKilled, 1);
+        judged(&events, &demands).expect_valid();
+    });
+}
+
+#[test]
+fn holders_stopped() {
+    in_both_dialects(|query| {
+        let mut world = World::new(query);
+        let url = world.url();
+        world.load(3, &url);
+        world.work(30);
+        {
+            let watcher = Watcher::new(&url);
+            for _ in 0..3 {
+                let mut found = None;
+                world.until("one holds", || {
+                    found = world.holding(&watcher);
+                    found.is_some()
+                });
+                let driver = world.driver.clone();
+                let (process, taker) = world.taker(found.expect("one holds"));
+                taker.stop().expect("is stopped");
+                let process = process.to_owned();
+                driver.fault(Fault::Stopped { process });
+                std::thread::sleep(LEASE * 3 / 2);
+                taker.go_on().expect("goes on");
+                world.healed();
+                world.work(25);
+            }
+        }
+        let events = world.finish();
+        let demands = demands().fault(FaultKind::HolderStopped, 1);
+        judged(&events, &demands).expect_valid();
+    });
+}
+
+#[test]
+fn server_killed_and_restarted_with_its_data() {
+    in_both_dialects(|query| {
+        let durable = RedisOptions {
+            durable: true,
+            ..RedisOptions::default()
+        };
+        let mut world = World::with(query, durable);
+        let url = world.url();
+        world.load(3, &url);
+        for down in [Duration::ZERO, LONG] {
+            world.work(50);
+            world.server.kill();
+            match down.is_zero() {
+                true => world.driver.fault(Fault::Other("restart".into())),
+                false => world.bites("down", down),
+            }
+            world.server.restart();
+            world.healed();
+        }
+        world.work(50);
+        let events = world.finish();
+        let demands = demands().fault(other("restart"), 1).fault(other("down"), 1);
+        judged(&events, &demands).expect_valid();
+    });
+}
+
+#[test]
+fn server_stalled_longer_than_a_lease() {
+    in_both_dialects(|query| {
+        let mut world = World::new(query);
+        let url = world.url();
+        world.load(3, &url);
+        world.work(50);
+        world.server.pause();
+        world.bites("paused", LONG);
+        world.server.resume();
+        world.healed();
+        world.work(50);
+        // It blocks this thread for as long as the server.
+        let before = world.written();
+        let slept = std::time::Instant::now();
+        world.server.command(&["DEBUG", "SLEEP", "1.7"]);
+        assert!(slept.elapsed() >= LONG);
+        // Only what was granted before was written.
+        assert!(world.written() <= before + 20, "work went on");
+        world.driver.fault(Fault::Other("asleep".into()));
+        world.healed();
+        world.work(50);
+        let events = world.finish();
+        let demands = demands().fault(other("paused"), 1);
+        let demands = demands.fault(other("asleep"), 1);
+        judged(&events, &demands).expect_valid();
+    });
+}
+
+#[test]
+fn connections_black_holed_cut_and_refused() {
+    in_both_dialects(|query| {
+        let mut world = World::new(query);
+        let url = world.proxied();
+        world.load(3, &url);
+        let faults: [(&str, fn(&World)); 4] = [
+            ("silence", |world| world.proxy.black_hole()),
+            ("requests", |world| world.proxy.requests(Way::Dropped)),
+            ("replies", |world| world.proxy.replies(Way::Dropped)),
+            ("refusal", |world| world.proxy.refuse()),
+        ];
+        let mut demands = demands();
+        for (name, fault) in faults {
+            world.work(30);
+            fault(&world);
+            world.bites(name, LONG);
+            world.proxy.heal();
+            // What is left of the dead connections would only confuse: TCP would lose it too.
+            world.proxy.cut();
+            world.healed();
+            demands = demands.fault(other(name), 1);
+        }
+        world.work(30);
+        let events = world.finish();
+        judged(&events, &demands).expect_valid();
+    });
+}
+
+#[test]
+fn slow_and_cut_connections() {
+    in_both_dialects(|query| {
+        let mut world = World::new(query);
+        let url = world.proxied();
+        world.load(3, &url);
+        world.work(20);
+        for millis in [5, 40] {
+            let slow = Way::Slow(Duration::from_millis(millis));
+            world.proxy.requests(slow);
+            world.proxy.replies(slow);
+            world.driver.fault(Fault::Delayed);
+            world.work(20);
+        }
+        world.proxy.heal();
+        for _ in 0..5 {
+            world.proxy.cut();
+            world.driver.fault(Fault::Other("cut".into()));
+            world.work(20);
+        }
+        world.healed();
+        world.work(20);
+        let events = world.finish();
+        let demands = demands().fault(FaultKind::Delayed, 2);
+        judged(&events, &demands.fault(other("cut"), 5)).expect_valid();
+    });
+}
+
+#[test]
+fn replies_lost_after_the_server_did_it() {
+    in_both_dialects(|query| {
+        let mut world = World::new(query);
+        let url = world.proxied();
+        world.load(3, &url);
+        world.work(30);
+        for round in 1..=8 {
+            // Every request about the lock has its token's key in it, or its name alone.
+            world.proxy.lose_replies("$1\r\na\r\n", 1);
+            world.until("a reply is lost", || world.proxy.lost_replies() >= round);
+            world.driver.fault(Fault::ReplyLost);
+            world.work(10);
+        }
+        world.healed();
+        world.work(30);
+        let events = world.finish();
+        let demands = demands().fault(FaultKind::ReplyLost, 8);
+        let stats = judged(&events, &demands).expect_valid();
+        assert!(stats.unknown >= 1, "nobody was in doubt");
+    });
+}
+
+#[test]
+fn script_cache_flushed() {
+    in_both_dialects(|query| {
+        let mut world = World::new(query);
+        let url = world.url();
+        world.load(3, &url);
+        for _ in 0..40 {
+            world.work(5);
+            world.server.command(&["SCRIPT", "FLUSH"]);
+            world.driver.fault(Fault::Other("flush".into()));
+        }
+        world.healed();
+        world.work(10);
+        let events = world.finish();
+        let stats = judged(&events, &demands().fault(other("flush"), 40)).expect_valid();
+        assert_eq!(stats.unknown, 0, "a flush cost somebody an answer");
+    });
+}
+
+#[test]
+fn memory_full() {
+    in_both_dialects(|query| {
+        let mut world = World::new(query);
+        let url = world.url();
+        world.load(3, &url);
+        world.work(50);
+        let set = |value| world.server.command(&["CONFIG", "SET", "maxmemory", value]);
+        set("1mb");
+        world.bites("full", LONG);
+        set("0");
+        world.healed();
+        world.work(50);
+        let events = world.finish();
+        judged(&events, &demands().fault(other("full"), 1)).expect_valid();
+        let told = events.iter().any(|event| {
+            let text = format!("{:?}", event.what);
+            text.contains("out of memory") && text.contains("maxmemory")
+        });
+        assert!(told, "nobody was told why");
+    });
+}
