@@ -81,12 +81,23 @@ impl Taker {
     /// # Panics
     /// When none comes within a minute.
     pub fn expect(&self, word: &str) -> String {
+        self.expect_one(&[word])[word.len()..].trim().to_owned()
+    }
+
+    /// The next line that starts with one of the words; other lines are passed over.
+    ///
+    /// # Panics
+    /// When none comes within a minute.
+    pub fn expect_one(&self, words: &[&str]) -> String {
+        let mut passed = Vec::new();
         loop {
-            let line = self.line_within(Duration::from_secs(60));
-            let line = line.unwrap_or_else(|| panic!("{} never says {word:?}", self.pid()));
-            if let Some(rest) = line.strip_prefix(word) {
-                return rest.trim().to_owned();
+            let Some(line) = self.line_within(Duration::from_secs(60)) else {
+                panic!("{} never says {words:?}, but {passed:?}", self.pid());
+            };
+            if words.iter().any(|word| line.starts_with(word)) {
+                return line;
             }
+            passed.push(line);
         }
     }
 

@@ -62,7 +62,7 @@ fn presence(acquire: &Acquire, linger: u64) -> Option<Presence<'_>> {
     let to = match acquire.outcome {
         Outcome::Busy => return None,
         Outcome::Failed => acquire.completed?,
-        Outcome::Unknown => acquire.completed.unwrap_or(u64::MAX),
+        Outcome::Unknown => acquire.completed.or(acquire.killed).unwrap_or(u64::MAX),
         Outcome::Granted(_) => match acquire.released() {
             Some(release) => release.completed.unwrap_or(release.invoked),
             None => acquire.deadline()?.min(acquire.killed.unwrap_or(u64::MAX)),

@@ -59,7 +59,7 @@ pub const MISTAKES: &[(Mistake, &str, Rule)] = &[
     (Mistake::NoExpiry, "no-expiry", Rule::L1),
     (Mistake::ExpireLater, "expire-later", Rule::L1),
     (Mistake::DelByAnyone, "del-by-anyone", Rule::S4),
-    (Mistake::GetThenDel, "get-then-del", Rule::S4),
+    (Mistake::GetThenDel, "get-then-del", Rule::S1),
     (Mistake::SharedOwner, "shared-owner", Rule::S4),
     (Mistake::DeadlineFromReply, "deadline-from-reply", Rule::S1),
     (Mistake::WallClockDeadline, "wall-clock-deadline", Rule::S1),

@@ -4,6 +4,8 @@
 //! `unsafe_` shows what one server cannot protect from; `naive` has the locks with mistakes, and ours in the same scenes.
 
 mod load;
+mod naive;
 #[path = "../support/place.rs"]
 mod place;
+mod victims;
 mod world;
