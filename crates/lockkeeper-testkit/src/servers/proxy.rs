@@ -3,7 +3,7 @@
 //! It knows nothing of the protocol except that a request can be told by a text in it.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{self, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -89,9 +89,8 @@ impl Proxy {
             .enable_all()
             .build()
             .expect("a runtime");
-        let listener = runtime
-            .block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
-            .expect("a free port");
+        let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        listener.set_nonblocking(true).expect("it can be polled");
         let port = listener.local_addr().expect("an address").port();
         let serving = shared.clone();
         // A thread of its own: it works for tests with and without a runtime.
@@ -204,7 +203,8 @@ impl Shared {
         self.trigger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn serve(self: Arc<Self>, listener: TcpListener) {
+    async fn serve(self: Arc<Self>, listener: net::TcpListener) {
+        let listener = TcpListener::from_std(listener).expect("it can be polled");
         let mut rules = self.rules.subscribe();
         loop {
             let client = tokio::select! {
@@ -344,7 +344,6 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net;
 
     use super::*;
 

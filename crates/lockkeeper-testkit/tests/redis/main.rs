@@ -6,6 +6,8 @@
 mod common;
 mod faults;
 mod keepers;
+mod rows;
+mod upstream;
 mod wire;
 
 use std::sync::Arc;
