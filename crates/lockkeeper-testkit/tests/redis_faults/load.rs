@@ -7,6 +7,7 @@ use lockkeeper_testkit::checker::FaultKind;
 use lockkeeper_testkit::history::Fault;
 use lockkeeper_testkit::servers::proxy::Way;
 use lockkeeper_testkit::servers::redis::RedisOptions;
+use lockkeeper_testkit::servers::wall_clock::WallClock;
 
 use crate::world::{LEASE, Watcher, World, demands, in_both_dialects, judged};
 
@@ -251,5 +252,28 @@ fn memory_full() {
         world.work(50);
         let events = world.finish();
         judged(&events, &demands().fault(other("full"), 1)).expect_valid();
+    });
+}
+
+/// What time clients think it is does not matter to anyone.
+#[test]
+fn clients_whose_clocks_are_wrong() {
+    in_both_dialects(|query| {
+        let mut world = World::new(query);
+        let url = world.url();
+        let (early, late) = (WallClock::new(), WallClock::new());
+        early.behind(Duration::from_secs(3600));
+        late.ahead(Duration::from_secs(3600));
+        world.load(1, &url);
+        world.one_more_in(&url, early.environment());
+        world.one_more_in(&url, late.environment());
+        world.work(60);
+        early.ahead(Duration::from_secs(7200));
+        late.behind(Duration::from_secs(7200));
+        world.driver.fault(Fault::Other("clocks".into()));
+        world.healed();
+        world.work(60);
+        let events = world.finish();
+        judged(&events, &demands().fault(other("clocks"), 1)).expect_valid();
     });
 }

@@ -94,6 +94,10 @@ impl World {
     }
 
     pub fn one_more(&mut self, url: &str) {
+        self.one_more_in(url, Vec::new());
+    }
+
+    pub fn one_more_in(&mut self, url: &str, environment: Vec<(String, String)>) {
         self.started += 1;
         let process = format!("load{}", self.started);
         let seed = self.started.to_string();
@@ -103,7 +107,7 @@ impl World {
         let more = [&more[..], &["--lock", &self.lock]].concat();
         let taker = self
             .place
-            .start("count", url, &process, "1s", &more, Vec::new());
+            .start("count", url, &process, "1s", &more, environment);
         self.load.push((process, taker));
     }
 
