@@ -20,6 +20,12 @@ fn victim(world: &World, url: &str, lease: &str) -> Taker {
     victim
 }
 
+/// When a look of it at its guard last said yes.
+fn last_held(victim: &mut Taker) -> u64 {
+    victim.tell("last-held").expect("listens");
+    victim.expect("last-held").parse().expect("a moment")
+}
+
 /// What comes after a loss: it knows, its late write is refused, and its release says so.
 fn is_over(victim: &mut Taker, healed: Moment) {
     victim.expect("lost");
@@ -27,9 +33,7 @@ fn is_over(victim: &mut Taker, healed: Moment) {
     victim.expect("is-held false");
     victim.tell("write").expect("listens");
     victim.expect("refused");
-    victim.tell("last-held").expect("listens");
-    let last: u64 = victim.expect("last-held").parse().expect("a moment");
-    assert!(last > 0 && last < healed.as_nanos(), "it believes again");
+    assert!(last_held(victim) < healed.as_nanos(), "it believes again");
     victim.tell("release").expect("listens");
     victim.expect("not-held");
     assert!(victim.wait().expect("ends"));
@@ -84,9 +88,10 @@ fn a_holder_cut_off_is_told_in_time_and_fenced_off() {
         world.until("it connects again", || world.proxy.connections() > 0);
         victim.tell("write").expect("listens");
         victim.expect("refused");
-        victim.tell("last-held").expect("listens");
-        let last: u64 = victim.expect("last-held").parse().expect("a moment");
-        assert!(last > 0 && last < healed.as_nanos(), "it believes again");
+        assert!(
+            last_held(&mut victim) < healed.as_nanos(),
+            "it believes again"
+        );
         victim.tell("release").expect("listens");
         // Or in doubt, if it is not connected yet. It never says that it freed the lock.
         let said = victim.expect_one(&["not-held", "release-unknown", "released"]);

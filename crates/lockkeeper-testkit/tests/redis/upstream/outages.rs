@@ -130,11 +130,11 @@ async fn an_acquire_whose_answer_was_lost_is_taken_back() {
             let error = error.expect_err("the answer was lost");
             assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
             assert_eq!(proxy.lost_replies(), round);
-            // It was done: its lease would keep everybody out for a minute.
+            // It was done: its lease would keep everybody out for a minute. If it were taken back only when the
+            // request can no longer be on its way, for ten seconds.
             let lock = other.lock(&text).expect("a lock");
-            let guard = soon("it is taken back", lock.acquire())
-                .await
-                .expect("acquires");
+            let guard = lock.acquire_within(Duration::from_secs(8)).await;
+            let guard = guard.expect("answers").expect("it is taken back");
             let_go(guard).await;
         }
     }
