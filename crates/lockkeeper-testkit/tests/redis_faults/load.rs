@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use lockkeeper::Error;
 use lockkeeper_testkit::checker::FaultKind;
-use lockkeeper_testkit::history::Fault;
+use lockkeeper_testkit::history::{Answer, Fault, What};
 use lockkeeper_testkit::servers::proxy::Way;
 use lockkeeper_testkit::servers::redis::RedisOptions;
 use lockkeeper_testkit::servers::wall_clock::WallClock;
 
-use crate::world::{LEASE, Watcher, World, demands, in_both_dialects, judged};
+use crate::world::{
+    LEASE, PLAIN, REDISSON, Watcher, World, at_once, demands, in_both_dialects, judged,
+};
 
 fn other(name: &str) -> FaultKind {
     FaultKind::Other(name.into())
@@ -27,20 +29,16 @@ fn holders_killed() {
         world.work(30);
         {
             let watcher = Watcher::new(&url);
-            for _ in 0..4 {
-                let mut found = None;
-                world.until("one holds", || {
-                    found = world.holding(&watcher);
-                    found.is_some()
-                });
-                world.kill(found.expect("one holds"));
+            for _ in 0..3 {
+                let holder = world.stop_a_holder(&watcher);
+                world.kill(holder);
                 world.healed();
                 world.one_more(&url);
                 world.work(25);
             }
         }
         let events = world.finish();
-        let demands = demands().fault(FaultKind::HolderKilled, 1);
+        let demands = demands().fault(FaultKind::HolderKilled, 3);
         judged(&events, &demands).expect_valid();
     });
 }
@@ -55,24 +53,16 @@ fn holders_stopped() {
         {
             let watcher = Watcher::new(&url);
             for _ in 0..3 {
-                let mut found = None;
-                world.until("one holds", || {
-                    found = world.holding(&watcher);
-                    found.is_some()
-                });
-                let driver = world.driver.clone();
-                let (process, taker) = world.taker(found.expect("one holds"));
-                taker.stop().expect("is stopped");
-                let process = process.to_owned();
-                driver.fault(Fault::Stopped { process });
-                std::thread::sleep(LEASE * 3 / 2);
-                taker.go_on().expect("goes on");
+                let holder = world.stop_a_holder(&watcher);
+                world.oversleep(holder, LEASE * 3 / 2);
                 world.healed();
                 world.work(25);
             }
         }
         let events = world.finish();
-        let demands = demands().fault(FaultKind::HolderStopped, 1);
+        let demands = demands()
+            .fault(FaultKind::HolderStopped, 3)
+            .fault(FaultKind::HoldExpired, 1);
         judged(&events, &demands).expect_valid();
     });
 }
@@ -106,8 +96,13 @@ fn server_killed_and_restarted_with_its_data() {
 
 #[test]
 fn server_stalled_longer_than_a_lease() {
-    in_both_dialects(|query| {
+    // One gives up on the answer, the other gets it when its lease is over.
+    let patient = "?response_timeout=5s";
+    at_once([REDISSON, PLAIN, patient], |query| {
         let mut world = World::new(query);
+        if query == patient {
+            world.patience = "1m";
+        }
         let url = world.url();
         world.load(3, &url);
         world.work(50);
@@ -130,6 +125,14 @@ fn server_stalled_longer_than_a_lease() {
         let demands = demands().fault(other("paused"), 1);
         let demands = demands.fault(other("asleep"), 1);
         judged(&events, &demands).expect_valid();
+        let too_late = events.iter().any(|event| match event.what {
+            What::Ok {
+                answer: Answer::Granted { deadline, .. },
+                ..
+            } => deadline < event.at,
+            _ => false,
+        });
+        assert!(!too_late, "a grant was accepted after its lease");
     });
 }
 

@@ -266,7 +266,7 @@ fn renew_recreates() {
             });
             world.goes_on(LEASE);
             // Nobody is in its way when it wakes up.
-            let (_, load) = world.taker(0);
+            let load = world.taker(0);
             load.stop().expect("is stopped");
             world.driver.fault(Fault::Stopped {
                 process: "load1".into(),
@@ -274,7 +274,7 @@ fn renew_recreates() {
             std::thread::sleep(LEASE * 2);
             victim.go_on().expect("goes on");
             std::thread::sleep(LEASE);
-            let (_, load) = world.taker(0);
+            let load = world.taker(0);
             load.go_on().expect("goes on");
             leave(victim);
             world.enough();

@@ -41,6 +41,8 @@ pub struct World {
     query: &'static str,
     /// How many tasks each process of the load has.
     pub tasks: usize,
+    /// How long each of them waits for the lock before it asks again.
+    pub patience: &'static str,
     load: Vec<(String, Taker)>,
     started: usize,
 }
@@ -64,6 +66,7 @@ impl World {
             lock: "ours".into(),
             query,
             tasks: 3,
+            patience: "1s",
             load: Vec::new(),
             started: 0,
         }
@@ -101,9 +104,9 @@ impl World {
         self.started += 1;
         let process = format!("load{}", self.started);
         let seed = self.started.to_string();
-        // Whoever waits in vain says so, and tries again.
         let tasks = self.tasks.to_string();
-        let more = ["--tasks", &tasks, "--seed", &seed, "--patience", "1s"];
+        let patience = self.patience;
+        let more = ["--tasks", &tasks, "--seed", &seed, "--patience", patience];
         let more = [&more[..], &["--lock", &self.lock]].concat();
         let taker = self
             .place
@@ -162,16 +165,24 @@ impl World {
         self.driver.record(What::Healed);
     }
 
-    /// Whichever load process holds the lock just now, if any.
-    pub fn holding(&self, watcher: &Watcher) -> Option<usize> {
-        let pid = watcher.holder()?;
-        self.load.iter().position(|(_, taker)| taker.pid() == pid)
-    }
-
-    /// A load process, by its place in the order of starts.
-    pub fn taker(&mut self, index: usize) -> (&str, &mut Taker) {
-        let (process, taker) = &mut self.load[index];
-        (process, taker)
+    /// Stops a load process in the middle of a hold, and answers which. Whatever is done to it then hits a holder.
+    pub fn stop_a_holder(&mut self, watcher: &Watcher) -> usize {
+        let mut found = None;
+        self.until("a holder is caught", || {
+            let pid = watcher.holder();
+            let index = self.load.iter().position(|(_, t)| Some(t.pid()) == pid);
+            let Some(index) = index else { return false };
+            let (process, taker) = &self.load[index];
+            taker.stop().expect("is stopped");
+            if self.place.holds(process) {
+                found = Some(index);
+            } else {
+                // It was between two holds.
+                taker.go_on().expect("goes on");
+            }
+            found.is_some()
+        });
+        found.expect("one was caught")
     }
 
     /// Kills a load process.
@@ -179,6 +190,20 @@ impl World {
         let (process, mut taker) = self.load.remove(index);
         self.driver.fault(Fault::Killed { process });
         taker.kill().expect("is killed");
+    }
+
+    /// Lets a stopped load process sleep for a while.
+    pub fn oversleep(&mut self, index: usize, time: Duration) {
+        let (process, taker) = &self.load[index];
+        let process = process.clone();
+        self.driver.fault(Fault::Stopped { process });
+        std::thread::sleep(time);
+        taker.go_on().expect("goes on");
+    }
+
+    /// A load process, by its place in the order of starts.
+    pub fn taker(&mut self, index: usize) -> &mut Taker {
+        &mut self.load[index].1
     }
 
     /// Ends the load, looks what is left on the server, and collects every history.

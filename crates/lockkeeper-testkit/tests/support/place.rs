@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockkeeper::clock::Moment;
 use lockkeeper::store::sqlite::SqliteStore;
 use lockkeeper_testkit::fenced::FencedFile;
-use lockkeeper_testkit::history::{self, Event, What};
+use lockkeeper_testkit::history::{self, Answer, Call, Event, What};
 use lockkeeper_testkit::process::Taker;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lock-taker");
@@ -78,6 +79,31 @@ impl Place {
         let files = ["--resource", &resource, "--history", &history];
         let arguments = [&arguments[..], &files, &["--process", process], more].concat();
         Taker::start_in(PROGRAM, &arguments, environment).expect("starts")
+    }
+
+    /// Whether a process that is stopped believes to hold, by its own history.
+    #[allow(dead_code, reason = "each test file uses its part")]
+    pub fn holds(&self, process: &str) -> bool {
+        let events = history::read(&self.file(&format!("{process}.jsonl"))).unwrap_or_default();
+        let soon = (Moment::now() + Duration::from_millis(20)).as_nanos();
+        let granted = events.iter().rev().find_map(|event| match event.what {
+            What::Ok {
+                op,
+                answer: Answer::Granted { deadline, .. },
+            } => Some((op, deadline)),
+            _ => None,
+        });
+        let Some((granted, deadline)) = granted else {
+            return false;
+        };
+        let let_go = events.iter().any(|event| match event.what {
+            What::Invoke {
+                call: Call::Release { hold, .. },
+                ..
+            } => hold == granted,
+            _ => false,
+        });
+        !let_go && deadline > soon
     }
 
     /// Everything that all processes recorded, with the resource's own books.
