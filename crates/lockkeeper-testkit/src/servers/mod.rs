@@ -2,5 +2,7 @@
 
 pub mod certificates;
 mod leash;
+pub mod proxy;
 pub mod redis;
 pub mod replicated;
+pub mod wall_clock;
