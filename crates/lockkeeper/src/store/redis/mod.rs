@@ -270,6 +270,12 @@ const NO_LATCHES: Error = Error::Unsupported {
     what: "latches",
 };
 
+/// What a URL says, without its secrets: for the fuzz target of its parser.
+#[doc(hidden)]
+pub fn read_url(url: &StoreUrl) -> Result<String, Error> {
+    Settings::parse(url).map(|settings| format!("{settings:?}"))
+}
+
 /// Ends a task when it is dropped.
 struct Ends(AbortHandle);
 

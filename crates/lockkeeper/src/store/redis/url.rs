@@ -1,6 +1,7 @@
 //! What a `redis:` URL says: where the server is, who we are to it, and how to speak.
 
 use std::fmt;
+use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ const DEFAULT_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 /// More would be a mistake: a few of a deployment's addresses are enough to find the others.
 const MOST_ADDRESSES: usize = 64;
+/// A password is a line; whatever is longer is another file.
+const MOST_PASSWORD: u64 = 64 * 1024;
 /// Long enough for a busy server, short enough to try again within any ordinary lease.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Replicas that follow confirm within milliseconds; a hold that is not confirmed has to be given back soon.
@@ -437,14 +440,14 @@ fn timeout(key: &str, value: &str) -> Result<Duration, Error> {
 }
 
 fn password_file(path: &str) -> Result<String, Error> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) => {
-            return refuse(format!(
-                "the password file {path:?} cannot be read: {error}"
-            ));
-        }
-    };
+    let mut text = String::new();
+    let read = std::fs::File::open(path)
+        .and_then(|file| file.take(MOST_PASSWORD).read_to_string(&mut text));
+    if let Err(error) = read {
+        return refuse(format!(
+            "the password file {path:?} cannot be read: {error}"
+        ));
+    }
     match text.lines().next() {
         Some(password) if !password.is_empty() => Ok(password.to_owned()),
         _ => refuse(format!(
