@@ -1,3 +1,5 @@
 //! Real servers for tests: started on free ports, in folders of their own, and gone with the test.
 
+mod leash;
 pub mod redis;
+pub mod redis_cluster;

@@ -374,7 +374,7 @@ impl Client {
                 outside.wake_in(self.number, left, Wake::Deadline);
                 self.state = State::Holding(holding);
             }
-            Renewed::NotHeld => {
+            Renewed::NotHeld | Renewed::Unknown => {
                 outside.recorder.ok(op, Answer::NotHeld);
                 outside.recorder.lost(holding.op);
                 self.rest(outside);

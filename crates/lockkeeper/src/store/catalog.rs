@@ -57,6 +57,15 @@ pub fn schemes() -> &'static [Scheme] {
             #[cfg(not(feature = "redis"))]
             capabilities: None,
         },
+        Scheme {
+            scheme: "redis+cluster",
+            example: "redis+cluster://node1:6379,node2:6379",
+            feature: Some("redis"),
+            #[cfg(feature = "redis")]
+            capabilities: Some(super::redis::CAPABILITIES),
+            #[cfg(not(feature = "redis"))]
+            capabilities: None,
+        },
     ]
 }
 
@@ -67,7 +76,9 @@ pub(crate) async fn open(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
         #[cfg(feature = "sqlite")]
         "sqlite" => Ok(Arc::new(super::sqlite::SqliteStore::open(&url.path()?)?)),
         #[cfg(feature = "redis")]
-        "redis" | "redis+unix" => Ok(Arc::new(super::redis::RedisStore::connect(url).await?)),
+        "redis" | "redis+unix" | "redis+cluster" => {
+            Ok(Arc::new(super::redis::RedisStore::connect(url).await?))
+        }
         other => Err(Error::InvalidUrl {
             reason: missing(other),
         }),
@@ -89,7 +100,7 @@ fn shared_memory(name: &str) -> Arc<dyn Store> {
 }
 
 fn missing(scheme: &str) -> String {
-    if let "rediss" | "redis+sentinel" | "redis+cluster" = scheme {
+    if let "rediss" | "redis+sentinel" = scheme {
         return format!(
             "{scheme}: is not supported yet; redis://HOST:PORT/DB names a single server without TLS"
         );

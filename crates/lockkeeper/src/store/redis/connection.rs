@@ -9,6 +9,7 @@
 //! a PING every quarter of the response time-out. A server answers in order: when a PING is not answered within
 //! three quarters, neither was what was sent before it, and the connection is given up with all that is on it.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,8 +26,10 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use super::checks::ServerInfo;
 use super::fault::{Fault, explain, is_demoted, refused, unavailable, words};
+use super::keys::WAKE;
 use super::scripts::Script;
 use super::server_clock::ServerClock;
+use super::slots::Map;
 use super::subscriptions::{Subscriptions, Topic};
 use super::supervisor::supervise;
 use super::url::{Address, Settings, Topology};
@@ -73,8 +76,25 @@ pub(super) struct Shared {
     /// The newest version of the topics that the server has confirmed.
     pub synced: watch::Sender<u64>,
     clock: ServerClock,
+    /// Which part of a cluster the server is, if it is one.
+    pub member: Option<Member>,
+    /// The sharded channels that are being unsubscribed from.
+    pub leaving: Mutex<HashSet<String>>,
     /// Why the supervisor gave up the last connection.
     given_up: Mutex<String>,
+}
+
+/// A connection's part in a cluster.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub map: Arc<Map>,
+    /// Whether the servers have sharded channels.
+    pub sharded: bool,
+    /// Whether it is there for sharded channels, or else for everything but them.
+    ///
+    /// A server ends subscriptions by itself when a slot moves, and the client library takes that for the answer
+    /// to whatever was sent first. So there must be nothing else on that connection.
+    pub ears: bool,
 }
 
 /// A connection that is set up but not yet in use.
@@ -111,21 +131,10 @@ impl Connection {
         if settings.tls {
             return Err(refused("TLS is not supported yet".into()));
         }
-        let (events, inbox) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared {
-            settings,
-            address,
-            channel,
-            runtime: Handle::current(),
-            state: watch::Sender::new(State::Connecting),
-            subscriptions: Subscriptions::new(events.clone()),
-            events,
-            synced: watch::Sender::new(0),
-            clock: ServerClock::default(),
-            given_up: Mutex::default(),
-        });
+        let subscriptions = Subscriptions::new();
+        let (shared, inbox) = Shared::new(settings, address, channel, subscriptions, None);
         let fresh = shared.connect(1).await?;
-        let supervisor = tokio::spawn(supervise(shared.clone(), fresh, inbox));
+        let supervisor = tokio::spawn(supervise(shared.clone(), Some(fresh), inbox));
         let mut state = shared.state.subscribe();
         let limit = shared.settings.response_timeout;
         let up = state.wait_for(|state| !matches!(state, State::Connecting));
@@ -140,6 +149,66 @@ impl Connection {
                 connection.address()
             ))),
         }
+    }
+
+    /// A connection to a node of a cluster. It is made in the background; requests wait for it.
+    pub fn to_member(
+        settings: Settings,
+        address: Address,
+        channel: String,
+        subscriptions: Subscriptions,
+        member: Member,
+        runtime: &Handle,
+    ) -> Connection {
+        let _context = runtime.enter();
+        let (shared, inbox) = Shared::new(settings, address, channel, subscriptions, Some(member));
+        let supervisor = runtime.spawn(supervise(shared.clone(), None, inbox));
+        Connection { shared, supervisor }
+    }
+
+    /// Asks a server that may be of any kind, over a connection that ends with the answers.
+    pub async fn ask(
+        settings: &Settings,
+        address: &Address,
+        questions: &[Cmd],
+    ) -> Result<Vec<Result<Value, RedisError>>, Error> {
+        let subscriptions = Subscriptions::new();
+        let (shared, _inbox) = Shared::new(
+            settings.clone(),
+            address.clone(),
+            String::new(),
+            subscriptions,
+            None,
+        );
+        let limit = settings.connect_timeout;
+        let asking = async {
+            let mut fresh = shared.enter(0).await?;
+            let mut answers = Vec::new();
+            for question in questions {
+                let answer = fresh.connection.send_packed_command(question).await;
+                answers.push(answer.and_then(Value::extract_error));
+            }
+            Ok(answers)
+        };
+        match tokio::time::timeout(limit, asking).await {
+            Ok(answers) => answers,
+            Err(_) => Err(unavailable(format!(
+                "{address} did not answer within {limit:?}"
+            ))),
+        }
+    }
+
+    /// Whether a request would be sent at once.
+    pub fn is_up(&self) -> bool {
+        matches!(&*self.shared.state.borrow(), State::Up(..))
+    }
+
+    /// Whether names have sharded channels.
+    pub fn sharded(&self) -> bool {
+        self.shared
+            .member
+            .as_ref()
+            .is_some_and(|member| member.sharded)
     }
 
     pub fn subscriptions(&self) -> &Subscriptions {
@@ -162,26 +231,41 @@ impl Connection {
         &self.shared.runtime
     }
 
-    /// Runs a script: `write` adds keys and arguments, the number of keys first.
-    pub async fn run(&self, script: &Script, write: impl Fn(&mut Cmd)) -> Result<Value, Fault> {
+    /// Runs a script: `write` adds keys and arguments, the number of keys first. `asking` makes a node of a
+    /// cluster take it although its slot is still on its way there.
+    pub async fn run(
+        &self,
+        script: &Script,
+        asking: bool,
+        write: impl Fn(&mut Cmd),
+    ) -> Result<Value, Fault> {
         let request = |verb: &'static str, body: &str| {
             let mut cmd = ::redis::cmd(verb);
             cmd.arg(body);
             write(&mut cmd);
             cmd
         };
-        match self.send(&request("EVALSHA", &script.sha)).await {
+        let script = script.text(self.sharded());
+        match self.send(&request("EVALSHA", &script.sha), asking).await {
             Err(Fault::Server(error)) if error.code() == Some("NOSCRIPT") => {
-                self.send(&request("EVAL", script.text)).await
+                self.send(&request("EVAL", script.text), asking).await
             }
             answer => answer,
         }
     }
 
     /// Sends one command and waits for its answer, for as long as the settings say.
-    pub async fn send(&self, cmd: &Cmd) -> Result<Value, Fault> {
+    pub async fn send(&self, cmd: &Cmd, asking: bool) -> Result<Value, Fault> {
         let (number, mut connection) = self.current().await?;
-        let answer = connection.send_packed_command(cmd).await;
+        let answer = match asking {
+            false => connection.send_packed_command(cmd).await,
+            true => {
+                let mut both = ::redis::pipe();
+                both.cmd("ASKING").add_command(cmd.clone());
+                let answers = connection.send_packed_commands(&both, 1, 1).await;
+                answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))
+            }
+        };
         match answer.and_then(Value::extract_error) {
             Ok(value) => Ok(value),
             Err(error) if error.code().is_some() => {
@@ -199,18 +283,21 @@ impl Connection {
 
     /// Waits until the server has confirmed this version of the topics.
     pub async fn synced(&self, version: u64) -> Result<(), Error> {
-        let mut synced = self.shared.synced.subscribe();
-        let reached = async { synced.wait_for(|synced| *synced >= version).await.is_ok() };
-        match self
-            .within(self.shared.settings.response_timeout, reached)
-            .await
-        {
-            Some(true) => Ok(()),
-            _ => Err(unavailable(format!(
+        let limit = self.shared.settings.response_timeout;
+        match self.synced_within(version, limit).await {
+            true => Ok(()),
+            false => Err(unavailable(format!(
                 "{} did not confirm a subscription",
                 self.shared.address
             ))),
         }
+    }
+
+    /// Whether the server confirms this version of the topics in time.
+    pub async fn synced_within(&self, version: u64, limit: Duration) -> bool {
+        let mut synced = self.shared.synced.subscribe();
+        let reached = async { synced.wait_for(|synced| *synced >= version).await.is_ok() };
+        self.within(limit, reached).await == Some(true)
     }
 
     async fn current(&self) -> Result<(u64, MultiplexedConnection), Fault> {
@@ -246,6 +333,39 @@ impl Connection {
 }
 
 impl Shared {
+    fn new(
+        settings: Settings,
+        address: Address,
+        channel: String,
+        subscriptions: Subscriptions,
+        member: Option<Member>,
+    ) -> (Arc<Shared>, mpsc::UnboundedReceiver<Event>) {
+        let (events, inbox) = mpsc::unbounded_channel();
+        subscriptions.attach(events.clone());
+        let shared = Arc::new(Shared {
+            settings,
+            address,
+            channel,
+            runtime: Handle::current(),
+            state: watch::Sender::new(State::Connecting),
+            subscriptions,
+            events,
+            synced: watch::Sender::new(0),
+            clock: ServerClock::default(),
+            member,
+            leaving: Mutex::default(),
+            given_up: Mutex::default(),
+        });
+        (shared, inbox)
+    }
+
+    /// In a cluster, has somebody look who serves what.
+    pub fn doubt(&self) {
+        if let Some(member) = &self.member {
+            member.map.doubt();
+        }
+    }
+
     fn broken(&self, number: u64, reason: String) {
         // At once: whatever is sent from now on waits for the next connection.
         self.state.send_if_modified(|state| {
@@ -284,28 +404,33 @@ impl Shared {
         }
     }
 
-    async fn set_up(self: &Arc<Shared>, number: u64) -> Result<Fresh, Error> {
+    /// A connection that is authenticated.
+    async fn enter(self: &Arc<Shared>, number: u64) -> Result<Fresh, Error> {
         let address = &self.address;
         let unreachable =
             |error: std::io::Error| unavailable(format!("{address} cannot be reached: {error}"));
-        let Fresh {
-            number,
-            mut connection,
-            driver,
-        } = match address {
+        match address {
             Address::Tcp(host, port) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await;
                 let stream = stream.map_err(unreachable)?;
                 // Without it every small request waits for the acknowledgement of the one before.
                 stream.set_nodelay(true).map_err(unreachable)?;
                 let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
-                self.speak(number, stream).await?
+                self.speak(number, stream).await
             }
             Address::Unix(path) => {
                 let stream = UnixStream::connect(path).await.map_err(unreachable)?;
-                self.speak(number, stream).await?
+                self.speak(number, stream).await
             }
-        };
+        }
+    }
+
+    async fn set_up(self: &Arc<Shared>, number: u64) -> Result<Fresh, Error> {
+        let Fresh {
+            number,
+            mut connection,
+            driver,
+        } = self.enter(number).await?;
         let info = ::redis::cmd("INFO")
             .query_async::<String>(&mut connection)
             .await;
@@ -314,7 +439,7 @@ impl Shared {
             Err(error) if error.code() == Some("NOPERM") => ServerInfo::default(),
             Err(error) => return Err(explain(&error)),
         };
-        info.judge(address)?;
+        info.judge(&self.address, self.member.is_some())?;
         let sent = Moment::now();
         let time: (u64, u64) = ::redis::cmd("TIME")
             .query_async(&mut connection)
@@ -322,10 +447,10 @@ impl Shared {
             .map_err(|error| explain(&error))?;
         self.clock
             .saw(time.0 * 1_000_000 + time.1, sent, Moment::now());
-        connection
-            .subscribe(&self.channel)
-            .await
-            .map_err(|error| explain(&error))?;
+        if !self.member.as_ref().is_some_and(|member| member.ears) {
+            let subscribed = connection.subscribe(&self.channel).await;
+            subscribed.map_err(|error| explain(&error))?;
+        }
         Ok(Fresh {
             number,
             connection,
@@ -416,6 +541,19 @@ impl Shared {
             PushKind::PMessage => {
                 if let Some(pattern) = text(0) {
                     self.subscriptions.came(&Topic::Pattern(pattern.to_owned()));
+                }
+            }
+            PushKind::SMessage => match (text(0), text(1)) {
+                (Some(channel), Some(message)) if channel.starts_with(WAKE) => self.hinted(message),
+                (Some(channel), _) => self.subscriptions.came(&Topic::Shard(channel.to_owned())),
+                _ => {}
+            },
+            PushKind::SUnsubscribe => {
+                let leaving = self.leaving.lock();
+                let mut leaving = leaving.unwrap_or_else(PoisonError::into_inner);
+                if !text(0).is_some_and(|channel| leaving.remove(channel)) {
+                    self.doubt();
+                    self.broken(number, "a slot has moved to another node".into());
                 }
             }
             _ => {}

@@ -6,11 +6,11 @@ use std::time::{Duration, UNIX_EPOCH};
 use ::redis::{Cmd, Value};
 
 use super::answer::{self, Reply};
-use super::connection::Connection;
 use super::fault::Fault;
 use super::keys::Keys;
 use super::scripts;
 use super::subscriptions::Topic;
+use super::way::Way;
 use super::{BREAK_MEMORY, MAX_PERMITS, RENEW_SLICE, millis};
 use crate::clock::Moment;
 use crate::store::*;
@@ -18,7 +18,7 @@ use crate::store::*;
 /// The verbs of the contract, as scripts.
 #[derive(Debug)]
 pub(super) struct Redisson<'a> {
-    pub connection: &'a Connection,
+    pub connection: &'a Way<'a>,
     /// Our channel and our process, as they are written into holds and queue entries.
     pub who: &'a str,
 }
@@ -46,7 +46,7 @@ fn check_permits(mode: Mode) -> Result<(), Error> {
 
 impl Redisson<'_> {
     fn keys(&self, name: &Name) -> Result<Keys, Error> {
-        Keys::new(&self.connection.settings().prefix, name)
+        Keys::of(self.connection.settings(), name)
     }
 
     pub async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
@@ -80,7 +80,6 @@ impl Redisson<'_> {
         let beside = claim.beside.map_or_else(String::new, |id| id.to_string());
         let not_after = self.connection.clock().at(claim.not_after);
         let write = |cmd: &mut Cmd| {
-            cmd.arg(Keys::RECORD);
             keys.write_record(cmd);
             cmd.arg(&keys.tag)
                 .arg(&id)
@@ -105,24 +104,34 @@ impl Redisson<'_> {
 
     /// Hears when a client of Redisson's that is in the way leaves.
     fn listen(&self, claim: &Claim, keys: &Keys) {
-        let topics = || {
-            let fair = format!("{}:{}", keys.lock_channel(), claim.id);
-            vec![
-                Topic::quietly(&keys.lock_channel()),
-                Topic::quietly(&keys.rw_channel()),
-                Topic::quietly(&keys.permit_channel()),
-                Topic::Channel(fair),
+        let fair = || format!("{}:{}", keys.lock_channel(), claim.id);
+        let theirs = || {
+            [
+                keys.lock_channel(),
+                keys.rw_channel(),
+                keys.permit_channel(),
             ]
         };
+        let topics = || match self.connection.sharded() {
+            true => theirs()
+                .into_iter()
+                .chain([keys.listen_channel(), fair()])
+                .map(Topic::Shard)
+                .collect(),
+            false => theirs()
+                .iter()
+                .map(|channel| Topic::quietly(channel))
+                .chain([Topic::Channel(fair())])
+                .collect(),
+        };
         let subscriptions = self.connection.subscriptions();
-        subscriptions.listen(&claim.name, claim.id, topics);
+        subscriptions.listen(&claim.name, claim.id, keys.slot(), topics);
     }
 
     pub async fn withdraw(&self, name: &Name, claim: ClaimId) -> Result<(), Error> {
         let keys = self.keys(name)?;
         let id = claim.to_string();
         let write = |cmd: &mut Cmd| {
-            cmd.arg(Keys::RECORD);
             keys.write_record(cmd);
             cmd.arg(&keys.tag).arg(&id);
         };
@@ -139,7 +148,6 @@ impl Redisson<'_> {
         }
         let next = next.map(|next| (next, next.id.to_string(), letter(next.mode)));
         let write = |cmd: &mut Cmd| {
-            cmd.arg(Keys::RECORD);
             keys.write_record(cmd);
             cmd.arg(&keys.tag).arg(&id);
             match &next {
@@ -205,9 +213,8 @@ impl Redisson<'_> {
     pub async fn inspect(&self, name: &Name) -> Result<Option<LockInfo>, Error> {
         let keys = self.keys(name)?;
         let write = |cmd: &mut Cmd| {
-            cmd.arg(Keys::RECORD + 1);
-            keys.write_record(cmd);
-            cmd.arg(keys.broken()).arg(&keys.tag);
+            keys.write_record_and_broken(cmd);
+            cmd.arg(&keys.tag);
         };
         let answer = self.connection.run(&scripts::INSPECT, write).await;
         let reply = Reply::new(answer.map_err(Fault::of_look)?)?;
@@ -235,10 +242,8 @@ impl Redisson<'_> {
     pub async fn break_lock(&self, request: &Break) -> Result<Vec<Holder>, Error> {
         let keys = self.keys(&request.name)?;
         let write = |cmd: &mut Cmd| {
-            cmd.arg(Keys::RECORD + 1);
-            keys.write_record(cmd);
-            cmd.arg(keys.broken())
-                .arg(&keys.tag)
+            keys.write_record_and_broken(cmd);
+            cmd.arg(&keys.tag)
                 .arg(&request.reason)
                 .arg(millis(BREAK_MEMORY));
         };

@@ -19,6 +19,6 @@ if ARGV[3] == '' and string.byte(record) == 120 and string.find(record, ' ' .. A
   if redis.call('HDEL', KEYS[1], ARGV[2]) == 0 then
     return { 0, 0, 0, 0 }
   end
-  redis.call('PUBLISH', 'redisson_lock__channel:' .. ARGV[1], 0)
+  redis.call(PUBLISH, 'redisson_lock__channel:' .. ARGV[1], 0)
   return { 1, 0, 0, 0 }
 end
