@@ -160,14 +160,14 @@ pub(super) struct Route<'a> {
 }
 
 impl<'a> Route<'a> {
-    pub fn way(&mut self) -> Result<Way<'a>, Error> {
+    pub async fn way(&mut self) -> Result<Way<'a>, Error> {
         let shared = &self.cluster.shared;
-        if let Some(at) = self.ask.take() {
-            return Ok(Way::to_node(shared.node(&at, false), true));
-        }
-        let at = shared.map.owner(self.slot);
-        let at = at.ok_or_else(|| no_master(self.slot))?;
-        Ok(Way::to_node(shared.node(&at, false), false))
+        let asked = self.ask.take();
+        let asking = asked.is_some();
+        let at = asked.or_else(|| shared.map.owner(self.slot));
+        let node = shared.node(&at.ok_or_else(|| no_master(self.slot))?, false);
+        node.ready().await.inspect_err(|_| shared.map.doubt())?;
+        Ok(Way::to_node(node, asking))
     }
 
     /// What a try on this way came to; `None` if it has to be tried on the next.

@@ -198,6 +198,15 @@ impl Connection {
         }
     }
 
+    /// Waits for the first connection: without it nothing is known of the server's clock, and requests could not
+    /// say when they are too late.
+    pub async fn ready(&self) -> Result<(), Error> {
+        if !self.clock().is_known() {
+            self.current().await.map_err(Fault::of_look)?;
+        }
+        Ok(())
+    }
+
     /// Whether a request would be sent at once.
     pub fn is_up(&self) -> bool {
         matches!(&*self.shared.state.borrow(), State::Up(..))

@@ -79,6 +79,10 @@ impl Redisson<'_> {
         let id = claim.id.to_string();
         let beside = claim.beside.map_or_else(String::new, |id| id.to_string());
         let not_after = self.connection.clock().at(claim.not_after);
+        let enqueue = match claim.enqueue {
+            true => 1 + u8::from(self.is_deaf(claim.id)),
+            false => 0,
+        };
         let write = |cmd: &mut Cmd| {
             keys.write_record(cmd);
             cmd.arg(&keys.tag)
@@ -88,7 +92,7 @@ impl Redisson<'_> {
                 .arg(claim.reserve)
                 .arg(not_after)
                 .arg(self.who)
-                .arg(u8::from(claim.enqueue))
+                .arg(enqueue)
                 .arg(limit)
                 .arg(count)
                 .arg(&beside);
@@ -100,6 +104,11 @@ impl Redisson<'_> {
             .clock()
             .saw(reply.number(3)?, sent, Moment::now());
         Ok(reply)
+    }
+
+    /// Whether nobody listens for a claim. Elsewhere a process listens for all of its claims at once.
+    fn is_deaf(&self, claim: ClaimId) -> bool {
+        self.connection.sharded() && !self.connection.subscriptions().has(claim)
     }
 
     /// Hears when a client of Redisson's that is in the way leaves.
@@ -162,7 +171,8 @@ impl Redisson<'_> {
                         .arg(self.connection.clock().at(next.not_after))
                         .arg(limit)
                         .arg(count)
-                        .arg(self.who);
+                        .arg(self.who)
+                        .arg(u8::from(self.is_deaf(next.id)));
                 }
             }
         };

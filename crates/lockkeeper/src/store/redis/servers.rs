@@ -114,10 +114,10 @@ pub(super) enum Route<'a> {
 }
 
 impl<'a> Route<'a> {
-    pub fn way(&mut self) -> Result<Way<'a>, Error> {
+    pub async fn way(&mut self) -> Result<Way<'a>, Error> {
         match self {
             Route::Straight(connection) => Ok(Way::to(connection)),
-            Route::Searching(route) => route.way(),
+            Route::Searching(route) => route.way().await,
         }
     }
 
@@ -140,7 +140,7 @@ macro_rules! visit {
     ($route:expr, |$way:ident| $verb:expr) => {{
         let mut route = $route;
         loop {
-            let $way = &route.way()?;
+            let $way = &route.way().await?;
             let answer = $verb.await;
             if let Some(answer) = route.settle($way, answer).await {
                 break answer;

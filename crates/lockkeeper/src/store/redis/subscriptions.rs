@@ -144,6 +144,11 @@ impl Subscriptions {
         (and(subscription, ends), version)
     }
 
+    /// Whether a claim waits.
+    pub fn has(&self, claim: ClaimId) -> bool {
+        self.state().claims.contains_key(&claim)
+    }
+
     /// A client of Redisson's is in a waiting claim's way: listen for what it says when it leaves.
     pub fn listen(
         &self,

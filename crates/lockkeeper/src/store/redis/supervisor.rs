@@ -132,7 +132,9 @@ impl Shared {
         self.say_given_up("");
         self.state
             .send_replace(State::Up(number, connection.clone()));
-        self.subscriptions.hints().everyone();
+        if number > 1 {
+            self.subscriptions.hints().everyone();
+        }
         let quarter = self.settings.response_timeout / 4;
         let mut ping = tokio::time::interval(quarter);
         ping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -12,7 +12,7 @@ local FAIR_TIMEOUTS, PERMITS = 'redisson_lock_timeout:' .. tag, tag .. ':timeout
 -- Parts of a hold.
 local ID, MODE, EXPIRES, TOKEN, RUN, SINCE, LIMIT, COUNT, WHO = 1, 2, 3, 4, 5, 6, 7, 8, 9
 -- Parts of a waiter.
-local W_MODE, W_LEASE, W_WANTED, W_LIMIT, W_COUNT, W_WHO, W_UNTIL = 1, 2, 3, 4, 5, 6, 7
+local W_MODE, W_LEASE, W_WANTED, W_LIMIT, W_COUNT, W_WHO, W_UNTIL, W_DEAF = 1, 2, 3, 4, 5, 6, 7, 8
 
 -- All in ms. The first two are the contract's GRANT_LEASE and QUEUE_TTL.
 local GRANT_LEASE, QUEUE_TTL = 1000, 5000
@@ -282,9 +282,9 @@ local function drop_waiter(id, mode)
 end
 
 -- Puts a claim at the end of the queue, or keeps its place. A fair claim stands in Redisson's line as well,
--- with the score its clients would give it.
-local function enqueue(id, mode, lease, wanted, limit, count, who)
-  local waiter = { mode, lease, wanted, limit, count, who, now + QUEUE_TTL }
+-- with the score its clients would give it. A deaf one listens to no channel.
+local function enqueue(id, mode, lease, wanted, limit, count, who, deaf)
+  local waiter = { mode, lease, wanted, limit, count, who, now + QUEUE_TTL, deaf }
   redis.call('HSET', WAITERS, id, cmsgpack.pack(waiter))
   if not redis.call('ZSCORE', QUEUE, id) then
     -- Behind everyone, also if the clock was set back.
@@ -342,12 +342,12 @@ local function queue_head()
   end
 end
 
--- Tells a waiter, on the channel of its process, to try. Answers whether anybody listens there. In a cluster with
--- sharded channels a process has one for each name it waits for, in the name's slot.
+-- Tells a waiter, on the channel of its process, to try. Answers whether it may live: somebody listens there, or
+-- never did. In a cluster with sharded channels a process has one for each name it waits for, in the name's slot.
 local function hint(id, waiter)
   local channel = string.match(waiter[W_WHO], '^[^\n]*')
   if SHARDED then channel = 'lockkeeper_wake:' .. own .. string.sub(channel, #'lockkeeper_wake' + 1) end
-  return redis.call(PUBLISH, channel, id .. ' ' .. MAIN) > 0
+  return redis.call(PUBLISH, channel, id .. ' ' .. MAIN) > 0 or waiter[W_DEAF]
 end
 
 -- For how long ours leave a free lock to Redisson's clients, in ms.
