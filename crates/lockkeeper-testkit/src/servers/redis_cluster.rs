@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::leash::Leash;
-use super::redis::{RedisOptions, RedisServer};
+use super::redis::{Listener, RedisOptions, RedisServer};
 
 const MASTERS: usize = 3;
 const SLOTS: u16 = 16_384;
@@ -236,6 +236,35 @@ impl RedisCluster {
     /// Sends one command to a node, and answers the strings in what comes back.
     pub fn strings(&self, port: u16, parts: &[&str]) -> Vec<String> {
         self.with(port, |node| node.server.strings(parts))
+    }
+
+    /// Subscribes to a sharded channel at the master that serves it, as a client of another library does.
+    pub fn listen_sharded(&self, channel: &str) -> Listener {
+        let port = self.master_of(channel);
+        self.with(port, |node| node.server.listen_by("SSUBSCRIBE", channel))
+    }
+
+    /// Sends one command to every node that runs.
+    ///
+    /// # Panics
+    /// When one does not answer OK.
+    pub fn everywhere(&self, parts: &[&str]) {
+        for port in self.ports() {
+            let answer = self.command(port, parts);
+            assert!(answer.starts_with("+OK"), "{parts:?}: {answer}");
+        }
+    }
+
+    /// How often nodes have answered with an error of this kind.
+    pub fn errors(&self, kind: &str) -> u64 {
+        let mut all = 0;
+        for port in self.ports() {
+            let stats = self.command(port, &["INFO", "errorstats"]);
+            let prefix = format!("errorstat_{kind}:count=");
+            let found = stats.lines().find_map(|line| line.strip_prefix(&prefix));
+            all += found.map_or(0, |count| count.parse::<u64>().expect("a number"));
+        }
+        all
     }
 
     fn with<T>(&self, port: u16, act: impl FnOnce(&mut Node) -> T) -> T {

@@ -5,6 +5,10 @@
 #[path = "../redis/common.rs"]
 #[allow(dead_code, reason = "shared with the tests of a single server")]
 mod common;
+mod failover;
+mod migration;
+mod refusals;
+mod wire;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -22,9 +26,22 @@ fn prefix() -> String {
     format!("case{}:", NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
-async fn subject(options: &str) -> Subject {
-    let cluster = tokio::task::spawn_blocking(|| CALM.url()).await;
-    let url = cluster.expect("a cluster");
+/// The calm cluster. It takes some seconds to start.
+async fn calm() -> &'static RedisCluster {
+    let started = tokio::task::spawn_blocking(|| LazyLock::force(&CALM));
+    started.await.expect("a cluster")
+}
+
+/// The URL of the calm cluster for a user of this name, who may do everything but what `rules` take away.
+async fn url_of(user: &str, rules: &[&str]) -> String {
+    let cluster = calm().await;
+    let all = ["ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all"];
+    cluster.everywhere(&[&all, rules].concat());
+    let url = cluster.url();
+    url.replace("://", &format!("://{user}:secret@"))
+}
+
+async fn subject_at(url: &str, options: &str) -> Subject {
     let url = format!("{url}?prefix={}{options}", prefix());
     let (store, other) = (open(&url).await, open(&url).await);
     Subject::new(Arc::new(store))
@@ -41,12 +58,19 @@ fn braces_agree(name: &str) -> bool {
 }
 
 async fn redisson() -> Subject {
-    subject("").await
+    subject_at(&calm().await.url(), "").await
 }
 
 async fn plain() -> Subject {
-    subject("&dialect=plain").await
+    subject_at(&calm().await.url(), "&dialect=plain").await
+}
+
+/// Redisson's clients find out in this way whether there are sharded channels, and so do we.
+async fn without_sharded_channels() -> Subject {
+    let url = url_of("unsharded", &["-pubsub|shardnumsub"]).await;
+    subject_at(&url, "").await
 }
 
 lockkeeper_testkit::conformance_tests!(on_a_cluster, redisson);
 lockkeeper_testkit::conformance_tests!(on_a_plain_cluster, plain);
+lockkeeper_testkit::conformance_tests!(on_an_unsharded_cluster, without_sharded_channels);

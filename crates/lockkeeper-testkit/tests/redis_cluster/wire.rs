@@ -1,0 +1,329 @@
+//! Slots, channels and connections of a cluster in which nothing fails.
+
+use std::time::Duration;
+
+use lockkeeper::clock::Moment;
+use lockkeeper::store::redis::RedisStore;
+use lockkeeper::store::{
+    Break, Interest, LatchOp, LatchRequest, Mode, Renewal, Renewed, Store, Subscription,
+};
+use lockkeeper::{Error, HandOff, Lockkeeper};
+use lockkeeper_testkit::servers::redis_cluster::RedisCluster;
+
+use crate::common::*;
+use crate::{calm, prefix, url_of};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A name for each master, whose key is there.
+fn one_each(cluster: &RedisCluster, prefix: &str) -> Vec<(u16, String)> {
+    let mut found: Vec<(u16, String)> = Vec::new();
+    for number in 0.. {
+        let text = format!("n{number}");
+        let port = cluster.master_of(&format!("{prefix}{text}"));
+        if found.iter().all(|(known, _)| *known != port) {
+            found.push((port, text));
+        }
+        if found.len() == 3 {
+            break;
+        }
+    }
+    found
+}
+
+async fn hinted(subscription: &Subscription) -> bool {
+    let hint = tokio::time::timeout(SOON, subscription.hint());
+    hint.await.is_ok()
+}
+
+/// Every sharded channel about names of this prefix.
+fn channels(cluster: &RedisCluster, prefix: &str) -> Vec<String> {
+    let ports = cluster.ports().into_iter();
+    let all = ports.flat_map(|port| cluster.strings(port, &["PUBSUB", "SHARDCHANNELS"]));
+    all.filter(|channel| channel.contains(prefix)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_spread_over_all_masters() {
+    let (cluster, prefix) = (calm().await, prefix());
+    let url = url_of("spreader", &[]).await;
+    let url = format!("{url}?prefix={prefix}");
+    let store = open(&url).await;
+    let mut held = Vec::new();
+    for number in 0..60 {
+        let claim = claim(&format!("spread{number:02}"), Mode::Exclusive);
+        granted(&store, &claim).await;
+        held.push(claim);
+    }
+    let mine = format!("{prefix}spread*");
+    for port in cluster.masters() {
+        let keys = cluster.strings(port, &["KEYS", &mine]);
+        assert!(keys.len() >= 5, "{port}: {keys:?}");
+        let clients = cluster.command(port, &["CLIENT", "LIST"]);
+        let ours = clients.matches("user=spreader").count();
+        assert_eq!(ours, 1, "one connection a node: {clients}");
+    }
+    let listed = store.list("spread").await.expect("lists");
+    let names: Vec<&str> = listed.iter().map(|info| info.name.as_str()).collect();
+    let expected: Vec<&str> = held.iter().map(|claim| claim.name.as_str()).collect();
+    assert_eq!(names, expected);
+    let renewals: Vec<Renewal> = held
+        .iter()
+        .map(|claim| Renewal {
+            name: claim.name.clone(),
+            claim: claim.id,
+            lease: LEASE,
+        })
+        .collect();
+    let renewed = store.renew(&renewals).await.expect("renews");
+    assert_eq!(renewed, vec![Renewed::Renewed; 60]);
+    for claim in &held {
+        assert_eq!(release(&store, claim).await, Ok(true));
+    }
+    drop(store);
+    until("no connection is left", async || {
+        let mut ports = cluster.ports().into_iter();
+        ports.all(|port| {
+            let clients = cluster.command(port, &["CLIENT", "LIST"]);
+            !clients.contains("user=spreader")
+        })
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hints_wake_on_every_master_and_leave_no_channel() {
+    let (cluster, prefix) = (calm().await, prefix());
+    let url = format!("{}?prefix={prefix}", cluster.url());
+    let (store, other) = (open(&url).await, open(&url).await);
+    for (port, text) in one_each(cluster, &prefix) {
+        for mode in [
+            Mode::Exclusive,
+            Mode::Fair,
+            Mode::Write,
+            Mode::Permit { limit: 1, count: 1 },
+        ] {
+            let text = format!("{{{prefix}{text}}}{mode}");
+            let held = claim(&text, mode);
+            granted(&store, &held).await;
+            let next = waiting(&text, mode);
+            let subscription = subscribe(&other, &next).await;
+            busy(&other, &next).await;
+            assert_eq!(channels(cluster, &text).len(), 1, "{port}");
+            assert_eq!(release(&store, &held).await, Ok(true));
+            // The store hints only when it is told.
+            assert!(hinted(&subscription).await, "{port}: {mode}");
+            granted(&other, &next).await;
+            assert_eq!(release(&other, &next).await, Ok(true));
+            drop(subscription);
+            until("its channel is gone", async || {
+                channels(cluster, &text).is_empty()
+            })
+            .await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_in_another_keeper_wakes_promptly() {
+    let (cluster, prefix) = (calm().await, prefix());
+    let url = format!("{}?prefix={prefix}", cluster.url());
+    let keeper = async || {
+        let builder = Lockkeeper::builder().url(&url).hand_off(HandOff::OFF);
+        builder.connect().await.expect("connects")
+    };
+    let (one, two) = (keeper().await, keeper().await);
+    for (port, text) in one_each(cluster, &prefix) {
+        let mut took = Vec::new();
+        for _ in 0..11 {
+            let guard = one.lock(&text).expect("a lock").acquire().await;
+            let guard = guard.expect("acquires");
+            let lock = two.lock(&text).expect("a lock");
+            let waiter = tokio::spawn(async move {
+                let guard = lock.acquire().await.expect("acquires");
+                let at = Moment::now();
+                guard.release().await.expect("releases");
+                at
+            });
+            until("it waits", async || {
+                let info = one.inspect(&text).await.expect("answers");
+                info.is_some_and(|info| info.waiters == 1)
+            })
+            .await;
+            let released = Moment::now();
+            guard.release().await.expect("releases");
+            took.push(waiter.await.expect("finishes").since(released));
+        }
+        took.sort();
+        // A lost hint costs 750 ms or more; a slow machine some milliseconds.
+        assert!(took[5] < Duration::from_millis(100), "{port}: {took:?}");
+    }
+    drop((one, two));
+    until("no channel is left", async || {
+        channels(cluster, &prefix).is_empty()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redissons_clients_hear_of_a_release_on_their_sharded_channel() {
+    let (cluster, prefix) = (calm().await, prefix());
+    let store = open(&format!("{}?prefix={prefix}", cluster.url())).await;
+    for (mode, channel, message) in [
+        (Mode::Exclusive, "redisson_lock__channel", "0"),
+        (Mode::Read, "redisson_rwlock", "0"),
+        (Mode::Write, "redisson_rwlock", "1"),
+    ] {
+        let text = format!("heard{mode}");
+        let mut listener = cluster.listen_sharded(&format!("{channel}:{{{prefix}{text}}}"));
+        let held = claim(&text, mode);
+        granted(&store, &held).await;
+        assert_eq!(release(&store, &held).await, Ok(true));
+        assert_eq!(listener.next(SOON).as_deref(), Some(message), "{mode}");
+    }
+}
+
+/// A lock of a Java client, as its script leaves it.
+fn java_locks(cluster: &RedisCluster, key: &str) {
+    let port = cluster.master_of(key);
+    cluster.command(
+        port,
+        &["HSET", key, "8743c9c0-0795-4907-87fd-6c719a6b4586:7", "1"],
+    );
+    cluster.command(port, &["PEXPIRE", key, "30000"]);
+}
+
+fn java_unlocks(cluster: &RedisCluster, key: &str) {
+    let port = cluster.master_of(key);
+    assert_eq!(cluster.command(port, &["DEL", key]), ":1\r\n");
+    let channel = format!("redisson_lock__channel:{{{key}}}");
+    cluster.command(port, &["SPUBLISH", &channel, "0"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_java_holder_wakes_us_and_our_listeners_are_not_taken_for_its_own() {
+    let (cluster, prefix) = (calm().await, prefix());
+    let url = format!("{}?prefix={prefix}", cluster.url());
+    let (one, two) = (open(&url).await, open(&url).await);
+    let key = format!("{prefix}java");
+    let port = cluster.master_of(&key);
+    java_locks(cluster, &key);
+    let (first, second) = (
+        waiting("java", Mode::Exclusive),
+        waiting("java", Mode::Exclusive),
+    );
+    let heard = subscribe(&one, &first).await;
+    busy(&one, &first).await;
+    let _heard_too = subscribe(&two, &second).await;
+    busy(&two, &second).await;
+    let channel = format!("redisson_lock__channel:{{{key}}}");
+    until("both listen to its channel", async || {
+        cluster.strings(port, &["PUBSUB", "SHARDNUMSUB", &channel]) == [channel.as_str(), "2"]
+    })
+    .await;
+    let drained = tokio::time::timeout(Duration::from_millis(300), heard.hint()).await;
+    assert!(drained.is_ok(), "whoever begins to listen looks once more");
+    busy(&one, &first).await;
+    java_unlocks(cluster, &key);
+    assert!(hinted(&heard).await, "its message wakes us");
+    granted(&one, &first).await;
+    assert_eq!(release(&one, &first).await, Ok(true));
+    let turn = format!("lockkeeper_turn:{{{key}}}");
+    assert_eq!(cluster.command(port, &["EXISTS", &turn]), ":0\r\n");
+    granted(&two, &second).await;
+    // With a client of Redisson's there, its turn comes.
+    let mut java = cluster.listen_sharded(&channel);
+    let third = waiting("java", Mode::Exclusive);
+    let _heard = subscribe(&one, &third).await;
+    busy(&one, &third).await;
+    assert_eq!(release(&two, &second).await, Ok(true));
+    assert_eq!(java.next(SOON).as_deref(), Some("0"));
+    assert_eq!(cluster.command(port, &["EXISTS", &turn]), ":1\r\n");
+}
+
+async fn latch(store: &RedisStore, text: &str, op: LatchOp) -> u32 {
+    let request = LatchRequest {
+        name: name(text),
+        id: claim(text, Mode::Exclusive).id,
+        op,
+        not_after: Moment::now() + LEASE,
+    };
+    store.latch(&request).await.expect("answers").count
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn latches_and_breaks_are_told_across_the_cluster() {
+    let (cluster, prefix) = (calm().await, prefix());
+    let url = format!("{}?prefix={prefix}", cluster.url());
+    let (one, two) = (open(&url).await, open(&url).await);
+    let mut names: Vec<String> = one_each(cluster, &prefix)
+        .into_iter()
+        .map(|n| n.1)
+        .collect();
+    names.push("{user}:7".into());
+    for text in &names {
+        latch(&one, text, LatchOp::Set(1)).await;
+        let interest = Interest::Latch(name(text));
+        let waits = one.subscribe(interest).await.expect("subscribes");
+        // Whoever begins to listen looks once more.
+        assert!(hinted(&waits).await);
+        assert_eq!(latch(&two, text, LatchOp::CountDown).await, 0);
+        assert!(hinted(&waits).await, "{text}");
+        let held = claim(text, Mode::Exclusive);
+        let told = one.subscribe(Interest::Keeper(held.id.keeper)).await;
+        let told = told.expect("subscribes");
+        granted(&one, &held).await;
+        let request = Break {
+            name: name(text),
+            reason: "a test".into(),
+        };
+        let ended = two.break_lock(&request).await.expect("breaks");
+        assert_eq!(ended.len(), 1);
+        assert!(hinted(&told).await, "{text}");
+        assert_eq!(release(&one, &held).await, Ok(false));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_are_refused_exactly_where_their_keys_would_part() {
+    let cluster = calm().await;
+    let store = open(&cluster.url()).await;
+    let mut refused = 0;
+    for text in [
+        "plain", "{", "}", "{}", "}{", "a{}b", "a}b", "{a", "a}", "{a}", "{a}b", "a{b}c", "{{a}}",
+        "{}{a}", "}{a}", "{a}{b}", "{a}}", "a{b", "a{b}{", "{ }", "{{}", "{{}}",
+    ] {
+        // As the documentation has them.
+        let (tag, own) = match text.contains('{') {
+            true => (text.to_owned(), format!(":{text}")),
+            false => (format!("{{{text}}}"), format!("{{{text}}}")),
+        };
+        let keys = [
+            text.to_owned(),
+            format!("redisson_lock_token:{tag}"),
+            format!("redisson_lock__channel:{tag}"),
+            format!("{tag}:timeout"),
+            format!("lockkeeper_holders:{own}"),
+            format!("lockkeeper_queue:{own}"),
+        ];
+        let mut slots: Vec<u16> = keys.iter().map(|key| cluster.slot_of(key)).collect();
+        slots.dedup();
+        let held = claim(text, Mode::Exclusive);
+        match store.try_acquire(&held).await {
+            Ok(_) => {
+                assert_eq!(slots.len(), 1, "{text:?}");
+                assert_eq!(release(&store, &held).await, Ok(true), "{text:?}");
+            }
+            Err(Error::InvalidName { reason }) => {
+                assert!(slots.len() > 1, "{text:?}");
+                assert!(
+                    reason.contains("cluster") && reason.contains("brace"),
+                    "{reason}"
+                );
+                refused += 1;
+            }
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+    assert_eq!(refused, 10);
+}
