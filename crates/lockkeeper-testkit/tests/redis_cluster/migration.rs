@@ -129,6 +129,32 @@ async fn while_a_slot_is_split_its_locks_wait_and_nothing_runs_half() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_has_every_key_a_script_names_does_not_run_it_half() {
+    let (cluster, _turn) = moving().await;
+    let prefix = prefix();
+    let url = format!("{}?prefix={prefix}&response_timeout=500ms", cluster.url());
+    let store = open(&url).await;
+    // A fair waiter: the name, its record, both lines and the token are all there.
+    let held = claim("half", Mode::Fair);
+    granted(&store, &held).await;
+    let next = waiting("half", Mode::Fair);
+    let _subscription = subscribe(&store, &next).await;
+    busy(&store, &next).await;
+    let migration = cluster.begin_migration(&format!("{prefix}half"));
+    match release(&store, &held).await {
+        Err(Error::Unavailable { reason, .. }) => assert!(reason.contains("moving"), "{reason}"),
+        other => panic!("it may not have run: {other:?}"),
+    }
+    migration.finish();
+    assert_eq!(
+        release(&store, &held).await,
+        Ok(true),
+        "nothing was changed"
+    );
+    granted(&store, &next).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_has_arrived_is_asked_for_at_the_new_node() {
     let (cluster, _turn) = moving().await;
     let prefix = prefix();

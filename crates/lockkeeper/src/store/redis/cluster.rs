@@ -18,6 +18,7 @@ use tokio::task::AbortHandle;
 use super::checks::not_a_cluster;
 use super::connection::{Connection, Member};
 use super::fault::{Fault, explain, unavailable, words};
+use super::keys::WAKE;
 use super::slots::{Map, SLOTS, Slots};
 use super::subscriptions::Subscriptions;
 use super::url::{Address, Settings};
@@ -342,12 +343,18 @@ async fn first_survey(settings: &Settings, seeds: &[Address]) -> Result<(Slots, 
     let [slots, info] = questions();
     let mut sharded = ::redis::cmd("PUBSUB");
     sharded.arg("SHARDNUMSUB");
-    let questions = [slots, info, sharded];
+    // Without this a waiter would be passed over in the line. Permission is asked before who serves the slot.
+    let mut wake = ::redis::cmd("SSUBSCRIBE");
+    wake.arg(format!("{WAKE}{{probe}}:probe"));
+    let questions = [slots, info, sharded, wake];
     let mut failures = Vec::new();
     for seed in seeds {
         let failure = match Connection::ask(settings, seed, &questions).await {
             Ok(answers) => match answers.as_slice() {
-                [Ok(slots), Ok(info), sharded] => match judge(slots, info, seed) {
+                [Ok(_), Ok(_), Ok(_), Err(error)] if error.code() == Some("NOPERM") => {
+                    explain(error)
+                }
+                [Ok(slots), Ok(info), sharded, _] => match judge(slots, info, seed) {
                     Ok(slots) => return Ok((slots, sharded.is_ok())),
                     Err(failure) => failure,
                 },

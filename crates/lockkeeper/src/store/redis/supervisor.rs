@@ -82,7 +82,12 @@ impl Shared {
         let answers = each(connection, "SSUBSCRIBE", &shards).await?;
         let mut refused = Vec::new();
         for (channel, answer) in shards.into_iter().zip(answers) {
-            if let Err(error) = answer.extract_error() {
+            let Err(error) = answer.extract_error() else {
+                continue;
+            };
+            if error.code() == Some("NOPERM") {
+                tracing::warn!(error = %words(&error), "the ACL forbids a channel; waiters poll instead");
+            } else {
                 tracing::debug!(server = %self.address, error = %words(&error), "no sharded channel");
                 refused.push(Topic::Shard(channel));
             }
