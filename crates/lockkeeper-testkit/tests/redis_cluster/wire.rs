@@ -241,6 +241,53 @@ async fn a_java_holder_wakes_us_and_our_listeners_are_not_taken_for_its_own() {
     assert_eq!(cluster.command(port, &["EXISTS", &turn]), ":1\r\n");
 }
 
+/// What docs/redis.md adds to its user for a cluster.
+fn rules_for_a_cluster() -> Vec<String> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/redis.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let from = page.find("+cluster|slots").expect("it has rules");
+    let rules = page[from..].split("```").next().expect("a block");
+    rules.split_whitespace().map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_documented_acl_is_enough() {
+    let cluster = calm().await;
+    let rules = [sketched_user(), rules_for_a_cluster()].concat();
+    let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
+    cluster.everywhere(&rules);
+    let url = cluster.url().replace("://", "://locks:PASSWORD@");
+    let keeper = async |prefix: &str| {
+        let url = format!("{url}?prefix={prefix}");
+        let builder = Lockkeeper::builder().url(&url);
+        builder.hand_off(HandOff::OFF).connect().await
+    };
+    let mut tasks = Vec::new();
+    for _ in 0..2 {
+        let keeper = keeper("app:").await.expect("connects");
+        for _ in 0..3 {
+            let keeper = keeper.clone();
+            tasks.push(tokio::spawn(async move { use_everything(&keeper).await }));
+        }
+    }
+    for task in tasks {
+        task.await.expect("finishes");
+    }
+    let denied = |port: u16| {
+        let log = cluster.strings(port, &["ACL", "LOG"]).join(" ");
+        log.contains("locks").then_some(log)
+    };
+    let denied: Vec<String> = cluster.ports().into_iter().filter_map(denied).collect();
+    assert!(denied.is_empty(), "{denied:?}");
+    let elsewhere = keeper("other:").await.expect("connects");
+    let error = elsewhere.lock("x").expect("a lock").try_acquire().await;
+    assert!(matches!(error, Err(Error::Refused { .. })), "{error:?}");
+    // A user who may not hear hints is told when connecting.
+    let deaf = url_of("deaf", &["resetchannels"]).await;
+    let error = connect(&deaf).await;
+    assert!(matches!(error, Err(Error::Refused { .. })), "{error:?}");
+}
+
 async fn latch(store: &RedisStore, text: &str, op: LatchOp) -> u32 {
     let request = LatchRequest {
         name: name(text),
