@@ -9,11 +9,11 @@ use lockkeeper_testkit::servers::redis_cluster::{ClusterOptions, RedisCluster};
 
 use crate::common::*;
 
-/// A cluster whose replicas take over soon.
+/// A cluster whose replicas take over soon, but not because the machine was busy for a moment.
 async fn quick() -> RedisCluster {
     let start = || {
         RedisCluster::start_with(ClusterOptions {
-            node_timeout: Duration::from_secs(2),
+            node_timeout: Duration::from_secs(4),
             ..ClusterOptions::default()
         })
     };
@@ -60,10 +60,11 @@ async fn a_killed_master_costs_its_own_slots_a_while_and_the_others_nothing() {
     let renewed = one.renew(&renewals).await.expect("a part answers");
     assert_eq!(renewed[1], Renewed::Renewed);
     assert_ne!(renewed[0], Renewed::NotHeld);
-    let error = one.try_acquire(&claim(&here, Mode::Exclusive)).await;
-    if let Err(error) = &error {
-        assert!(error.is_transient(), "{error}");
-    }
+    until("its names are unavailable", async || {
+        let answer = one.try_acquire(&claim(&here, Mode::Exclusive)).await;
+        matches!(answer, Err(Error::Unavailable { .. }))
+    })
+    .await;
     let new = tokio::task::block_in_place(|| cluster.successor_of(&here, old));
     until("the new master renews", async || {
         matches!(one.renew(&renewals).await, Ok(answers) if answers == [Renewed::Renewed; 2])
@@ -121,11 +122,10 @@ async fn keepers_go_on_when_a_replica_has_taken_over() {
     copied(&cluster, cluster.master_of("here"));
     let killed = Moment::now();
     let old = cluster.kill_master_of("here");
-    // Until then, errors that pass.
-    let probe = one.inspect("here").await;
-    if let Err(error) = &probe {
-        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-    }
+    until("its names are unavailable", async || {
+        matches!(one.inspect("here").await, Err(Error::Unavailable { .. }))
+    })
+    .await;
     tokio::task::block_in_place(|| cluster.successor_of("here", old));
     assert!(guard.is_held(), "its lease goes on");
     until("the holder can let go", async || {

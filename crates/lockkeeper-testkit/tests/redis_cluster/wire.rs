@@ -125,6 +125,32 @@ async fn hints_wake_on_every_master_and_leave_no_channel() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_died_in_the_line_is_passed_over_at_once() {
+    let (cluster, prefix) = (calm().await, prefix());
+    let url = format!("{}?prefix={prefix}", cluster.url());
+    let (one, two, three) = (open(&url).await, open(&url).await, open(&url).await);
+    let held = claim("line", Mode::Exclusive);
+    granted(&one, &held).await;
+    let dies = waiting("line", Mode::Exclusive);
+    let gone = subscribe(&two, &dies).await;
+    busy(&two, &dies).await;
+    let next = waiting("line", Mode::Exclusive);
+    let subscription = subscribe(&three, &next).await;
+    busy(&three, &next).await;
+    drop((gone, two));
+    until("its channel is gone", async || {
+        channels(cluster, &prefix).len() == 1
+    })
+    .await;
+    assert_eq!(release(&one, &held).await, Ok(true));
+    let info = one.inspect(&held.name).await.expect("answers");
+    let holders = info.expect("it is held").holders;
+    assert_eq!(holders[0].claim, next.id, "the next holds already");
+    assert!(hinted(&subscription).await);
+    granted(&three, &next).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_in_another_keeper_wakes_promptly() {
     let (cluster, prefix) = (calm().await, prefix());
     let url = format!("{}?prefix={prefix}", cluster.url());
