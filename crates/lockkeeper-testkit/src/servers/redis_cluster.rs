@@ -4,7 +4,6 @@ use std::net::TcpListener;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::leash::Leash;
 use super::redis::{Listener, RedisOptions, RedisServer};
 
 const MASTERS: usize = 3;
@@ -43,16 +42,9 @@ pub struct RedisCluster {
 struct Node {
     server: RedisServer,
     id: String,
-    _leash: Option<Leash>,
 }
 
 impl Node {
-    fn hold(&mut self) {
-        let socket = self.server.socket();
-        let folder = socket.parent().expect("it is in a folder");
-        self._leash = self.server.pid().map(|pid| Leash::on(pid, folder));
-    }
-
     fn cluster(&self, parts: &[&str]) {
         let all: Vec<&str> = [&["CLUSTER"], parts].concat();
         let answer = self.server.command(&all);
@@ -117,13 +109,7 @@ impl RedisCluster {
         for _ in 0..2 * MASTERS {
             let server = start_node(&options);
             let id = server.strings(&["CLUSTER", "MYID"]).concat();
-            let mut node = Node {
-                server,
-                id,
-                _leash: None,
-            };
-            node.hold();
-            nodes.push(node);
+            nodes.push(Node { server, id });
         }
         let share = SLOTS / MASTERS as u16;
         for (number, node) in (0u16..).zip(&nodes) {
@@ -211,6 +197,25 @@ impl RedisCluster {
         });
     }
 
+    /// Waits until the replica of the master that serves a key has all that was written there so far.
+    ///
+    /// # Panics
+    /// When that does not happen.
+    pub fn wait_until_copied(&self, key: &str) {
+        let port = self.master_of(key);
+        let written = self.with(port, |node| node.server.info("master_repl_offset"));
+        let number = |text: &str| text.parse::<u64>().expect("a number");
+        let written = number(&written.expect("a master"));
+        until("the replica has everything", || {
+            let replica = self.with(port, |node| node.server.info("slave0"));
+            let replica = replica.unwrap_or_default();
+            let has = replica
+                .split(',')
+                .find_map(|part| part.strip_prefix("offset="));
+            has.is_some_and(|has| number(has) >= written)
+        });
+    }
+
     /// The slot of a key, as a node says it.
     pub fn slot_of(&self, key: &str) -> u16 {
         let answer = self.nodes()[0].server.strings(&["CLUSTER", "KEYSLOT", key]);
@@ -276,19 +281,13 @@ impl RedisCluster {
     /// Kills the master that serves a key, and answers its port.
     pub fn kill_master_of(&self, key: &str) -> u16 {
         let port = self.master_of(key);
-        self.with(port, |node| {
-            node._leash = None;
-            node.server.kill();
-        });
+        self.with(port, |node| node.server.kill());
         port
     }
 
     /// Starts a killed node again, as a replica of whoever took over.
     pub fn revive(&self, port: u16) {
-        self.with(port, |node| {
-            node.server.restart();
-            node.hold();
-        });
+        self.with(port, |node| node.server.restart());
     }
 
     /// Waits until another node than this serves a key, and answers its port.

@@ -87,15 +87,6 @@ pub async fn until(what: &str, mut check: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// The user of docs/redis.md, read from there.
-pub fn sketched_user() -> Vec<String> {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/redis.md");
-    let page = std::fs::read_to_string(page).expect("the page is there");
-    let from = page.find("ACL SETUSER").expect("it has a user");
-    let rules = page[from..].split("```").next().expect("a block");
-    rules.split_whitespace().map(str::to_owned).collect()
-}
-
 /// Every kind of lock, by somebody who is in a hurry.
 pub async fn use_everything(keeper: &Lockkeeper) {
     let patience = Duration::from_millis(20);

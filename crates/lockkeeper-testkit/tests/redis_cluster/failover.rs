@@ -20,11 +20,6 @@ async fn quick() -> RedisCluster {
     tokio::task::spawn_blocking(start).await.expect("a cluster")
 }
 
-/// Waits until the replicas of a node have what was written to it.
-fn copied(cluster: &RedisCluster, port: u16) {
-    assert_eq!(cluster.command(port, &["WAIT", "1", "10000"]), ":1\r\n");
-}
-
 /// Two names on different masters.
 fn apart(cluster: &RedisCluster) -> (String, String) {
     let first = cluster.master_of("here");
@@ -46,7 +41,7 @@ async fn a_killed_master_costs_its_own_slots_a_while_and_the_others_nothing() {
     let next = waiting(&here, Mode::Exclusive);
     let subscription = subscribe(&two, &next).await;
     busy(&two, &next).await;
-    copied(&cluster, cluster.master_of(&here));
+    tokio::task::block_in_place(|| cluster.wait_until_copied(&here));
     let old = cluster.kill_master_of(&here);
     let renewals: Vec<Renewal> = [&held, &elsewhere]
         .iter()
@@ -119,7 +114,7 @@ async fn keepers_go_on_when_a_replica_has_taken_over() {
         info.is_some_and(|info| info.waiters == 1)
     })
     .await;
-    copied(&cluster, cluster.master_of("here"));
+    tokio::task::block_in_place(|| cluster.wait_until_copied("here"));
     let killed = Moment::now();
     let old = cluster.kill_master_of("here");
     until("its names are unavailable", async || {

@@ -267,19 +267,23 @@ async fn a_java_holder_wakes_us_and_our_listeners_are_not_taken_for_its_own() {
     assert_eq!(cluster.command(port, &["EXISTS", &turn]), ":1\r\n");
 }
 
-/// What docs/redis.md adds to its user for a cluster.
-fn rules_for_a_cluster() -> Vec<String> {
+/// The user of docs/redis.md, and what it adds for a cluster.
+fn documented_user() -> Vec<String> {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/redis.md");
     let page = std::fs::read_to_string(page).expect("the page is there");
-    let from = page.find("+cluster|slots").expect("it has rules");
-    let rules = page[from..].split("```").next().expect("a block");
-    rules.split_whitespace().map(str::to_owned).collect()
+    let block = |start: &str| {
+        let from = page.find(start).expect(start);
+        page[from..].split("```").next().expect("a block")
+    };
+    let rules = [block("ACL SETUSER"), block("+cluster|slots")];
+    let rules = rules.iter().flat_map(|rules| rules.split_whitespace());
+    rules.map(str::to_owned).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_documented_acl_is_enough() {
     let cluster = calm().await;
-    let rules = [sketched_user(), rules_for_a_cluster()].concat();
+    let rules = documented_user();
     let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
     cluster.everywhere(&rules);
     let url = cluster.url().replace("://", "://locks:PASSWORD@");

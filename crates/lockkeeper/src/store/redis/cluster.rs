@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ::redis::Value;
+use ::redis::{Cmd, RedisError, Value};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -19,6 +19,7 @@ use super::checks::not_a_cluster;
 use super::connection::{Connection, Member};
 use super::fault::{Fault, explain, unavailable, words};
 use super::keys::WAKE;
+use super::link::Link;
 use super::slots::{Map, SLOTS, Slots};
 use super::subscriptions::Subscriptions;
 use super::url::{Address, Settings};
@@ -264,7 +265,7 @@ impl Shared {
             };
             let asked = tokio::time::timeout(SURVEY_PATIENCE, asking).await;
             if let Ok(Ok((slots, info))) = asked {
-                match Slots::read(&slots, node.address()) {
+                match Slots::read(&slots, &node.address()) {
                     Some(slots) if is_ok(&info) => return Some(slots),
                     slots => second_best = second_best.or(slots),
                 }
@@ -272,10 +273,10 @@ impl Shared {
         }
         let mut others = self.map.masters();
         others.extend(self.seeds.iter().cloned());
-        others.retain(|other| nodes.iter().all(|node| node.address() != other));
+        others.retain(|other| nodes.iter().all(|node| node.address() != *other));
         for other in &others {
             let questions = questions();
-            let asking = Connection::ask(&self.settings, other, &questions);
+            let asking = ask(&self.settings, other, &questions);
             let asked = tokio::time::timeout(SURVEY_PATIENCE, asking).await;
             if let Ok(Ok(answers)) = asked
                 && let [Ok(slots), Ok(info)] = answers.as_slice()
@@ -315,13 +316,37 @@ fn no_master(slot: u16) -> Error {
     unavailable(format!("no node of the cluster serves slot {slot}"))
 }
 
-fn questions() -> [::redis::Cmd; 2] {
+fn questions() -> [Cmd; 2] {
     let question = |what: &str| {
         let mut cmd = ::redis::cmd("CLUSTER");
         cmd.arg(what);
         cmd
     };
     [question("SLOTS"), question("INFO")]
+}
+
+/// Asks a server that may be of any kind, over a connection that ends with the answers.
+async fn ask(
+    settings: &Settings,
+    address: &Address,
+    questions: &[Cmd],
+) -> Result<Vec<Result<Value, RedisError>>, Error> {
+    let limit = settings.connect_timeout;
+    let asking = async {
+        let mut link = Link::open(address, settings, settings.login(), |_| {}).await?;
+        let mut answers = Vec::new();
+        for question in questions {
+            let answer = link.connection.send_packed_command(question).await;
+            answers.push(answer.and_then(Value::extract_error));
+        }
+        Ok(answers)
+    };
+    match tokio::time::timeout(limit, asking).await {
+        Ok(answers) => answers,
+        Err(_) => Err(unavailable(format!(
+            "{address} did not answer within {limit:?}"
+        ))),
+    }
 }
 
 fn is_ok(info: &Value) -> bool {
@@ -349,7 +374,7 @@ async fn first_survey(settings: &Settings, seeds: &[Address]) -> Result<(Slots, 
     let questions = [slots, info, sharded, wake];
     let mut failures = Vec::new();
     for seed in seeds {
-        let failure = match Connection::ask(settings, seed, &questions).await {
+        let failure = match ask(settings, seed, &questions).await {
             Ok(answers) => match answers.as_slice() {
                 [Ok(_), Ok(_), Ok(_), Err(error)] if error.code() == Some("NOPERM") => {
                     explain(error)

@@ -15,10 +15,9 @@
 //! * A server's clock that is set forward by more than a lease ends leases early.
 //! * A server that removes keys when its memory is full. It is warned of when connecting.
 //!
-//! Not there yet: TLS, Sentinel, waiting for replicas.
-//!
 //! # Layout
-//! `url` says where and how, `connection` sends requests, `supervisor` keeps it alive, `checks` judges the server,
+//! `url` says where and how, `link` and `tls` log in, `connection` sends requests, `supervisor` keeps it alive, `checks`
+//! judges the server, `sentinel` finds it, `replicas` waits for its replicas,
 //! `subscriptions` knows who waits for what. `redisson` and `plain` turn verbs into `scripts` and their answers back.
 //! `servers` says which server that is for a name: in a `cluster` the one that has its slot (`slots`), if that does
 //! not send us another `way`.
@@ -30,14 +29,18 @@ mod connection;
 mod fault;
 mod join;
 mod keys;
+mod link;
 mod plain;
 mod redisson;
+mod replicas;
 mod scripts;
+mod sentinel;
 mod server_clock;
 mod servers;
 mod slots;
 mod subscriptions;
 mod supervisor;
+mod tls;
 mod url;
 mod way;
 
@@ -89,8 +92,8 @@ struct Us {
 }
 
 impl RedisStore {
-    /// Connects to the server that a `redis:` or `redis+unix:` URL names, or to the cluster that a
-    /// `redis+cluster:` URL names nodes of.
+    /// Connects to the server that a `redis:`, `rediss:`, `redis+unix:` or `redis+sentinel:` URL names, or to the
+    /// cluster that a `redis+cluster:` URL names nodes of.
     ///
     /// Call it on the runtime that is to drive the connections.
     ///
@@ -102,7 +105,13 @@ impl RedisStore {
         if settings.password.is_some() && !settings.tls && !settings.topology.is_local() {
             tracing::warn!(
                 server = %settings.topology,
-                "the password crosses the network in plain text; this version has no TLS yet"
+                "the password crosses the network in plain text; use TLS: rediss: instead of redis:"
+            );
+        }
+        if settings.trust.insecure {
+            tracing::warn!(
+                server = %settings.topology,
+                "insecure=yes: the server's certificate is not looked at, so anyone on the way can be the server"
             );
         }
         let channel = format!("{}{}", keys::WAKE, Uuid::new_v4());
@@ -256,10 +265,39 @@ impl RedisStore {
         visit!(route, |way| self.redisson(way).latch(request))
     }
 
-    async fn renew_at(&self, way: &Way<'_>, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+    async fn acquire_once(&self, way: &Way<'_>, claim: &Claim) -> Result<Attempt, Error> {
+        match self.dialect() {
+            Dialect::Redisson => self.redisson(way).acquire(claim).await,
+            Dialect::Plain => self.plain(way).acquire(claim).await,
+        }
+    }
+
+    async fn withdraw_claim(
+        &self,
+        way: &Way<'_>,
+        name: &Name,
+        claim: ClaimId,
+    ) -> Result<(), Error> {
+        match self.dialect() {
+            Dialect::Redisson => self.redisson(way).withdraw(name, claim).await,
+            Dialect::Plain => self.plain(way).release(name, claim).await.map(|_| ()),
+        }
+    }
+
+    async fn renew_once(&self, way: &Way<'_>, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         match self.dialect() {
             Dialect::Redisson => self.redisson(way).renew(renewals).await,
             Dialect::Plain => self.plain(way).renew(renewals).await,
+        }
+    }
+
+    async fn release_once(&self, way: &Way<'_>, release: &Release) -> Result<Released, Error> {
+        match self.dialect() {
+            Dialect::Redisson => self.redisson(way).release(release).await,
+            Dialect::Plain => {
+                let Release { name, claim, .. } = release;
+                self.plain(way).release(name, *claim).await
+            }
         }
     }
 
@@ -268,7 +306,7 @@ impl RedisStore {
     async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let cluster = match &*self.servers {
             Servers::One(connection) => {
-                return self.renew_at(&Way::to(connection), renewals).await;
+                return self.renew_holds(&Way::to(connection), renewals).await;
             }
             Servers::Many(cluster) => cluster,
         };
@@ -279,7 +317,7 @@ impl RedisStore {
         }
         let parts = by_slot.iter().map(|(slot, numbers)| async move {
             let part: Vec<Renewal> = numbers.iter().map(|at| renewals[*at].clone()).collect();
-            visit!(cluster.route(*slot), |way| self.renew_at(way, &part))
+            visit!(cluster.route(*slot), |way| self.renew_holds(way, &part))
         });
         let shortest = renewals.iter().map(|renewal| renewal.lease).min();
         let patience = cluster.sleep(shortest.unwrap_or_default().max(SHORTEST_PATIENCE) / 6);
@@ -344,10 +382,7 @@ fn millis(duration: Duration) -> u64 {
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore")
-            .field(
-                "server",
-                &format_args!("{}", self.servers.settings().topology),
-            )
+            .field("server", &format_args!("{}", self.servers))
             .field("dialect", &self.dialect())
             .finish_non_exhaustive()
     }
@@ -363,21 +398,13 @@ impl Store for RedisStore {
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(async move {
             let route = self.servers.route(&claim.name)?;
-            match self.dialect() {
-                Dialect::Redisson => visit!(route, |way| self.redisson(way).acquire(claim)),
-                Dialect::Plain => visit!(route, |way| self.plain(way).acquire(claim)),
-            }
+            visit!(route, |way| self.acquire(way, claim))
         })
     }
     fn withdraw<'a>(&'a self, name: &'a Name, claim: ClaimId) -> Answer<'a, ()> {
         Box::pin(async move {
             let route = self.servers.route(name)?;
-            match self.dialect() {
-                Dialect::Redisson => visit!(route, |way| self.redisson(way).withdraw(name, claim)),
-                Dialect::Plain => {
-                    visit!(route, |way| self.plain(way).release(name, claim)).map(|_| ())
-                }
-            }
+            visit!(route, |way| self.withdraw_claim(way, name, claim))
         })
     }
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Answer<'a, Vec<Renewed>> {
@@ -385,12 +412,8 @@ impl Store for RedisStore {
     }
     fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released> {
         Box::pin(async move {
-            let (name, claim) = (&release.name, release.claim);
-            let route = self.servers.route(name)?;
-            match self.dialect() {
-                Dialect::Redisson => visit!(route, |way| self.redisson(way).release(release)),
-                Dialect::Plain => visit!(route, |way| self.plain(way).release(name, claim)),
-            }
+            let route = self.servers.route(&release.name)?;
+            visit!(route, |way| self.release_hold(way, release))
         })
     }
     fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {

@@ -1,5 +1,6 @@
 //! Where requests go: to one server, or to the nodes of a cluster.
 
+use std::fmt;
 use std::sync::Arc;
 
 use ::redis::{Cmd, Value};
@@ -7,7 +8,7 @@ use tokio::runtime::Handle;
 
 use super::cluster::{self, Cluster};
 use super::connection::Connection;
-use super::fault::{Fault, refused};
+use super::fault::Fault;
 use super::keys::Keys;
 use super::subscriptions::Subscriptions;
 use super::url::{Settings, Topology};
@@ -24,9 +25,6 @@ impl Servers {
     pub async fn open(settings: Settings, channel: String) -> Result<Servers, Error> {
         match settings.topology.clone() {
             Topology::Cluster(seeds) => {
-                if settings.tls {
-                    return Err(refused("TLS is not supported yet".into()));
-                }
                 let cluster = Cluster::open(settings, seeds, channel).await?;
                 Ok(Servers::Many(cluster))
             }
@@ -104,6 +102,16 @@ impl Servers {
             }
         }
         Ok(())
+    }
+}
+
+/// The server in use just now, or the cluster.
+impl fmt::Display for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Servers::One(connection) => connection.address().fmt(f),
+            Servers::Many(cluster) => cluster.settings().topology.fmt(f),
+        }
     }
 }
 

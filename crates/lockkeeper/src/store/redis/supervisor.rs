@@ -8,7 +8,7 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{RedisError, Value};
 use tokio::sync::mpsc;
 
-use super::connection::{Event, Fresh, Shared, State};
+use super::connection::{Event, Fresh, Shared, State, Up};
 use super::fault::words;
 use super::subscriptions::Topic;
 use crate::Error;
@@ -20,9 +20,9 @@ impl Shared {
     /// Whether a topic is to be subscribed to over this connection.
     fn wants(&self, topic: &Topic, slot: u16) -> bool {
         let sharded = matches!(topic, Topic::Shard(_));
-        self.member
-            .as_ref()
-            .is_none_or(|member| member.ears == sharded && member.map.is_owner(slot, &self.address))
+        self.member.as_ref().is_none_or(|member| {
+            member.ears == sharded && member.map.is_owner(slot, &self.address())
+        })
     }
 
     /// Subscribes to what is wanted and from what is not wanted any more. `false`: not to all of it.
@@ -88,7 +88,7 @@ impl Shared {
             if error.code() == Some("NOPERM") {
                 tracing::warn!(error = %words(&error), "the ACL forbids a channel; waiters poll instead");
             } else {
-                tracing::debug!(server = %self.address, error = %words(&error), "no sharded channel");
+                tracing::debug!(server = %self.address(), error = %words(&error), "no sharded channel");
                 refused.push(Topic::Shard(channel));
             }
         }
@@ -128,15 +128,18 @@ impl Shared {
 
     /// Uses a connection until it breaks. Answers why it did.
     async fn serve(&self, fresh: &Fresh, inbox: &mut mpsc::UnboundedReceiver<Event>) -> String {
-        let (number, mut connection) = (fresh.number, fresh.connection.clone());
+        let (number, mut connection) = (fresh.number, fresh.link.connection.clone());
         let mut actual = HashSet::new();
         let mut complete = match self.sync(&mut connection, &mut actual).await {
             Ok(complete) => complete,
             Err(reason) => return reason,
         };
         self.say_given_up("");
-        self.state
-            .send_replace(State::Up(number, connection.clone()));
+        self.state.send_replace(State::Up(Up {
+            number,
+            connection: connection.clone(),
+            syncer: fresh.syncer.as_ref().map(|(syncer, _)| syncer.clone()),
+        }));
         if number > 1 {
             self.subscriptions.hints().everyone();
         }
@@ -229,7 +232,7 @@ pub(super) async fn supervise(
             shared.say_given_up(&reason);
             // Whatever waits for an answer on it learns that none will come.
             drop(fresh);
-            let server = &shared.address;
+            let server = shared.address();
             tracing::warn!(%server, %reason, "the connection is lost; connecting again");
             shared.state.send_replace(State::Connecting);
             shared.doubt();
@@ -237,7 +240,12 @@ pub(super) async fn supervise(
             shared.subscriptions.hints().everyone();
         }
         number += 1;
-        match shared.connect(number).await {
+        let connected = tokio::select! {
+            connected = shared.connect(number) => connected,
+            // Whoever does not answer is not the server any more.
+            () = shared.elsewhere.notified() => continue,
+        };
+        match connected {
             Ok(again) => fresh = Some(again),
             Err(error) => {
                 tracing::debug!(%error, "not connected");
@@ -247,7 +255,7 @@ pub(super) async fn supervise(
                 };
                 shared.state.send_replace(State::Down(reason));
                 shared.doubt();
-                tokio::time::sleep(pause).await;
+                let _ = tokio::time::timeout(pause, shared.elsewhere.notified()).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }

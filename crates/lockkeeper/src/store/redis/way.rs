@@ -66,7 +66,7 @@ impl<'a> Way<'a> {
     fn judge(&self, error: RedisError) -> Fault {
         let redirect = || {
             let (to, _slot) = error.redirect_node()?;
-            redirected(to, self.address())
+            redirected(to, &self.address())
         };
         let elsewhere = match error.code() {
             Some("MOVED") => redirect().map(Elsewhere::Moved),
@@ -78,6 +78,11 @@ impl<'a> Way<'a> {
         };
         *self.lock() = elsewhere;
         Fault::Server(error)
+    }
+
+    /// Something was done: it is not to be tried again elsewhere.
+    pub fn stay(&self) {
+        *self.lock() = None;
     }
 
     /// Where the server sent us, having done nothing.
