@@ -31,6 +31,8 @@ pub struct RedisOptions {
     pub sentinel: bool,
     /// More lines for the configuration file.
     pub lines: Vec<String>,
+    /// More for its environment, such as [a clock](super::wall_clock::WallClock::environment).
+    pub environment: Vec<(String, String)>,
 }
 
 /// A running server. Dropping it kills it, also when the test panics; it does not outlive the process either.
@@ -246,6 +248,7 @@ impl RedisServer {
         let child = Command::new("redis-server")
             .arg(&config)
             .args(sentinel)
+            .envs(self.options.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

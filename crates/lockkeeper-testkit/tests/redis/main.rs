@@ -9,8 +9,10 @@ mod common;
 mod faults;
 mod keepers;
 mod replicas;
+mod rows;
 mod sentinel;
 mod tls;
+mod upstream;
 mod wire;
 
 use std::sync::atomic::{AtomicU64, Ordering};
