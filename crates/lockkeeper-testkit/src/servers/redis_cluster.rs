@@ -1,9 +1,11 @@
 //! A real Redis Cluster: masters that share the slots, and a replica of each.
 
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::certificates::Identity;
 use super::redis::{Listener, RedisOptions, RedisServer};
 
 const MASTERS: usize = 3;
@@ -19,6 +21,8 @@ pub struct ClusterOptions {
     pub node_timeout: Duration,
     /// The password that clients and nodes need.
     pub password: Option<String>,
+    /// Speak TLS, also among the nodes, as this server of this authority.
+    pub tls: Option<(Identity, PathBuf)>,
 }
 
 impl Default for ClusterOptions {
@@ -27,6 +31,7 @@ impl Default for ClusterOptions {
             // For tests in which nothing is to fail.
             node_timeout: Duration::from_secs(20),
             password: None,
+            tls: None,
         }
     }
 }
@@ -36,6 +41,7 @@ impl Default for ClusterOptions {
 pub struct RedisCluster {
     nodes: Mutex<Vec<Node>>,
     password: Option<String>,
+    scheme: &'static str,
 }
 
 #[derive(Debug)]
@@ -147,6 +153,10 @@ impl RedisCluster {
         }
         let cluster = RedisCluster {
             nodes: Mutex::new(nodes),
+            scheme: match options.tls {
+                Some(_) => "rediss+cluster",
+                None => "redis+cluster",
+            },
             password: options.password,
         };
         cluster.wait_until_ok();
@@ -165,7 +175,8 @@ impl RedisCluster {
             None => String::new(),
         };
         let (one, other) = (nodes[1].server.port(), nodes[MASTERS].server.port());
-        format!("redis+cluster://{user}127.0.0.1:{one},127.0.0.1:{other}")
+        let scheme = self.scheme;
+        format!("{scheme}://{user}127.0.0.1:{one},127.0.0.1:{other}")
     }
 
     /// The ports of the nodes that are masters.
@@ -430,7 +441,15 @@ fn start_node(options: &ClusterOptions) -> RedisServer {
     if let Some(password) = &options.password {
         lines.push(format!("masterauth {password}"));
     }
+    let mut tls = None;
+    if let Some((identity, authority)) = &options.tls {
+        tls = Some(identity.clone());
+        lines.push("tls-cluster yes".into());
+        lines.push("tls-replication yes".into());
+        lines.push(format!("tls-ca-cert-file {}", authority.display()));
+    }
     RedisServer::start_with(RedisOptions {
+        tls,
         password: options.password.clone(),
         lines,
         ..RedisOptions::default()

@@ -8,7 +8,8 @@ use lockkeeper::store::{
     Break, Interest, LatchOp, LatchRequest, Mode, Renewal, Renewed, Store, Subscription,
 };
 use lockkeeper::{Error, HandOff, Lockkeeper};
-use lockkeeper_testkit::servers::redis_cluster::RedisCluster;
+use lockkeeper_testkit::servers::certificates::Authority;
+use lockkeeper_testkit::servers::redis_cluster::{ClusterOptions, RedisCluster};
 
 use crate::common::*;
 use crate::{calm, prefix, url_of};
@@ -265,6 +266,69 @@ async fn a_java_holder_wakes_us_and_our_listeners_are_not_taken_for_its_own() {
     assert_eq!(release(&two, &second).await, Ok(true));
     assert_eq!(java.next(SOON).as_deref(), Some("0"));
     assert_eq!(cluster.command(port, &["EXISTS", &turn]), ":1\r\n");
+}
+
+/// A hold, a renewal and a hand-over on every master.
+async fn works_on_every_master(cluster: &RedisCluster, url: &str, prefix: &str) {
+    let (one, two) = (open(url).await, open(url).await);
+    for (port, text) in one_each(cluster, prefix) {
+        let held = claim(&text, Mode::Exclusive);
+        granted(&one, &held).await;
+        let renewal = Renewal {
+            name: held.name.clone(),
+            claim: held.id,
+            lease: LEASE,
+        };
+        assert_eq!(one.renew(&[renewal]).await, Ok(vec![Renewed::Renewed]));
+        let next = waiting(&text, Mode::Exclusive);
+        let subscription = subscribe(&two, &next).await;
+        busy(&two, &next).await;
+        assert_eq!(release(&one, &held).await, Ok(true));
+        assert!(hinted(&subscription).await, "{port}");
+        granted(&two, &next).await;
+        assert_eq!(release(&two, &next).await, Ok(true));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_masters_replica_confirms() {
+    let (cluster, prefix) = (calm().await, prefix());
+    let url = format!("{}?prefix={prefix}&replicas=1", cluster.url());
+    works_on_every_master(cluster, &url, &prefix).await;
+    // Each master has one replica, and so cannot have two confirm.
+    let url = format!(
+        "{}?prefix={prefix}&replicas=2&replicas_timeout=100ms",
+        cluster.url()
+    );
+    let store = open(&url).await;
+    let held = claim("few", Mode::Exclusive);
+    until("it is tried, and taken back", async || {
+        let error = store.try_acquire(&held).await.expect_err("too few");
+        assert!(error.to_string().contains("replicas"), "{error}");
+        error.to_string().contains("1 of 2 replicas confirmed")
+    })
+    .await;
+    let info = store.inspect(&held.name).await.expect("answers");
+    assert!(info.is_none_or(|info| info.holders.is_empty()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_may_speak_tls() {
+    let authority = Authority::new();
+    let identity = authority.issue("node", &["127.0.0.1"]);
+    let options = ClusterOptions {
+        tls: Some((identity, authority.ca())),
+        ..ClusterOptions::default()
+    };
+    let start = || RedisCluster::start_with(options);
+    let cluster = tokio::task::spawn_blocking(start).await;
+    let cluster = cluster.expect("a cluster");
+    let url = format!("{}?ca={}", cluster.url(), authority.ca().display());
+    works_on_every_master(&cluster, &url, "").await;
+    let error = connect(&cluster.url())
+        .await
+        .expect_err("an unknown authority");
+    assert!(error.to_string().contains("ca=PATH"), "{error}");
 }
 
 /// The user of docs/redis.md, and what it adds for a cluster.
