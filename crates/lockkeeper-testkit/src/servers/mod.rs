@@ -4,5 +4,6 @@ pub mod certificates;
 mod leash;
 pub mod proxy;
 pub mod redis;
+pub mod redis_cluster;
 pub mod replicated;
 pub mod wall_clock;

@@ -197,10 +197,16 @@ impl RedisServer {
     /// # Panics
     /// When the server cannot be reached.
     pub fn listen(&self, channel: &str) -> Listener {
+        self.listen_by("SUBSCRIBE", channel)
+    }
+
+    /// Subscribes to a channel with this command.
+    ///
+    /// # Panics
+    /// When the server cannot be reached.
+    pub fn listen_by(&self, verb: &str, channel: &str) -> Listener {
         let mut stream = UnixStream::connect(self.socket()).expect("the server listens");
-        stream
-            .write_all(&encode(&["SUBSCRIBE", channel]))
-            .expect("writes");
+        stream.write_all(&encode(&[verb, channel])).expect("writes");
         let mut listener = Listener {
             stream: BufReader::new(stream),
         };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::until;
+use crate::common::{until, use_everything};
 use lockkeeper::clock::Moment;
 use lockkeeper::{HandOff, Lockkeeper};
 use lockkeeper_testkit::servers::redis::RedisServer;
@@ -98,25 +98,4 @@ async fn nothing_is_left_behind() {
         clients.matches(" addr=").count() == 1
     })
     .await;
-}
-
-async fn use_everything(keeper: &Lockkeeper) {
-    let patience = Duration::from_millis(20);
-    for round in 0..10 {
-        let lock = keeper.lock("lock").expect("a lock");
-        drop(lock.acquire_within(patience).await.expect("answers"));
-        let fair = keeper.lock("fair").expect("a lock").fair().expect("fair");
-        drop(fair.acquire_within(patience).await.expect("answers"));
-        let book = keeper.rwlock("book").expect("a lock");
-        match round % 3 {
-            0 => drop(book.write().await.expect("writes")),
-            _ => drop(book.read().await.expect("reads")),
-        }
-        let pool = keeper.semaphore("pool", 2).expect("a semaphore");
-        drop(pool.acquire(1).await.expect("acquires"));
-    }
-    let latch = keeper.latch("gate").expect("a latch");
-    latch.set(1).await.expect("sets");
-    latch.count_down().await.expect("counts");
-    latch.wait().await.expect("waits");
 }

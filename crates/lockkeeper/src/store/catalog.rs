@@ -75,6 +75,15 @@ pub fn schemes() -> &'static [Scheme] {
             #[cfg(not(feature = "redis"))]
             capabilities: None,
         },
+        Scheme {
+            scheme: "redis+cluster",
+            example: "redis+cluster://node1:6379,node2:6379",
+            feature: Some("redis"),
+            #[cfg(feature = "redis")]
+            capabilities: Some(super::redis::CAPABILITIES),
+            #[cfg(not(feature = "redis"))]
+            capabilities: None,
+        },
     ]
 }
 
@@ -86,7 +95,9 @@ pub(crate) async fn open(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
         "sqlite" => Ok(Arc::new(super::sqlite::SqliteStore::open(&url.path()?)?)),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" | "rediss+unix" | "redis+sentinel"
-        | "rediss+sentinel" => Ok(Arc::new(super::redis::RedisStore::connect(url).await?)),
+        | "rediss+sentinel" | "redis+cluster" | "rediss+cluster" => {
+            Ok(Arc::new(super::redis::RedisStore::connect(url).await?))
+        }
         other => Err(Error::InvalidUrl {
             reason: missing(other),
         }),
@@ -108,11 +119,6 @@ fn shared_memory(name: &str) -> Arc<dyn Store> {
 }
 
 fn missing(scheme: &str) -> String {
-    if let "redis+cluster" | "rediss+cluster" = scheme {
-        return format!(
-            "{scheme}: is not supported yet; redis://HOST:PORT/DB names a single server"
-        );
-    }
     if let Some(known) = schemes().iter().find(|known| known.scheme == scheme) {
         let feature = known.feature.unwrap_or_default();
         return format!("this build has no {scheme} store; enable the cargo feature `{feature}`");

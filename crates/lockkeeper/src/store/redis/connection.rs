@@ -10,6 +10,7 @@
 //! a PING every quarter of the response time-out. A server answers in order: when a PING is not answered within
 //! three quarters, neither was what was sent before it, and the connection is given up with all that is on it.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,11 +23,13 @@ use tokio::task::JoinHandle;
 
 use super::checks::ServerInfo;
 use super::fault::{Fault, explain, is_demoted, refused, unavailable, words};
+use super::keys::WAKE;
 use super::link::Link;
 use super::replicas::{Syncer, SyncerEnds};
 use super::scripts::Script;
 use super::sentinel::{self, Sentinels};
 use super::server_clock::ServerClock;
+use super::slots::Map;
 use super::subscriptions::{Subscriptions, Topic};
 use super::supervisor::supervise;
 use super::url::{Address, Settings, Topology};
@@ -65,6 +68,19 @@ enum Target {
     MasterOf(Arc<Sentinels>),
 }
 
+/// A connection's part in a cluster.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub map: Arc<Map>,
+    /// Whether the servers have sharded channels.
+    pub sharded: bool,
+    /// Whether it is there for sharded channels, or else for everything but them.
+    ///
+    /// A server ends subscriptions by itself when a slot moves, and the client library takes that for the answer
+    /// to whatever was sent first. So there must be nothing else on that connection.
+    pub ears: bool,
+}
+
 /// Requests to the server, and hints from it.
 pub(super) struct Connection {
     shared: Arc<Shared>,
@@ -88,6 +104,10 @@ pub(super) struct Shared {
     /// The newest version of the topics that the server has confirmed.
     pub synced: watch::Sender<u64>,
     clock: ServerClock,
+    /// Which part of a cluster the server is, if it is one.
+    pub member: Option<Member>,
+    /// The sharded channels that are being unsubscribed from.
+    pub leaving: Mutex<HashSet<String>>,
     /// Why the supervisor gave up the last connection.
     given_up: Mutex<String>,
 }
@@ -115,27 +135,15 @@ impl Connection {
                 let sentinels = Sentinels::new(addresses, service);
                 (Target::MasterOf(Arc::new(sentinels)), first)
             }
+            // Its nodes have a connection each.
             cluster @ Topology::Cluster(_) => {
-                return Err(refused(format!("{cluster} is not supported yet")));
+                return Err(refused(format!("{cluster} is not one server")));
             }
         };
-        let (events, inbox) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared {
-            settings,
-            target,
-            address: Mutex::new(address),
-            elsewhere: Notify::new(),
-            channel,
-            runtime: Handle::current(),
-            state: watch::Sender::new(State::Connecting),
-            subscriptions: Subscriptions::new(events.clone()),
-            events,
-            synced: watch::Sender::new(0),
-            clock: ServerClock::default(),
-            given_up: Mutex::default(),
-        });
+        let subscriptions = Subscriptions::new();
+        let (shared, inbox) = Shared::new(settings, target, address, channel, subscriptions, None);
         let fresh = shared.connect(1).await?;
-        let mut tasks = vec![tokio::spawn(supervise(shared.clone(), fresh, inbox))];
+        let mut tasks = vec![tokio::spawn(supervise(shared.clone(), Some(fresh), inbox))];
         if let Target::MasterOf(sentinels) = &shared.target {
             let watch = sentinel::watch(shared.clone(), sentinels.clone());
             tasks.push(tokio::spawn(watch));
@@ -154,6 +162,51 @@ impl Connection {
                 connection.address()
             ))),
         }
+    }
+
+    /// A connection to a node of a cluster. It is made in the background; requests wait for it.
+    pub fn to_member(
+        settings: Settings,
+        address: Address,
+        channel: String,
+        subscriptions: Subscriptions,
+        member: Member,
+        runtime: &Handle,
+    ) -> Connection {
+        let _context = runtime.enter();
+        let target = Target::Server(address.clone());
+        let (shared, inbox) = Shared::new(
+            settings,
+            target,
+            address,
+            channel,
+            subscriptions,
+            Some(member),
+        );
+        let tasks = vec![runtime.spawn(supervise(shared.clone(), None, inbox))];
+        Connection { shared, tasks }
+    }
+
+    /// Waits for the first connection: without it nothing is known of the server's clock, and requests could not
+    /// say when they are too late.
+    pub async fn ready(&self) -> Result<(), Error> {
+        if !self.clock().is_known() {
+            self.current().await.map_err(Fault::of_look)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a request would be sent at once.
+    pub fn is_up(&self) -> bool {
+        matches!(&*self.shared.state.borrow(), State::Up(..))
+    }
+
+    /// Whether names have sharded channels.
+    pub fn sharded(&self) -> bool {
+        self.shared
+            .member
+            .as_ref()
+            .is_some_and(|member| member.sharded)
     }
 
     pub fn subscriptions(&self) -> &Subscriptions {
@@ -177,30 +230,45 @@ impl Connection {
         &self.shared.runtime
     }
 
-    /// Runs a script: `write` adds keys and arguments, the number of keys first.
-    pub async fn run(&self, script: &Script, write: impl Fn(&mut Cmd)) -> Result<Value, Fault> {
+    /// Runs a script: `write` adds keys and arguments, the number of keys first. `asking` makes a node of a
+    /// cluster take it although its slot is still on its way there.
+    pub async fn run(
+        &self,
+        script: &Script,
+        asking: bool,
+        write: impl Fn(&mut Cmd),
+    ) -> Result<Value, Fault> {
         let request = |verb: &'static str, body: &str| {
             let mut cmd = ::redis::cmd(verb);
             cmd.arg(body);
             write(&mut cmd);
             cmd
         };
-        match self.send(&request("EVALSHA", &script.sha)).await {
+        let script = script.text(self.sharded());
+        match self.send(&request("EVALSHA", &script.sha), asking).await {
             Err(Fault::Server(error)) if error.code() == Some("NOSCRIPT") => {
-                self.send(&request("EVAL", script.text)).await
+                self.send(&request("EVAL", script.text), asking).await
             }
             answer => answer,
         }
     }
 
     /// Sends one command and waits for its answer, for as long as the settings say.
-    pub async fn send(&self, cmd: &Cmd) -> Result<Value, Fault> {
+    pub async fn send(&self, cmd: &Cmd, asking: bool) -> Result<Value, Fault> {
         let Up {
             number,
             mut connection,
             ..
         } = self.current().await?;
-        let answer = connection.send_packed_command(cmd).await;
+        let answer = match asking {
+            false => connection.send_packed_command(cmd).await,
+            true => {
+                let mut both = ::redis::pipe();
+                both.cmd("ASKING").add_command(cmd.clone());
+                let answers = connection.send_packed_commands(&both, 1, 1).await;
+                answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))
+            }
+        };
         match answer.and_then(Value::extract_error) {
             Ok(value) => Ok(value),
             Err(error) if error.code().is_some() => {
@@ -218,18 +286,21 @@ impl Connection {
 
     /// Waits until the server has confirmed this version of the topics.
     pub async fn synced(&self, version: u64) -> Result<(), Error> {
-        let mut synced = self.shared.synced.subscribe();
-        let reached = async { synced.wait_for(|synced| *synced >= version).await.is_ok() };
-        match self
-            .within(self.shared.settings.response_timeout, reached)
-            .await
-        {
-            Some(true) => Ok(()),
-            _ => Err(unavailable(format!(
+        let limit = self.shared.settings.response_timeout;
+        match self.synced_within(version, limit).await {
+            true => Ok(()),
+            false => Err(unavailable(format!(
                 "{} did not confirm a subscription",
                 self.shared.address()
             ))),
         }
+    }
+
+    /// Whether the server confirms this version of the topics in time.
+    pub async fn synced_within(&self, version: u64, limit: Duration) -> bool {
+        let mut synced = self.shared.synced.subscribe();
+        let reached = async { synced.wait_for(|synced| *synced >= version).await.is_ok() };
+        self.within(limit, reached).await == Some(true)
     }
 
     /// The number of the connection in use.
@@ -283,6 +354,42 @@ impl Connection {
 }
 
 impl Shared {
+    fn new(
+        settings: Settings,
+        target: Target,
+        address: Address,
+        channel: String,
+        subscriptions: Subscriptions,
+        member: Option<Member>,
+    ) -> (Arc<Shared>, mpsc::UnboundedReceiver<Event>) {
+        let (events, inbox) = mpsc::unbounded_channel();
+        subscriptions.attach(events.clone());
+        let shared = Arc::new(Shared {
+            settings,
+            target,
+            address: Mutex::new(address),
+            elsewhere: Notify::new(),
+            channel,
+            runtime: Handle::current(),
+            state: watch::Sender::new(State::Connecting),
+            subscriptions,
+            events,
+            synced: watch::Sender::new(0),
+            clock: ServerClock::default(),
+            member,
+            leaving: Mutex::default(),
+            given_up: Mutex::default(),
+        });
+        (shared, inbox)
+    }
+
+    /// In a cluster, has somebody look who serves what.
+    pub fn doubt(&self) {
+        if let Some(member) = &self.member {
+            member.map.doubt();
+        }
+    }
+
     fn broken(&self, number: u64, reason: String) {
         // At once: whatever is sent from now on waits for the next connection.
         self.state.send_if_modified(|state| {
@@ -368,8 +475,7 @@ impl Shared {
         let mut link = Link::open(address, settings, settings.login(), pushed).await?;
         let connection = &mut link.connection;
         let info = look_at(connection).await?;
-        info.judge(address)?;
-        info.judge_replicas(settings.replicas, number == 1)?;
+        info.judge(address, self.member.is_some())?;
         let sent = Moment::now();
         let time: (u64, u64) = ::redis::cmd("TIME")
             .query_async(connection)
@@ -377,6 +483,14 @@ impl Shared {
             .map_err(|error| explain(&error))?;
         self.clock
             .saw(time.0 * 1_000_000 + time.1, sent, Moment::now());
+        if self.member.as_ref().is_some_and(|member| member.ears) {
+            return Ok(Fresh {
+                number,
+                link,
+                syncer: None,
+            });
+        }
+        info.judge_replicas(settings.replicas, number == 1)?;
         connection
             .subscribe(&self.channel)
             .await
@@ -439,6 +553,19 @@ impl Shared {
                     self.subscriptions.came(&Topic::Pattern(pattern.to_owned()));
                 }
             }
+            PushKind::SMessage => match (text(0), text(1)) {
+                (Some(channel), Some(message)) if channel.starts_with(WAKE) => self.hinted(message),
+                (Some(channel), _) => self.subscriptions.came(&Topic::Shard(channel.to_owned())),
+                _ => {}
+            },
+            PushKind::SUnsubscribe => {
+                let leaving = self.leaving.lock();
+                let mut leaving = leaving.unwrap_or_else(PoisonError::into_inner);
+                if !text(0).is_some_and(|channel| leaving.remove(channel)) {
+                    self.doubt();
+                    self.broken(number, "a slot has moved to another node".into());
+                }
+            }
             _ => {}
         }
     }
@@ -475,7 +602,10 @@ async fn look_at(connection: &mut MultiplexedConnection) -> Result<ServerInfo, E
 /// The servers, as errors name them.
 impl std::fmt::Display for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.settings.topology.fmt(f)
+        match self.member {
+            Some(_) => self.address().fmt(f),
+            None => self.settings.topology.fmt(f),
+        }
     }
 }
 

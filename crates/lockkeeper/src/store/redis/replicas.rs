@@ -15,8 +15,10 @@ use tokio::task::AbortHandle;
 use super::RedisStore;
 use super::connection::Connection;
 use super::fault::{refused, unavailable, words};
+use super::keys::Keys;
 use super::link::Link;
 use super::url::Settings;
+use super::way::Way;
 use crate::store::*;
 
 /// How long a marker stays, in milliseconds: it has done its work once it is written.
@@ -71,8 +73,8 @@ impl Syncer {
                     .for_marker(&mut link.connection, &group[0].marker)
                     .await;
                 let answer = match &outcome {
-                    Ok(replicas) => wait.judge(*replicas),
-                    Err(reason) => Err(reason.clone()),
+                    Ok(Ok(replicas)) => wait.judge(*replicas),
+                    Ok(Err(reason)) | Err(reason) => Err(reason.clone()),
                 };
                 for request in group {
                     let _ = request.answer.send(answer.clone());
@@ -102,12 +104,12 @@ struct Wait {
 }
 
 impl Wait {
-    /// How many replicas have the marker in time.
+    /// How many replicas have the marker in time, or why it was not taken. An error of the connection comes apart.
     async fn for_marker(
         &self,
         connection: &mut MultiplexedConnection,
         marker: &str,
-    ) -> Result<u32, String> {
+    ) -> Result<Result<u32, String>, String> {
         let mut both = ::redis::pipe();
         both.cmd("SET")
             .arg(marker)
@@ -120,7 +122,11 @@ impl Wait {
             .arg(self.within.as_millis() as u64);
         let answer = both.query_async::<(u32,)>(connection);
         match tokio::time::timeout(self.answers_within, answer).await {
-            Ok(Ok((replicas,))) => Ok(replicas),
+            Ok(Ok((replicas,))) => Ok(Ok(replicas)),
+            // In a cluster: its slot has just moved away.
+            Ok(Err(error)) if matches!(error.code(), Some("MOVED" | "ASK" | "TRYAGAIN")) => {
+                Ok(Err(words(&error)))
+            }
             Ok(Err(error)) => Err(words(&error)),
             Err(_) => Err("the server does not answer a WAIT".into()),
         }
@@ -162,28 +168,36 @@ impl Connection {
     }
 }
 
-/// The verbs that give something, once replicas have it too.
+/// The verbs that give something, once replicas of the same server have it too.
 impl RedisStore {
-    pub(super) async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        let epoch = self.connection.epoch().await?;
-        let attempt = self.acquire_once(claim).await?;
+    pub(super) async fn acquire(&self, way: &Way<'_>, claim: &Claim) -> Result<Attempt, Error> {
+        let epoch = way.epoch().await?;
+        let attempt = self.acquire_once(way, claim).await?;
         if let (Attempt::Granted(_), Some(epoch)) = (&attempt, epoch)
-            && let Err(reason) = self.confirm(epoch, &claim.name).await
+            && let Err(reason) = confirm(way, epoch, &claim.name).await
         {
-            return match self.withdraw_claim(&claim.name, claim.id).await {
+            let withdrawn = self.withdraw_claim(way, &claim.name, claim.id).await;
+            return match withdrawn {
                 Ok(()) => Err(unavailable(reason)),
                 // It may be held still; whoever asked withdraws it again later.
-                Err(_) => Err(in_doubt(reason)),
+                Err(_) => {
+                    way.stay();
+                    Err(in_doubt(reason))
+                }
             };
         }
         Ok(attempt)
     }
 
-    pub(super) async fn release_hold(&self, release: &Release) -> Result<Released, Error> {
-        let epoch = self.connection.epoch().await?;
-        let mut released = self.release_once(release).await?;
+    pub(super) async fn release_hold(
+        &self,
+        way: &Way<'_>,
+        release: &Release,
+    ) -> Result<Released, Error> {
+        let epoch = way.epoch().await?;
+        let mut released = self.release_once(way, release).await?;
         if let (Some(_), Some(epoch)) = (&released.regrant, epoch)
-            && self.confirm(epoch, &release.name).await.is_err()
+            && confirm(way, epoch, &release.name).await.is_err()
         {
             // To whoever asked, the next claim is queued; it tries again under the same id, and is confirmed then.
             released.regrant = None;
@@ -191,22 +205,27 @@ impl RedisStore {
         Ok(released)
     }
 
-    pub(super) async fn renew_holds(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        let epoch = self.connection.epoch().await?;
-        let renewed = self.renew_once(renewals).await?;
+    pub(super) async fn renew_holds(
+        &self,
+        way: &Way<'_>,
+        renewals: &[Renewal],
+    ) -> Result<Vec<Renewed>, Error> {
+        let epoch = way.epoch().await?;
+        let renewed = self.renew_once(way, renewals).await?;
         if let (Some(first), Some(epoch)) = (renewals.first(), epoch)
             && renewed.contains(&Renewed::Renewed)
         {
-            let confirmed = self.confirm(epoch, &first.name).await;
+            let confirmed = confirm(way, epoch, &first.name).await;
             confirmed.map_err(in_doubt)?;
         }
         Ok(renewed)
     }
+}
 
-    async fn confirm(&self, epoch: u64, name: &Name) -> Result<(), String> {
-        let marker = self.keys(name).map_err(|error| error.to_string())?.marker();
-        self.connection.confirm(epoch, marker).await
-    }
+async fn confirm(way: &Way<'_>, epoch: u64, name: &Name) -> Result<(), String> {
+    let keys = Keys::of(way.settings(), name);
+    let marker = keys.map_err(|error| error.to_string())?.marker();
+    way.confirm(epoch, marker).await
 }
 
 fn in_doubt(reason: String) -> Error {
