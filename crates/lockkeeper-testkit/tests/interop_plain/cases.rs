@@ -59,7 +59,11 @@ impl World {
     /// The peer begins to wait and does not get it for a while.
     fn peer_waits(&mut self, name: &str) {
         self.peer.order(&acquire(name, LONG, LONG));
-        assert_eq!(self.peer.answer_within(A_WHILE), None, "the peer has to wait");
+        assert_eq!(
+            self.peer.answer_within(A_WHILE),
+            None,
+            "the peer has to wait"
+        );
     }
 }
 

@@ -31,7 +31,7 @@ impl Kind {
             Kind::Go => (installed("go/peer"), vec![]),
             // Beside its modules, or Node would not find them.
             Kind::Node => ("node".into(), vec![installed("node/peer.js")]),
-            Kind::Ours => (env!("CARGO_BIN_EXE_interop-load").into(), vec![]),
+            Kind::Ours => (env!("CARGO_BIN_EXE_plain-load").into(), vec![]),
         }
     }
 }
