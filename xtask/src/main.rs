@@ -1,5 +1,6 @@
 //! The project's machinery: `cargo xtask test`, and what it leaves out.
 
+mod bench;
 mod interop;
 mod packages;
 mod peers;
@@ -17,7 +18,10 @@ usage: cargo xtask COMMAND
   fuzz [SECONDS]    runs each fuzz target for SECONDS (default 30)
   deny              licences, advisories and sources of all dependencies (cargo-deny)
   interop plain     the plain dialect of Redis with redis-py, redsync and redlock,
-                    which are installed from their registries";
+                    which are installed from their registries
+  bench peers [--quick]
+                    Lockkeeper on Redis beside other libraries: writes docs/benchmarks/;
+                    --quick only sees whether it works, in a minute";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -31,6 +35,8 @@ fn main() -> ExitCode {
             Err(_) => Err(format!("{seconds:?} is not a whole number of seconds")),
         },
         ["deny"] => tools::deny(),
+        ["bench", "peers"] => bench::run(false),
+        ["bench", "peers", "--quick"] => bench::run(true),
         ["interop", peers] => interop::run(peers),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -108,17 +108,8 @@ pub fn node(source: &Path, target: &Path) -> Result<(), String> {
 pub fn java(source: &Path, target: &Path) -> Result<(), String> {
     let mut maven = Command::new("mvn");
     maven
-        .args([
-            "--batch-mode",
-            "--quiet",
-            "package",
-            "dependency:copy-dependencies",
-        ])
+        .args(["--batch-mode", "--quiet", "package"])
         .arg(format!("-Dpeer.target={}", target.display()))
-        .arg(format!(
-            "-DoutputDirectory={}",
-            target.join("libraries").display()
-        ))
         .current_dir(source);
     from(
         &mut maven,
