@@ -57,8 +57,8 @@ pub fn run(quick: bool) -> Result<(), String> {
     }
     let started = Instant::now();
     let (window, rotations) = match quick {
-        true => (Duration::from_millis(200), 1),
-        false => (Duration::from_millis(1500), 3),
+        true => (Duration::from_millis(50), 1),
+        false => (Duration::from_millis(1250), 3),
     };
     let left_out = build()?;
     let present: Vec<Peer> = PEERS
@@ -72,7 +72,8 @@ pub fn run(quick: bool) -> Result<(), String> {
     let mut versions = BTreeMap::new();
     let mut scenarios = BTreeMap::new();
     for scenario in SCENARIOS {
-        println!("==> {}", scenario.title);
+        let elapsed = started.elapsed().as_secs();
+        println!("==> {} (after {elapsed} s)", scenario.title);
         let note = |peer: &Peer, version: &str| {
             versions.insert(peer.name, version.to_owned());
         };

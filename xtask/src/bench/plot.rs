@@ -8,8 +8,8 @@ use super::page::time;
 use super::scenario::{CONTENDED, HANDOFF, PARALLEL, PROCESSES, PROCESSES_HELD, SERIAL};
 use super::targets::number;
 
-const PANEL_WIDTH: f64 = 500.0;
-const LABEL_WIDTH: f64 = 190.0;
+const PANEL_WIDTH: f64 = 560.0;
+const LABEL_WIDTH: f64 = 236.0;
 const VALUE_WIDTH: f64 = 76.0;
 const BAR_HEIGHT: f64 = 15.0;
 const ROW: f64 = 20.0;
@@ -72,14 +72,14 @@ const PANELS: &[Panel] = &[
         write: time,
     },
     Panel {
-        title: "4 × 16, held for 1 ms: most to fewest pairs of a task",
+        title: "4 × 16, held for 1 ms: most to fewest a task",
         direction: LESS,
         scenario: PROCESSES_HELD,
         of: |f| f.task_share,
         write: number,
     },
     Panel {
-        title: "From release to acquired by another process: p50",
+        title: "Hand-off to another process: p50",
         direction: LESS,
         scenario: HANDOFF,
         of: |f| f.handoff_p50.unwrap_or(f64::NAN),
@@ -190,11 +190,16 @@ impl Panel {
 
 /// From a value to a length between 0 and 1, by its logarithm. What is endless fills the panel.
 fn scale(values: impl Iterator<Item = f64>) -> impl Fn(f64) -> f64 {
-    let finite: Vec<f64> = values.filter(|v| v.is_finite() && *v > 0.0).collect();
-    let least = finite.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = finite.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    // The least still has a bar, and values that are alike look alike.
-    let (low, high) = (least.ln() - 0.7, most.ln());
+    let values: Vec<f64> = values.filter(|v| *v > 0.0).collect();
+    let finite = values.iter().copied().filter(|v| v.is_finite());
+    let least = finite.clone().fold(f64::INFINITY, f64::min);
+    let most = finite.fold(f64::NEG_INFINITY, f64::max);
+    // The least still has a bar, values that are alike look alike, and nothing comes near what is endless.
+    let endless = values.iter().any(|v| v.is_infinite());
+    let (low, high) = (
+        least.ln() - 0.7,
+        most.ln() + if endless { 2.0 } else { 0.0 },
+    );
     move |value| match value {
         v if v.is_infinite() => 1.0,
         v if v <= 0.0 || high <= low => 0.0,
@@ -208,9 +213,11 @@ mod tests {
 
     #[test]
     fn the_most_fills_the_panel_and_the_least_has_a_bar() {
-        let scale = scale([10.0, 1000.0, f64::INFINITY].into_iter());
-        assert_eq!(scale(1000.0), 1.0);
-        assert!(scale(10.0) > 0.05 && scale(10.0) < scale(100.0));
-        assert_eq!(scale(f64::INFINITY), 1.0);
+        let all_end = scale([10.0, 1000.0].into_iter());
+        assert_eq!(all_end(1000.0), 1.0);
+        assert!(all_end(10.0) > 0.05 && all_end(10.0) < all_end(100.0));
+        let one_does_not = scale([10.0, 1000.0, f64::INFINITY].into_iter());
+        assert_eq!(one_does_not(f64::INFINITY), 1.0);
+        assert!(one_does_not(1000.0) < 0.9);
     }
 }

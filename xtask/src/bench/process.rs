@@ -50,6 +50,7 @@ pub struct Process {
 }
 
 impl Process {
+    /// Starts it; [`Process::ready`] waits until it has connected.
     pub fn start(peer: &Peer, server: &Server) -> Result<Process, String> {
         let mut child = peer
             .command(&server.url())
@@ -68,15 +69,18 @@ impl Process {
                 }
             }
         });
-        let mut process = Process {
+        Ok(Process {
             child,
             stdin,
             lines,
             version: String::new(),
-        };
-        let Ready { ready } = process.read(STARTS_WITHIN)?;
-        process.version = ready;
-        Ok(process)
+        })
+    }
+
+    pub fn ready(&mut self) -> Result<(), String> {
+        let Ready { ready } = self.read(STARTS_WITHIN)?;
+        self.version = ready;
+        Ok(())
     }
 
     pub fn order(&mut self, order: &Order) -> Result<(), String> {

@@ -205,9 +205,11 @@ impl Player {
         for _ in 0..scenario.processes {
             self.processes.push(Process::start(&self.peer, server)?);
         }
-        self.window(scenario, length / 2)?;
+        for process in &mut self.processes {
+            process.ready()?;
+        }
         let watch = server.watch()?;
-        self.window(scenario, length / 4)?;
+        self.window(scenario, length)?;
         self.origin = watch.end()?;
         Ok(())
     }

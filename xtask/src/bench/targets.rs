@@ -45,14 +45,14 @@ pub fn judge(scenarios: &Scenarios) -> Vec<Target> {
         times_rslock(scenarios, PARALLEL, OURS_PLAIN, 1.0),
     ];
     for scenario in [CONTENDED, CONTENDED_HELD, PROCESSES, PROCESSES_HELD] {
-        targets.push(ahead(scenarios, scenario, "wait p99", "ms", false, |f| {
+        targets.push(ahead(scenarios, scenario, "wait p99", " ms", false, |f| {
             f.wait_p99 / 1e3
         }));
         targets.push(ahead(
             scenarios,
             scenario,
             "share per task",
-            ": 1",
+            " : 1",
             false,
             |f| f.task_share,
         ));
@@ -62,7 +62,7 @@ pub fn judge(scenarios: &Scenarios) -> Vec<Target> {
                 scenarios,
                 scenario,
                 "share per process",
-                ": 1",
+                " : 1",
                 false,
                 share,
             ));
@@ -116,7 +116,7 @@ fn ahead(
     Target {
         what,
         seen: format!(
-            "{} {unit}; the best peer, {best}: {} {unit}",
+            "{}{unit}; the best peer, {best}: {}{unit}",
             number(ours),
             number(value)
         ),
@@ -154,7 +154,8 @@ pub fn number(value: f64) -> String {
         v if v.is_infinite() => "∞".into(),
         v if v >= 100.0 => group(v.round() as u64),
         v if v >= 10.0 => format!("{v:.1}"),
-        v => format!("{v:.2}"),
+        v if v >= 0.1 || v == 0.0 => format!("{v:.2}"),
+        v => format!("{v:.4}"),
     }
 }
 
@@ -177,6 +178,7 @@ mod tests {
     #[test]
     fn numbers_are_short() {
         assert_eq!(number(0.123), "0.12");
+        assert_eq!(number(0.0041), "0.0041");
         assert_eq!(number(12.34), "12.3");
         assert_eq!(number(404_321.0), "404,321");
         assert_eq!(number(f64::INFINITY), "∞");
