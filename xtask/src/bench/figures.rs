@@ -11,7 +11,9 @@ use super::process::Answer;
 pub struct Figures {
     pub pairs_per_second: f64,
     pub wait_p50: f64,
+    /// Of all acquires: few of them are long where one task takes the lock again and again while others starve.
     pub wait_p99: f64,
+    pub wait_max: f64,
     /// Most pairs of a task to the fewest; infinite (`null` in JSON) where one got nothing.
     pub task_share: f64,
     pub process_share: f64,
@@ -52,6 +54,7 @@ impl Figures {
             pairs_per_second: tasks.iter().sum::<u64>() as f64 / seconds,
             wait_p50: quantile(&waits, 0.5),
             wait_p99: quantile(&waits, 0.99),
+            wait_max: quantile(&waits, 1.0),
             task_share: share(&tasks),
             process_share: share(&processes),
             without: tasks.iter().filter(|pairs| **pairs == 0).count(),
@@ -71,6 +74,7 @@ impl Figures {
             pairs_per_second: of(|w| w.pairs_per_second),
             wait_p50: of(|w| w.wait_p50),
             wait_p99: of(|w| w.wait_p99),
+            wait_max: of(|w| w.wait_max),
             task_share: of(|w| w.task_share),
             process_share: of(|w| w.process_share),
             without: windows.iter().map(|w| w.without).max().unwrap_or(0),

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::cast::{OURS, OURS_OFF, OURS_PLAIN, PEERS, RSLOCK};
 use super::figures::Figures;
+use super::page::time;
 use super::scenario::{CONTENDED, CONTENDED_HELD, PARALLEL, PROCESSES, PROCESSES_HELD, Row};
 
 /// One thing that is to hold.
@@ -45,36 +46,58 @@ pub fn judge(scenarios: &Scenarios) -> Vec<Target> {
         times_rslock(scenarios, PARALLEL, OURS_PLAIN, 1.0),
     ];
     for scenario in [CONTENDED, CONTENDED_HELD, PROCESSES, PROCESSES_HELD] {
-        targets.push(ahead(scenarios, scenario, "wait p99", " ms", false, |f| {
-            f.wait_p99 / 1e3
-        }));
-        targets.push(ahead(
-            scenarios,
-            scenario,
-            "share per task",
-            " : 1",
-            false,
-            |f| f.task_share,
-        ));
+        targets.push(ahead(scenarios, scenario, &WAIT_P99));
+        targets.push(ahead(scenarios, scenario, &WAIT_MAX));
+        targets.push(ahead(scenarios, scenario, &TASK_SHARE));
         if scenario.starts_with(PROCESSES) {
-            let share = |f: &Figures| f.process_share;
-            targets.push(ahead(
-                scenarios,
-                scenario,
-                "share per process",
-                " : 1",
-                false,
-                share,
-            ));
+            targets.push(ahead(scenarios, scenario, &PROCESS_SHARE));
         }
         if scenario.ends_with("1ms") {
-            let rate = |f: &Figures| f.pairs_per_second;
-            targets.push(ahead(scenarios, scenario, "pairs/s", "", true, rate));
+            targets.push(ahead(scenarios, scenario, &RATE));
         }
         targets.push(few_commands(scenarios, scenario));
     }
     targets
 }
+
+/// A figure by which libraries are compared.
+struct Aspect {
+    name: &'static str,
+    of: fn(&Figures) -> f64,
+    write: fn(f64) -> String,
+    more_is_better: bool,
+}
+
+const WAIT_P99: Aspect = Aspect {
+    name: "wait p99",
+    of: |figures| figures.wait_p99,
+    write: time,
+    more_is_better: false,
+};
+const WAIT_MAX: Aspect = Aspect {
+    name: "longest wait",
+    of: |figures| figures.wait_max,
+    write: time,
+    more_is_better: false,
+};
+const TASK_SHARE: Aspect = Aspect {
+    name: "share per task",
+    of: |figures| figures.task_share,
+    write: |share| format!("{} : 1", number(share)),
+    more_is_better: false,
+};
+const PROCESS_SHARE: Aspect = Aspect {
+    name: "share per process",
+    of: |figures| figures.process_share,
+    write: |share| format!("{} : 1", number(share)),
+    more_is_better: false,
+};
+const RATE: Aspect = Aspect {
+    name: "pairs/s",
+    of: |figures| figures.pairs_per_second,
+    write: number,
+    more_is_better: true,
+};
 
 fn times_rslock(scenarios: &Scenarios, scenario: &str, ours: &str, factor: f64) -> Target {
     let rate = |peer| find(scenarios, scenario, peer).map(|figures| figures.pairs_per_second);
@@ -90,39 +113,37 @@ fn times_rslock(scenarios: &Scenarios, scenario: &str, ours: &str, factor: f64) 
 }
 
 /// Whether ours without hand-off is ahead of every peer, or equal.
-fn ahead(
-    scenarios: &Scenarios,
-    scenario: &str,
-    figure: &str,
-    unit: &str,
-    more_is_better: bool,
-    of: impl Fn(&Figures) -> f64,
-) -> Target {
-    let what = format!("*{scenario}*: {OURS_OFF}, {figure} ahead of every peer's");
-    let Some(ours) = find(scenarios, scenario, OURS_OFF).map(&of) else {
+fn ahead(scenarios: &Scenarios, scenario: &str, aspect: &Aspect) -> Target {
+    let name = aspect.name;
+    let what = format!("*{scenario}*: {OURS_OFF}, {name} ahead of every peer's");
+    let Some(ours) = find(scenarios, scenario, OURS_OFF).map(aspect.of) else {
         return unknown(what, "there are no figures");
     };
     let peers = PEERS.iter().filter(|peer| !peer.is_ours());
-    let mut theirs: Vec<(&str, f64)> = peers
-        .filter_map(|peer| Some((peer.name, of(find(scenarios, scenario, peer.name)?))))
-        .collect();
-    theirs.sort_by(|(_, a), (_, b)| a.total_cmp(b));
-    if more_is_better {
-        theirs.reverse();
-    }
-    let Some((best, value)) = theirs.first().copied() else {
+    let theirs = peers.filter_map(|peer| Some((peer.name, find(scenarios, scenario, peer.name)?)));
+    let best = theirs.min_by(|(_, a), (_, b)| {
+        let order = (aspect.of)(a).total_cmp(&(aspect.of)(b));
+        if aspect.more_is_better {
+            order.reverse()
+        } else {
+            order
+        }
+    });
+    let Some((best, figures)) = best else {
         return unknown(what, "no peer has figures");
     };
+    let theirs = (aspect.of)(figures);
+    let starved = match figures.without {
+        0 => String::new(),
+        tasks => format!(" ({tasks} tasks got nothing)"),
+    };
+    let (ours_text, theirs_text) = ((aspect.write)(ours), (aspect.write)(theirs));
     Target {
         what,
-        seen: format!(
-            "{}{unit}; the best peer, {best}: {}{unit}",
-            number(ours),
-            number(value)
-        ),
-        met: Some(match more_is_better {
-            true => ours >= value,
-            false => ours <= value,
+        seen: format!("{ours_text}; the best peer, {best}: {theirs_text}{starved}"),
+        met: Some(match aspect.more_is_better {
+            true => ours >= theirs,
+            false => ours <= theirs,
         }),
     }
 }

@@ -29,7 +29,9 @@ impl World {
 
     async fn with_lease(kind: Kind, lease: Duration) -> World {
         let server = RedisServer::start();
-        let peer = Peer::start(kind, &server);
+        let mut peer = Peer::start(kind, &server);
+        // It is up and connected: on a busy machine that takes longer than a short lease.
+        assert!(!peer.sees_locked("nothing"));
         let url = format!("{}?dialect=plain", server.url());
         let ours = Lockkeeper::builder().url(&url).lease(lease);
         let ours = ours.connect().await.expect("connects");
@@ -115,7 +117,7 @@ pub async fn the_peers_lease_ends(kind: Kind) {
 
 pub async fn our_lease_ends_and_we_do_not_free_the_peers_lock(kind: Kind) {
     let mut world = World::new(kind).await;
-    let guard = world.fixed("job", SHORT).await;
+    let guard = world.fixed("job", SHORT * 2).await;
     let lost = guard.lost();
     assert!(!world.peer.try_acquire("job", LONG));
     world.peer.order(&acquire("job", LONG, LONG));
@@ -154,7 +156,7 @@ pub async fn ours_extends_and_keeps_the_peer_out(kind: Kind) {
 }
 
 pub async fn the_watchdog_keeps_the_peer_out(kind: Kind) {
-    let lease = SHORT * 2;
+    let lease = SHORT * 3;
     let mut world = World::with_lease(kind, lease).await;
     let guard = world.try_ours("job").await.expect("it is free");
     world.peer.order(&acquire("job", LONG, LONG));
@@ -232,6 +234,26 @@ pub async fn a_peers_lock_is_shown_and_can_be_broken(kind: Kind) {
     let guard = world.try_ours("job").await.expect("it is free");
     assert!(!world.peer.release("job"), "not its own any more");
     released(guard).await;
+}
+
+/// A prefix is part of the name that peers know.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prefix_is_part_of_the_peers_name() {
+    let mut world = World::new(Kind::Python).await;
+    let url = format!("{}?dialect=plain&prefix=app:", world.server.url());
+    let ours = Lockkeeper::connect(&url).await.expect("connects");
+    let lock = ours.lock("job").expect("a lock");
+    let guard = lock.acquire().await.expect("acquires");
+    assert!(!world.peer.try_acquire("app:job", LONG));
+    assert!(world.peer.try_acquire("job", LONG), "another lock");
+    released(guard).await;
+    assert!(world.peer.try_acquire("app:job", LONG));
+    assert!(lock.try_acquire().await.expect("answers").is_none());
+    // Ours has held it before, so it knows the name.
+    let list = ours.list("").await.expect("answers");
+    assert_eq!(list.len(), 1, "{list:?}");
+    assert_eq!(list[0].name.as_str(), "job");
+    assert_eq!(list[0].holders[0].process.program, "another client");
 }
 
 /// Of the three, only redis-py knows locks that never end.
