@@ -24,12 +24,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use super::checks::ServerInfo;
-use super::fault::{Fault, explain, is_demoted, unavailable, words};
+use super::fault::{Fault, explain, is_demoted, refused, unavailable, words};
 use super::scripts::Script;
 use super::server_clock::ServerClock;
 use super::subscriptions::{Subscriptions, Topic};
 use super::supervisor::supervise;
-use super::url::{Address, Settings};
+use super::url::{Address, Settings, Topology};
 use crate::clock::Moment;
 use crate::store::ClaimId;
 use crate::{Error, Name};
@@ -62,6 +62,8 @@ pub(super) struct Connection {
 
 pub(super) struct Shared {
     pub settings: Settings,
+    /// The server.
+    pub address: Address,
     /// Where hints for this process arrive.
     channel: String,
     runtime: Handle,
@@ -100,9 +102,19 @@ impl Drop for Connection {
 impl Connection {
     /// Connects, and looks at the server. The first failure is reported; later ones are tried again.
     pub async fn open(settings: Settings, channel: String) -> Result<Connection, Error> {
+        let Topology::Single(address) = settings.topology.clone() else {
+            return Err(refused(format!(
+                "{} is not supported yet",
+                settings.topology
+            )));
+        };
+        if settings.tls {
+            return Err(refused("TLS is not supported yet".into()));
+        }
         let (events, inbox) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             settings,
+            address,
             channel,
             runtime: Handle::current(),
             state: watch::Sender::new(State::Connecting),
@@ -139,7 +151,7 @@ impl Connection {
     }
 
     pub fn address(&self) -> &Address {
-        &self.shared.settings.address
+        &self.shared.address
     }
 
     pub fn settings(&self) -> &Settings {
@@ -196,7 +208,7 @@ impl Connection {
             Some(true) => Ok(()),
             _ => Err(unavailable(format!(
                 "{} did not confirm a subscription",
-                self.shared.settings.address
+                self.shared.address
             ))),
         }
     }
@@ -208,7 +220,7 @@ impl Connection {
         let mut state = self.shared.state.subscribe();
         let limit = self.shared.settings.response_timeout;
         let settled = state.wait_for(|state| !matches!(state, State::Connecting));
-        let address = &self.shared.settings.address;
+        let address = &self.shared.address;
         match self.within(limit, settled).await {
             Some(Ok(state)) => match &*state {
                 State::Up(number, connection) => Ok((*number, connection.clone())),
@@ -251,10 +263,7 @@ impl Shared {
         let given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
         match given_up.is_empty() {
             true => format!("the connection ended ({})", words(error)),
-            false => format!(
-                "the connection to {} ended: {given_up}",
-                self.settings.address
-            ),
+            false => format!("the connection to {} ended: {given_up}", self.address),
         }
     }
 
@@ -265,7 +274,7 @@ impl Shared {
 
     /// A connection that is authenticated, judged and subscribed to our own channel.
     pub async fn connect(self: &Arc<Shared>, number: u64) -> Result<Fresh, Error> {
-        let address = &self.settings.address;
+        let address = &self.address;
         let limit = self.settings.connect_timeout;
         match tokio::time::timeout(limit, self.set_up(number)).await {
             Ok(fresh) => fresh,
@@ -276,7 +285,7 @@ impl Shared {
     }
 
     async fn set_up(self: &Arc<Shared>, number: u64) -> Result<Fresh, Error> {
-        let address = &self.settings.address;
+        let address = &self.address;
         let unreachable =
             |error: std::io::Error| unavailable(format!("{address} cannot be reached: {error}"));
         let Fresh {

@@ -81,9 +81,9 @@ impl RedisStore {
     /// reached or is a replica; [`Error::Refused`] when it is too old or refuses the user.
     pub async fn connect(url: &StoreUrl) -> Result<RedisStore, Error> {
         let settings = Settings::parse(url)?;
-        if settings.password.is_some() && !settings.address.is_local() {
+        if settings.password.is_some() && !settings.tls && !settings.topology.is_local() {
             tracing::warn!(
-                server = %settings.address,
+                server = %settings.topology,
                 "the password crosses the network in plain text; this version has no TLS yet"
             );
         }

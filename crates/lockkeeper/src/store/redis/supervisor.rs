@@ -127,7 +127,7 @@ pub(super) async fn supervise(
             shared.say_given_up(&reason);
             // Whatever waits for an answer on it learns that none will come.
             drop(fresh);
-            let server = &shared.settings.address;
+            let server = &shared.address;
             tracing::warn!(%server, %reason, "the connection is lost; connecting again");
             shared.state.send_replace(State::Connecting);
             // Whoever sleeps for a hint that may not come any more.

@@ -8,6 +8,9 @@ use crate::url::StoreUrl;
 use crate::{Error, duration};
 
 const DEFAULT_PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26379;
+/// More would be a mistake: a few of a deployment's addresses are enough to find the others.
+const MOST_ADDRESSES: usize = 64;
 /// Long enough for a busy server, short enough to try again within any ordinary lease.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
 const TIMEOUTS: std::ops::RangeInclusive<Duration> =
@@ -23,7 +26,7 @@ pub(super) enum Dialect {
 }
 
 /// Where the server listens.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Address {
     Tcp(String, u16),
     Unix(PathBuf),
@@ -52,10 +55,50 @@ impl Address {
     }
 }
 
+/// Which servers there are, and how to find the one to ask.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Topology {
+    Single(Address),
+    /// The master of a service, wherever these Sentinels say it is.
+    Sentinel(Vec<Address>, String),
+    /// Masters that share the slots; these addresses are where to ask for the rest.
+    Cluster(Vec<Address>),
+}
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |addresses: &[Address]| {
+            let texts: Vec<String> = addresses.iter().map(Address::to_string).collect();
+            texts.join(",")
+        };
+        match self {
+            Topology::Single(address) => address.fmt(f),
+            Topology::Sentinel(sentinels, service) => {
+                write!(f, "{service} of {}", list(sentinels))
+            }
+            Topology::Cluster(seeds) => write!(f, "the cluster of {}", list(seeds)),
+        }
+    }
+}
+
+impl Topology {
+    /// Whether what is sent stays on this machine, as far as the URL tells.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Topology::Single(address) => address.is_local(),
+            Topology::Sentinel(addresses, _) | Topology::Cluster(addresses) => {
+                addresses.iter().all(Address::is_local)
+            }
+        }
+    }
+}
+
 /// A URL, taken apart. Its `Debug` shows no password.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Settings {
-    pub address: Address,
+    pub topology: Topology,
+    /// Whether to speak TLS.
+    pub tls: bool,
     pub user: Option<String>,
     pub password: Option<String>,
     pub database: u32,
@@ -69,7 +112,8 @@ pub(super) struct Settings {
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
-            .field("address", &format_args!("{}", self.address))
+            .field("servers", &format_args!("{}", self.topology))
+            .field("tls", &self.tls)
             .field("user", &self.user)
             .field("password", &self.password.as_ref().map(|_| "***"))
             .field("database", &self.database)
@@ -103,15 +147,38 @@ impl Settings {
             None => (None, authority),
         };
         let (user, password) = credentials(user_info)?;
-        let (address, database) = match url.scheme() {
-            "redis+unix" => (socket(host, path)?, None),
-            _ => (
-                Address::Tcp(tcp_host(host)?.to_owned(), tcp_port(host)?),
-                database(path)?,
-            ),
+        let scheme = url.scheme();
+        let (topology, database) = match scheme
+            .trim_start_matches("rediss")
+            .trim_start_matches("redis")
+        {
+            "+unix" => (Topology::Single(socket(host, path)?), None),
+            "+sentinel" => {
+                let (service, path) = service(path)?;
+                let sentinels = addresses(host, SENTINEL_PORT)?;
+                (Topology::Sentinel(sentinels, service), database(path)?)
+            }
+            "+cluster" => {
+                if database(path)?.is_some_and(|database| database != 0) {
+                    return refuse("a cluster has only database 0");
+                }
+                (Topology::Cluster(addresses(host, DEFAULT_PORT)?), Some(0))
+            }
+            _ => {
+                if host.contains(',') {
+                    return refuse(
+                        "it has several hosts; write redis+sentinel://HOSTS/SERVICE or redis+cluster://HOSTS",
+                    );
+                }
+                (
+                    Topology::Single(address(host, DEFAULT_PORT)?),
+                    database(path)?,
+                )
+            }
         };
         let mut settings = Settings {
-            address,
+            topology,
+            tls: scheme.starts_with("rediss"),
             user,
             password,
             database: database.unwrap_or(0),
@@ -186,12 +253,41 @@ fn credentials(user_info: Option<&str>) -> Result<(Option<String>, Option<String
     Ok((user, password.filter(|password| !password.is_empty())))
 }
 
-fn tcp_host(host: &str) -> Result<&str, Error> {
-    if host.contains(',') {
-        return refuse(
-            "it has several hosts; this version speaks to one server (no Sentinel or Cluster yet)",
-        );
+/// Several addresses, with commas between them.
+fn addresses(hosts: &str, port: u16) -> Result<Vec<Address>, Error> {
+    let addresses: Result<Vec<Address>, Error> =
+        hosts.split(',').map(|host| address(host, port)).collect();
+    match addresses? {
+        many if many.len() > MOST_ADDRESSES => refuse(format!(
+            "it has more than {MOST_ADDRESSES} hosts; a few are enough to find the others"
+        )),
+        addresses => Ok(addresses),
     }
+}
+
+fn address(host: &str, default_port: u16) -> Result<Address, Error> {
+    Ok(Address::Tcp(
+        tcp_host(host)?.to_owned(),
+        tcp_port(host, default_port)?,
+    ))
+}
+
+/// The service that Sentinels watch over, and what follows it.
+fn service(path: &str) -> Result<(String, &str), Error> {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let (service, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
+    match decode(service)? {
+        service if service.is_empty() => refuse(
+            "it names no service; write what the Sentinels call it: redis+sentinel://HOSTS/mymaster",
+        ),
+        service if service.chars().any(char::is_control) => {
+            refuse("the service's name has a control character")
+        }
+        service => Ok((service, rest)),
+    }
+}
+
+fn tcp_host(host: &str) -> Result<&str, Error> {
     let name = match host.strip_prefix('[') {
         Some(v6) => match v6.split_once(']') {
             Some((v6, _)) => v6,
@@ -205,13 +301,13 @@ fn tcp_host(host: &str) -> Result<&str, Error> {
     }
 }
 
-fn tcp_port(host: &str) -> Result<u16, Error> {
+fn tcp_port(host: &str, default: u16) -> Result<u16, Error> {
     let after = match host.rsplit_once(']') {
         Some((_, after)) => after,
         None => host.find(':').map_or("", |at| &host[at..]),
     };
     match after.strip_prefix(':') {
-        None if after.is_empty() => Ok(DEFAULT_PORT),
+        None if after.is_empty() => Ok(default),
         Some(port) => match port.parse() {
             Ok(port) if port > 0 => Ok(port),
             _ => refuse(
@@ -326,6 +422,21 @@ mod tests {
                 None,
                 1,
             ),
+            ("rediss://h:1/2", "h:1", None, None, 2),
+            (
+                "redis+sentinel://me:pw@a,b:7,[::1]/my%20master/3",
+                "my master of a:26379,b:7,[::1]:26379",
+                Some("me"),
+                Some("pw"),
+                3,
+            ),
+            (
+                "redis+cluster://a:7000,b",
+                "the cluster of a:7000,b:6379",
+                None,
+                None,
+                0,
+            ),
             (
                 "redis+unix://me:pw@/run/a%20b",
                 "/run/a b",
@@ -335,7 +446,7 @@ mod tests {
             ),
         ] {
             let settings = parse(url).expect(url);
-            assert_eq!(settings.address.to_string(), address);
+            assert_eq!(settings.topology.to_string(), address);
             assert_eq!(settings.user.as_deref(), user, "{url}");
             assert_eq!(settings.password.as_deref(), password, "{url}");
             assert_eq!(settings.database, database, "{url}");
@@ -375,6 +486,12 @@ mod tests {
             ("redis://::1", "no host"),
             ("redis://[::1", "bracket"),
             ("redis://a,b", "several hosts"),
+            ("redis+sentinel://a,b", "no service"),
+            ("redis+sentinel://a,,b/m", "no host"),
+            ("redis+sentinel://a/m/x", "database"),
+            ("redis+cluster://", "no host"),
+            ("redis+cluster://a,b/1", "database 0"),
+            ("redis+cluster://a?db=1", "twice"),
             ("redis://h/zero", "database"),
             ("redis://h/-1", "database"),
             ("redis://h/0?dialect=java", "dialect=plain"),
