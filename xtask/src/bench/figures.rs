@@ -25,6 +25,9 @@ pub struct Figures {
     pub held: f64,
     /// From just before the release in one process until acquired by the one that waits for it.
     pub handoff_p50: Option<f64>,
+    pub handoff_max: Option<f64>,
+    /// How many there were, in all windows.
+    pub handoffs: usize,
     /// All of them, in all windows.
     pub errors: u64,
     pub error: Option<String>,
@@ -49,7 +52,8 @@ impl Figures {
             .collect();
         let all: u64 = answers.iter().map(|answer| answer.all).sum();
         let held: u64 = answers.iter().map(|answer| answer.held_ns).sum();
-        let notes = answers.iter().map(|answer| &answer.notes[..]);
+        let handoffs = handoffs(answers.iter().map(|answer| &answer.notes[..]));
+        let handoff = |time| (!handoffs.is_empty()).then_some(time);
         Figures {
             pairs_per_second: tasks.iter().sum::<u64>() as f64 / seconds,
             wait_p50: quantile(&waits, 0.5),
@@ -60,7 +64,9 @@ impl Figures {
             without: tasks.iter().filter(|pairs| **pairs == 0).count(),
             commands: commands / all.max(1) as f64,
             held: held as f64 / all.max(1) as f64 / 1e3,
-            handoff_p50: handoff(notes),
+            handoff_p50: handoff(median(handoffs.clone())),
+            handoff_max: handoff(handoffs.iter().copied().fold(0.0, f64::max)),
+            handoffs: handoffs.len(),
             errors: answers.iter().map(|answer| answer.errors).sum(),
             error: answers.iter().find_map(|answer| answer.error.clone()),
         }
@@ -81,6 +87,11 @@ impl Figures {
             commands: of(|w| w.commands),
             held: of(|w| w.held),
             handoff_p50: (!handoffs.is_empty()).then(|| median(handoffs)),
+            handoff_max: windows
+                .iter()
+                .filter_map(|w| w.handoff_max)
+                .max_by(f64::total_cmp),
+            handoffs: windows.iter().map(|w| w.handoffs).sum(),
             errors: windows.iter().map(|w| w.errors).sum(),
             error: windows.iter().find_map(|w| w.error.clone()),
         }
@@ -120,13 +131,13 @@ fn quantile(waits: &BTreeMap<u32, u64>, q: f64) -> f64 {
 }
 
 /// From release to acquired, wherever the lock went to another process while that waited.
-fn handoff<'a>(notes: impl Iterator<Item = &'a [[u64; 3]]>) -> Option<f64> {
+fn handoffs<'a>(notes: impl Iterator<Item = &'a [[u64; 3]]>) -> Vec<f64> {
     let mut notes: Vec<(usize, [u64; 3])> = notes
         .enumerate()
         .flat_map(|(process, notes)| notes.iter().map(move |note| (process, *note)))
         .collect();
     notes.sort_by_key(|(_, [_, acquired, _])| *acquired);
-    let times: Vec<f64> = notes
+    notes
         .windows(2)
         .filter_map(|pair| {
             let [(from, [_, _, releasing]), (to, [asked, acquired, _])] = pair else {
@@ -135,8 +146,7 @@ fn handoff<'a>(notes: impl Iterator<Item = &'a [[u64; 3]]>) -> Option<f64> {
             let waited = from != to && asked < releasing;
             waited.then(|| acquired.saturating_sub(*releasing) as f64 / 1e3)
         })
-        .collect();
-    (!times.is_empty()).then(|| median(times))
+        .collect()
 }
 
 #[cfg(test)]
@@ -163,6 +173,6 @@ mod tests {
         let us = |note: [u64; 3]| note.map(|t| t * 1000);
         let one = [us([0, 1, 5]), us([13, 14, 15])]; // the second did not wait
         let two = [us([1, 7, 9]), us([9, 10, 12])]; // the second was the same process again
-        assert_eq!(handoff([&one[..], &two[..]].into_iter()), Some(2.0));
+        assert_eq!(handoffs([&one[..], &two[..]].into_iter()), [2.0]);
     }
 }

@@ -80,11 +80,13 @@ pub fn run(quick: bool) -> Result<(), String> {
         let rows = scenario.run(&present, &server, window, rotations, note)?;
         for row in &rows {
             if let Some(median) = &row.median {
-                let (rate, wait) = (median.pairs_per_second, median.wait_p99 / 1e3);
-                println!(
-                    "    {:32} {rate:>9.0} pairs/s, wait p99 {wait:.2} ms",
-                    row.peer
-                );
+                let (rate, wait) = (median.pairs_per_second, page::time(median.wait_p99));
+                let handoff = median.handoff_p50.map(page::time);
+                let seen = match handoff {
+                    Some(handoff) => format!("hand-off p50 {handoff}"),
+                    None => format!("{rate:>9.0} pairs/s, wait p99 {wait}"),
+                };
+                println!("    {:32} {seen}", row.peer);
             }
         }
         scenarios.insert(scenario.name, rows);

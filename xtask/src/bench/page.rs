@@ -53,35 +53,52 @@ fn targets(page: &mut String, report: &Report) {
     page.push('\n');
 }
 
-fn table(page: &mut String, report: &Report, scenario: &Scenario) {
-    let handoff = scenario.name == HANDOFF;
-    let many = scenario.processes * scenario.tasks > 1;
-    let _ = writeln!(page, "## {}\n", scenario.title);
-    let mut columns = vec!["library"];
-    if handoff {
-        columns.push("hand-off p50");
+/// A column: its title, and what it says of a library.
+type Column = (&'static str, fn(&Figures) -> String);
+
+fn columns(scenario: &Scenario) -> Vec<Column> {
+    let mut columns: Vec<Column> = Vec::new();
+    if scenario.name == HANDOFF {
+        columns.push(("hand-off p50", |f| f.handoff_p50.map_or("–".into(), time)));
+        columns.push(("longest", |f| f.handoff_max.map_or("–".into(), time)));
+        columns.push(("seen", |f| f.handoffs.to_string()));
+    } else {
+        columns.push(("pairs/s", |f| number(f.pairs_per_second)));
+        columns.push(("wait p50", |f| time(f.wait_p50)));
+        columns.push(("wait p99", |f| time(f.wait_p99)));
+        columns.push(("wait max", |f| time(f.wait_max)));
+        if scenario.processes * scenario.tasks > 1 {
+            columns.push(("tasks", |f| format!("{} : 1", number(f.task_share))));
+            columns.push(("without", |f| f.without.to_string()));
+        }
+        if scenario.processes > 1 {
+            columns.push(("processes", |f| format!("{} : 1", number(f.process_share))));
+        }
     }
-    columns.extend(["pairs/s", "wait p50", "wait p99", "wait max"]);
-    if many {
-        columns.extend(["tasks", "without"]);
-    }
-    if scenario.processes > 1 {
-        columns.push("processes");
-    }
-    columns.push("commands");
+    columns.push(("commands", |f| number(f.commands)));
     if !scenario.hold.is_zero() {
-        columns.push("held");
+        columns.push(("held", |f| time(f.held)));
     }
-    columns.push("errors");
-    let _ = writeln!(page, "| {} |", columns.join(" | "));
-    let _ = writeln!(page, "|{}", " --- |".repeat(columns.len()));
+    columns.push(("errors", |f| match &f.error {
+        Some(error) => format!("{}: {}", f.errors, error.replace(['|', '\n'], " ")),
+        None => "0".into(),
+    }));
+    columns
+}
+
+fn table(page: &mut String, report: &Report, scenario: &Scenario) {
+    let columns = columns(scenario);
+    let titles: Vec<_> = columns.iter().map(|(title, _)| *title).collect();
+    let _ = writeln!(page, "## {}\n", scenario.title);
+    let _ = writeln!(page, "| library | {} |", titles.join(" | "));
+    let _ = writeln!(page, "|{}", " --- |".repeat(columns.len() + 1));
     for row in report.scenarios.get(scenario.name).into_iter().flatten() {
         let name = match report.peers.iter().any(|p| p.name == row.peer && p.ours) {
             true => format!("**{}**", row.peer),
             false => row.peer.to_owned(),
         };
-        let cells = match (&row.median, &row.failure) {
-            (Some(figures), _) => cells(figures, scenario, many, handoff),
+        let cells: Vec<String> = match (&row.median, &row.failure) {
+            (Some(figures), _) => columns.iter().map(|(_, cell)| cell(figures)).collect(),
             (None, failure) => {
                 let reason = failure.as_deref().unwrap_or("no figures");
                 vec![format!("not measured: {reason}")]
@@ -90,32 +107,6 @@ fn table(page: &mut String, report: &Report, scenario: &Scenario) {
         let _ = writeln!(page, "| {name} | {} |", cells.join(" | "));
     }
     page.push('\n');
-}
-
-fn cells(figures: &Figures, scenario: &Scenario, many: bool, handoff: bool) -> Vec<String> {
-    let mut cells = Vec::new();
-    if handoff {
-        cells.push(figures.handoff_p50.map_or("–".into(), time));
-    }
-    cells.push(number(figures.pairs_per_second));
-    let waits = [figures.wait_p50, figures.wait_p99, figures.wait_max];
-    cells.extend(waits.map(time));
-    if many {
-        cells.push(format!("{} : 1", number(figures.task_share)));
-        cells.push(figures.without.to_string());
-    }
-    if scenario.processes > 1 {
-        cells.push(format!("{} : 1", number(figures.process_share)));
-    }
-    cells.push(number(figures.commands));
-    if !scenario.hold.is_zero() {
-        cells.push(time(figures.held));
-    }
-    cells.push(match &figures.error {
-        Some(error) => format!("{}: {}", figures.errors, error.replace(['|', '\n'], " ")),
-        None => "0".into(),
-    });
-    cells
 }
 
 fn notes(page: &mut String, report: &Report) {
@@ -132,7 +123,8 @@ fn notes(page: &mut String, report: &Report) {
          (`commandstats`, and `total_commands_processed` too); which ones clients send is seen by `MONITOR`, before the \
          windows that count. A command that both use (Redisson's DEL) is divided as it was seen there.\n\
          - *held*: how long the lock was really held. Timers of different runtimes are not alike.\n\
-         - *hand-off*: from just before the release in one process until acquired in the other, where that waited already.\n\
+         - *hand-off*: from just before the release in one process until acquired in the other, which has waited for 40 ms \
+         or more by then. The first does not ask again, and the two change places.\n\
          \n## Who was measured, and how it waits\n\n| library | version | settings |\n| --- | --- | --- |\n",
     );
     for peer in &report.peers {

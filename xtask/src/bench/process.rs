@@ -23,7 +23,7 @@ pub struct Order {
     pub notes: bool,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct Answer {
     pub pairs: Vec<u64>,
     pub all: u64,
@@ -32,6 +32,24 @@ pub struct Answer {
     pub notes: Vec<[u64; 3]>,
     pub errors: u64,
     pub error: Option<String>,
+}
+
+impl Answer {
+    /// Adds what the same tasks did in another window.
+    pub fn add(&mut self, other: Answer) {
+        self.pairs.resize(other.pairs.len(), 0);
+        for (pairs, more) in self.pairs.iter_mut().zip(other.pairs) {
+            *pairs += more;
+        }
+        for (bucket, count) in other.waits {
+            *self.waits.entry(bucket).or_default() += count;
+        }
+        self.all += other.all;
+        self.held_ns += other.held_ns;
+        self.notes.extend(other.notes);
+        self.errors += other.errors;
+        self.error = self.error.take().or(other.error);
+    }
 }
 
 #[derive(Deserialize)]

@@ -15,6 +15,12 @@ const DRAINS_WITHIN: Duration = Duration::from_secs(120);
 /// From the order to the start, so that every process is ready.
 const SOON: Duration = Duration::from_millis(100);
 
+/// In the hand-off: between the one's asking and the other's, how long the lock is held at least, and how much longer at
+/// most.
+const ASK_EVERY: Duration = Duration::from_millis(20);
+const HELD: Duration = Duration::from_millis(60);
+const HELD_MORE: Duration = Duration::from_millis(100);
+
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     pub name: &'static str,
@@ -96,12 +102,12 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: HANDOFF,
-        title: "Hand-off: 2 processes with 1 task each, 1 name, held for 2 ms",
+        title: "Hand-off: from the release in one process to the waiter in another",
         processes: 2,
         tasks: 1,
         apart: false,
-        hold: Duration::from_millis(2),
-        windows: 1.0,
+        hold: Duration::ZERO,
+        windows: 2.0,
     },
 ];
 
@@ -148,7 +154,7 @@ impl Scenario {
                 let at = (first + at) % players.len();
                 players[at].attempt(|player| {
                     let before = server.calls()?;
-                    let answers = player.window(self, length)?;
+                    let answers = player.play(self, length)?;
                     let commands = player.origin.sent_by_clients(&before, &server.calls()?);
                     let figures = Figures::of(&answers, length.as_secs_f64(), commands);
                     player.row.windows.push(figures);
@@ -209,23 +215,64 @@ impl Player {
             process.ready()?;
         }
         let watch = server.watch()?;
-        self.window(scenario, length)?;
+        self.play(scenario, length)?;
         self.origin = watch.end()?;
         Ok(())
     }
 
+    fn play(&mut self, scenario: &Scenario, length: Duration) -> Result<Vec<Answer>, String> {
+        match scenario.name {
+            HANDOFF => self.hand_over(scenario, length),
+            _ => self.window(scenario, length),
+        }
+    }
+
     fn window(&mut self, scenario: &Scenario, length: Duration) -> Result<Vec<Answer>, String> {
-        let start = now() + SOON.as_nanos() as u64;
+        let start = now() + nanos(SOON);
         let order = Order {
             names: scenario.names(&self.peer),
             start_ns: start,
-            end_ns: start + length.as_nanos() as u64,
+            end_ns: start + nanos(length),
             hold_us: scenario.hold.as_micros() as u64,
-            notes: scenario.name == HANDOFF,
+            notes: false,
         };
         for process in &mut self.processes {
             process.order(&order)?;
         }
+        self.answers(length)
+    }
+
+    /// Again and again, one process takes the lock, the other asks for it, and the first lets go for good: what a
+    /// waiter gets when nobody takes the lock away from it.
+    fn hand_over(&mut self, scenario: &Scenario, length: Duration) -> Result<Vec<Answer>, String> {
+        let end = now() + nanos(length);
+        let mut all = vec![Answer::default(); self.processes.len()];
+        let mut first = 0;
+        while now() < end {
+            // Not always as long, or a waiter that looks at fixed times would always look as late.
+            let hold = HELD + Duration::from_nanos(now() % nanos(HELD_MORE));
+            let start = now() + nanos(ASK_EVERY);
+            for (number, process) in self.processes.iter_mut().enumerate() {
+                let is_first = number == first;
+                let start = start + if is_first { 0 } else { nanos(ASK_EVERY) };
+                process.order(&Order {
+                    names: scenario.names(&self.peer),
+                    start_ns: start,
+                    // Over before it is released: each asks once.
+                    end_ns: start + nanos(ASK_EVERY),
+                    hold_us: if is_first { hold.as_micros() as u64 } else { 0 },
+                    notes: true,
+                })?;
+            }
+            for (all, answer) in all.iter_mut().zip(self.answers(hold)?) {
+                all.add(answer);
+            }
+            first = (first + 1) % self.processes.len();
+        }
+        Ok(all)
+    }
+
+    fn answers(&self, length: Duration) -> Result<Vec<Answer>, String> {
         let within = SOON + length + DRAINS_WITHIN;
         self.processes
             .iter()
@@ -239,6 +286,10 @@ impl Player {
         }
         self.row
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    time.as_nanos() as u64
 }
 
 /// `CLOCK_MONOTONIC`, which every process here shares.
