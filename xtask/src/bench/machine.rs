@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -23,8 +24,8 @@ pub struct Machine {
     pub ping_us: f64,
     /// Which state of Lockkeeper.
     pub revision: String,
-    /// How busy the machine was just before.
-    pub load: String,
+    /// How much of the processor others used just before.
+    pub busy: f64,
 }
 
 impl Machine {
@@ -35,7 +36,6 @@ impl Machine {
             .lines()
             .find_map(|line| line.strip_prefix("model name"));
         let processor = processor.and_then(|line| line.split_once(": "));
-        let load = read("/proc/loadavg");
         Machine {
             date: says("date", &["-u", "+%Y-%m-%d"]),
             processor: processor.map_or("unknown", |(_, name)| name).to_owned(),
@@ -44,9 +44,36 @@ impl Machine {
             redis,
             ping_us,
             revision: says("git", &["describe", "--always", "--dirty"]),
-            load: load.split(' ').next().unwrap_or("unknown").to_owned(),
+            busy: busy(),
         }
     }
+}
+
+impl Machine {
+    /// Whether something else runs, which makes figures worth little.
+    pub fn is_busy(&self) -> bool {
+        self.busy > 0.1
+    }
+}
+
+/// The share of processor time that is used while we use none.
+fn busy() -> f64 {
+    let before = ticks();
+    std::thread::sleep(Duration::from_secs(2));
+    let after = ticks();
+    let passed = |at: usize| after.get(at).unwrap_or(&0) - before.get(at).unwrap_or(&0);
+    let all: u64 = (0..after.len()).map(passed).sum();
+    // The fourth and fifth are idle, and waiting for a disk.
+    1.0 - (passed(3) + passed(4)) as f64 / all.max(1) as f64
+}
+
+/// What all cores together have spent on what, from the first line of /proc/stat.
+fn ticks() -> Vec<u64> {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = stat.lines().next().unwrap_or_default();
+    // The ninth and tenth, guests, are counted before already.
+    let numbers = line.split_whitespace().skip(1).take(8);
+    numbers.flat_map(str::parse).collect()
 }
 
 fn cores() -> usize {

@@ -10,6 +10,11 @@ use super::targets::number;
 pub fn text(report: &Report) -> String {
     let mut page = String::new();
     head(&mut page, report);
+    if report.machine.is_busy() {
+        page.push_str(
+            "**The machine was busy with other work**, so these figures show little but that it runs.\n\n",
+        );
+    }
     targets(&mut page, report);
     for scenario in SCENARIOS {
         table(&mut page, report, scenario);
@@ -24,8 +29,8 @@ fn head(page: &mut String, report: &Report) {
         page,
         "# Beside other libraries\n\n\
          Written by `cargo xtask bench peers`, which measures again and replaces this page. {date}; {processor}, {cores} \
-         cores for server and clients together; {kernel}; Redis {redis} on loopback, PING {ping:.0} µs; load before \
-         {load}; Lockkeeper at `{revision}`.\n\n\
+         cores for server and clients together; {kernel}; Redis {redis} on loopback, PING {ping:.0} µs; {busy:.0} % of \
+         the processor in use before; Lockkeeper at `{revision}`.\n\n\
          One run on one server. In each scenario all take turns, {rotations} windows each and another first in every \
          rotation; figures are medians of these windows. Compare within a table: absolute numbers wander with the machine.\n\n\
          ![Pairs a second, waits, shares and hand-off of each library](peers.svg)\n",
@@ -35,7 +40,7 @@ fn head(page: &mut String, report: &Report) {
         kernel = machine.kernel,
         redis = machine.redis,
         ping = machine.ping_us,
-        load = machine.load,
+        busy = machine.busy * 100.0,
         revision = machine.revision,
         rotations = report.rotations,
     );

@@ -143,7 +143,8 @@ fn ahead(scenarios: &Scenarios, scenario: &str, aspect: &Aspect) -> Target {
         seen: format!("{ours_text}; the best peer, {best}: {theirs_text}{starved}"),
         met: Some(match aspect.more_is_better {
             true => ours >= theirs,
-            false => ours <= theirs,
+            // Where a task got nothing, it is no comfort that others did no better.
+            false => ours.is_finite() && ours <= theirs,
         }),
     }
 }
