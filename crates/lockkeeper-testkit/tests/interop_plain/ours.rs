@@ -1,7 +1,6 @@
 //! A process of ours among the peers of `interop/plain`: what they do on the order `load`, with Lockkeeper.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::io::BufRead;
 use std::time::Duration;
 
 use lockkeeper::{Lockkeeper, ReleaseOutcome};
@@ -34,12 +33,16 @@ async fn work(url: &str, load: &Load) -> Result<serde_json::Value, Failure> {
         .lease(Duration::from_millis(load.ttl_ms));
     let keeper = keeper.connect().await?;
     let lock = keeper.lock(&load.name)?;
-    let mut counter = Counter::connect(url)?;
+    let counter = redis::Client::open(url)?;
+    let mut counter = counter.get_multiplexed_async_connection().await?;
     for _ in 0..load.rounds {
         let guard = lock.acquire().await?;
-        let value = counter.get(&load.counter)?;
+        let mut get = redis::cmd("GET");
+        let value: Option<u64> = get.arg(&load.counter).query_async(&mut counter).await?;
         tokio::time::sleep(Duration::from_millis(load.pause_ms)).await;
-        counter.set(&load.counter, value + 1)?;
+        let mut set = redis::cmd("SET");
+        set.arg(&load.counter).arg(value.unwrap_or(0) + 1);
+        set.exec_async(&mut counter).await?;
         let outcome = guard.release().await?;
         if outcome != ReleaseOutcome::Released {
             return Err(format!("the lock was lost: {outcome:?}").into());
@@ -47,46 +50,4 @@ async fn work(url: &str, load: &Load) -> Result<serde_json::Value, Failure> {
     }
     keeper.close().await;
     Ok(serde_json::json!({ "ok": true, "done": load.rounds }))
-}
-
-/// GET and SET on a connection of their own.
-struct Counter(BufReader<TcpStream>);
-
-impl Counter {
-    fn connect(url: &str) -> Result<Counter, Failure> {
-        let address = url.trim_start_matches("redis://");
-        let address = address.split('/').next().unwrap_or(address);
-        let stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        Ok(Counter(BufReader::new(stream)))
-    }
-
-    fn get(&mut self, key: &str) -> Result<u64, Failure> {
-        match self.ask(&["GET", key])?.as_str() {
-            "$-1" => Ok(0),
-            _ => Ok(self.line()?.parse()?),
-        }
-    }
-
-    fn set(&mut self, key: &str, value: u64) -> Result<(), Failure> {
-        match self.ask(&["SET", key, &value.to_string()])?.as_str() {
-            "+OK" => Ok(()),
-            other => Err(other.into()),
-        }
-    }
-
-    fn ask(&mut self, parts: &[&str]) -> Result<String, Failure> {
-        let mut request = format!("*{}\r\n", parts.len());
-        for part in parts {
-            request += &format!("${}\r\n{part}\r\n", part.len());
-        }
-        self.0.get_mut().write_all(request.as_bytes())?;
-        self.line()
-    }
-
-    fn line(&mut self) -> Result<String, Failure> {
-        let mut line = String::new();
-        self.0.read_line(&mut line)?;
-        Ok(line.trim_end().to_owned())
-    }
 }
