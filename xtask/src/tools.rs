@@ -76,7 +76,8 @@ fn has_nightly() -> bool {
         .is_ok_and(|status| status.success())
 }
 
-fn succeed(command: &mut Command) -> Result<(), String> {
+/// Runs a command that has to succeed.
+pub fn succeed(command: &mut Command) -> Result<(), String> {
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{command:?}: {status}")),
