@@ -9,6 +9,7 @@
 //! - [`fenced`]: a resource in a file that refuses late writers and remembers every write.
 //! - [`servers`]: real servers, started for one test.
 //! - [`process`]: a process that takes locks, to be killed and stopped.
+//! - [`options`]: what such a process is told when it starts.
 //! - [`polling`], [`random`]: futures dropped half-way, and chance that can be repeated.
 //!
 //! A run that proves nothing (too few grants, nobody contended, the fault never bit) is not a pass: the
@@ -18,6 +19,7 @@ pub mod checker;
 pub mod conformance;
 pub mod fenced;
 pub mod history;
+pub mod options;
 pub mod polling;
 pub mod process;
 pub mod random;

@@ -14,10 +14,8 @@
 //! `count` has tasks that add one to the resource under the lock, again and again, and writes a history. With
 //! `--broken no-lock` each believes that it holds whenever it likes: what the tests have to notice.
 
-use std::collections::HashMap;
 use std::io::BufRead;
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,9 +25,10 @@ use lockkeeper::store::Mode;
 use lockkeeper::{Guard, Lock, Lockkeeper, ReleaseOutcome, Token};
 use lockkeeper_testkit::fenced::FencedFile;
 use lockkeeper_testkit::history::{Answer, Call, Recorder};
+use lockkeeper_testkit::options::Options;
 use lockkeeper_testkit::random::Random;
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+type Failure = lockkeeper_testkit::options::Failure;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<(), Failure> {
@@ -43,49 +42,16 @@ async fn main() -> Result<(), Failure> {
     }
 }
 
-/// `--name value` pairs.
-struct Options(HashMap<String, String>);
-
-impl Options {
-    fn read(mut arguments: impl Iterator<Item = String>) -> Result<Options, Failure> {
-        let mut options = HashMap::new();
-        while let Some(name) = arguments.next() {
-            let name = name.strip_prefix("--").ok_or("options start with --")?;
-            let value = arguments.next().ok_or("an option has no value")?;
-            options.insert(name.to_owned(), value);
-        }
-        Ok(Options(options))
-    }
-
-    fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
-    }
-
-    fn need(&self, name: &str) -> Result<&str, Failure> {
-        self.get(name)
-            .ok_or_else(|| format!("--{name} is missing").into())
-    }
-
-    fn number<T: FromStr>(&self, name: &str, default: T) -> Result<T, Failure> {
-        match self.get(name) {
-            None => Ok(default),
-            Some(text) => text
-                .parse()
-                .map_err(|_| format!("--{name} {text:?} is no number").into()),
-        }
-    }
-
-    async fn lock(&self) -> Result<(Lockkeeper, Lock), Failure> {
-        let lease = lockkeeper::duration::parse(self.need("lease")?)?;
-        let builder = Lockkeeper::builder().url(self.need("store")?);
-        let keeper = builder.lease(lease).connect().await?;
-        let lock = keeper.lock(self.need("name")?)?;
-        Ok((keeper, lock))
-    }
+async fn lock(options: &Options) -> Result<(Lockkeeper, Lock), Failure> {
+    let lease = lockkeeper::duration::parse(options.need("lease")?)?;
+    let builder = Lockkeeper::builder().url(options.need("store")?);
+    let keeper = builder.lease(lease).connect().await?;
+    let lock = keeper.lock(options.need("name")?)?;
+    Ok((keeper, lock))
 }
 
 async fn hold(options: &Options) -> Result<(), Failure> {
-    let (keeper, lock) = options.lock().await?;
+    let (keeper, lock) = lock(options).await?;
     let resource = options
         .get("resource")
         .map(|path| FencedFile::open(Path::new(path)));
@@ -194,7 +160,7 @@ struct Counter {
 }
 
 async fn count(options: &Options) -> Result<(), Failure> {
-    let (keeper, lock) = options.lock().await?;
+    let (keeper, lock) = lock(options).await?;
     let process = options.need("process")?.to_owned();
     let time = options.get("for").map(lockkeeper::duration::parse);
     let counter = Arc::new(Counter {
