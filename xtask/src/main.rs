@@ -1,5 +1,6 @@
-//! The project's machinery: `cargo xtask test`, `cargo xtask fuzz`, `cargo xtask deny`.
+//! The project's machinery: `cargo xtask test`, `interop`, `fuzz`, `deny`.
 
+mod interop;
 mod packages;
 mod steps;
 mod test;
@@ -12,6 +13,7 @@ usage: cargo xtask COMMAND
 
   test [--quick]    everything the project checks about itself; --quick leaves out
                     single-feature builds, examples, rustdoc and the fuzz targets
+  interop PEER      against a client in another language, from its registry: redisson
   fuzz [SECONDS]    runs each fuzz target for SECONDS (default 30)
   deny              licences, advisories and sources of all dependencies (cargo-deny)";
 
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
     let result = match args.as_slice() {
         ["test"] => test::run(false),
         ["test", "--quick"] => test::run(true),
+        ["interop", peer] => interop::run(peer),
         ["fuzz"] => tools::fuzz(30),
         ["fuzz", seconds] => match seconds.parse() {
             Ok(seconds) => tools::fuzz(seconds),

@@ -82,9 +82,9 @@ fn share(hold_ms: u32) {
     let percent = |turns: &[u64]| 100.0 * turns.iter().sum::<u64>() as f64 / all as f64;
     let (java, rust) = (percent(&turns[..2]), percent(&turns[2..]));
     let met = java.min(rust) >= 25.0;
-    // `cargo xtask interop redisson` shows this line.
+    // `cargo xtask interop redisson` repeats this line in its summary.
     println!(
-        "share {}",
+        "\nfigure: share {}",
         serde_json::json!({
             "hold_ms": hold_ms, "turns_of_redisson": &turns[..2], "turns_of_lockkeeper": &turns[2..],
             "redisson_percent": java.round(), "lockkeeper_percent": rust.round(),

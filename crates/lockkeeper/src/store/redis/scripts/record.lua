@@ -19,7 +19,7 @@ local GRANT_LEASE, QUEUE_TTL = 1000, 5000
 -- Redisson's default fairLockWaitTimeout: its clients subtract it from every waiter's score as they acquire.
 local FAIR_WAIT = 300000
 -- While Redisson's clients wait, one release in this time is a real one, and ours stand back after it.
-local TURN_EVERY, STAND_BACK = 100, 10
+local TURN_EVERY, STAND_BACK = 35, 10
 
 local lock_channel = 'redisson_lock__channel:' .. tag
 local rw_channel = 'redisson_rwlock:' .. tag

@@ -69,7 +69,11 @@ public final class Peer {
         try {
             answer.set("value", JSON.valueToTree(verbs.run(command)));
         } catch (Throwable error) {
-            answer.put("error", error.getClass().getSimpleName() + ": " + error.getMessage());
+            Throwable cause = error;
+            while (cause.getCause() != null) {
+                cause = cause.getCause();
+            }
+            answer.put("error", cause.getClass().getSimpleName() + ": " + cause.getMessage());
         }
         return answer;
     }
