@@ -1,7 +1,8 @@
 //! `lockkeeper run`: takes a lock, runs a command, lets go.
 
+use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, IsTerminal};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -14,13 +15,15 @@ use tokio::time::timeout;
 
 use crate::exit::{self, Failure};
 use crate::notes::Notes;
-use crate::output::{human, millis, plain, unix_ms};
+use crate::output::{ago, human, millis, plain, unix_ms};
 use crate::signals::Signals;
 use crate::store::{self, StoreArgs};
 use crate::supervise::{self, End, Hold, Outcome, supervise};
 
 /// How long to wait for what is given back to the store when we leave.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait before saying so.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// Takes a lock, runs a command while holding it, and lets go
 ///
@@ -114,6 +117,25 @@ impl Observer for Trouble {
     }
 }
 
+/// Tells a person at a terminal, once, why nothing happens.
+async fn say_who_is_in_the_way(keeper: &Lockkeeper, args: &Args, notes: &mut Notes) -> Infallible {
+    tokio::time::sleep(QUIET).await;
+    if io::stderr().is_terminal() && !notes.are_kept() {
+        let info = keeper.inspect(&args.name).await.ok().flatten();
+        let holder = info.and_then(|info| info.holders.into_iter().next());
+        notes.add(&match holder {
+            Some(holder) => format!(
+                "waiting for {}, held by {} for {}",
+                plain(&args.name),
+                plain(&holder.process.to_string()),
+                human(ago(holder.since)),
+            ),
+            None => format!("waiting for {}", plain(&args.name)),
+        });
+    }
+    std::future::pending().await
+}
+
 /// What `--json` prints at the end, on standard error: standard output belongs to the command.
 #[derive(Default, Serialize)]
 struct Report<'a> {
@@ -185,6 +207,7 @@ async fn hold_and_run(
     }
     let acquired = tokio::select! {
         acquired = acquire(&keeper, args) => acquired,
+        never = say_who_is_in_the_way(&keeper, args, notes) => match never {},
         // The dropped future leaves the queue; closing waits for that.
         signal = signals.next_fatal() => {
             report.outcome = "interrupted";

@@ -175,6 +175,7 @@ fn ctrl_c_while_waiting_ends_it() {
     let holder = place.hold(&[], "x", "exec sleep 600");
     let mut session = Session::start(&place, "trap : INT; $L run x -- true; echo code:$?");
     common::until("it waits", || place.show("x")["waiters"] == 1);
+    session.shows("waiting for x, held by ");
     session.keys("\x03");
     session.shows("code:130");
     session.ends(0);

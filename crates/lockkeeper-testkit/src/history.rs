@@ -62,8 +62,24 @@ pub enum What {
         /// The acquire that began the hold.
         hold: u64,
     },
+    /// The holder looked at its guard, which said that it holds.
+    Look {
+        /// The acquire that began the hold.
+        hold: u64,
+        /// When the look began, in nanoseconds: its process may have been stopped before it could write this.
+        asked: u64,
+        /// Until when the guard said to hold.
+        deadline: u64,
+    },
     /// A fault was made.
     Fault(Fault),
+    /// The faults are over: from here on the locks have to work again.
+    Healed,
+    /// Something that nobody uses any more is still there.
+    Left {
+        /// What.
+        what: String,
+    },
     /// A write as the fenced resource itself remembers it.
     Entry(Entry),
 }
@@ -331,6 +347,15 @@ impl Recorder {
     /// Records that a holder learned of its loss.
     pub fn lost(&self, hold: u64) {
         self.record(What::Lost { hold });
+    }
+
+    /// Records that a guard said to hold until `deadline`, when it was asked at `asked`.
+    pub fn look(&self, hold: u64, asked: Moment, deadline: Moment) {
+        self.record(What::Look {
+            hold,
+            asked: asked.as_nanos(),
+            deadline: deadline.as_nanos(),
+        });
     }
 
     /// Records a fault.

@@ -7,9 +7,9 @@
 //!   capabilities.
 //! - [`wrappers`]: stores that count or misbehave, over any store.
 //! - [`fenced`]: a resource in a file that refuses late writers and remembers every write.
-//! - [`servers`]: real servers, started for one test.
-//! - [`process`]: a process that takes locks, to be killed and stopped.
-//! - [`options`]: what such a process is told when it starts.
+//! - [`servers`]: real servers, started for one test, and what makes them fail.
+//! - [`naive`]: locks on Redis with one mistake each, for the checker to catch.
+//! - [`process`]: a process that takes locks, to be killed and stopped; [`taking`]: ours or naive ones.
 //! - [`polling`], [`random`]: futures dropped half-way, and chance that can be repeated.
 //!
 //! A run that proves nothing (too few grants, nobody contended, the fault never bit) is not a pass: the
@@ -19,9 +19,10 @@ pub mod checker;
 pub mod conformance;
 pub mod fenced;
 pub mod history;
-pub mod options;
+pub mod naive;
 pub mod polling;
 pub mod process;
 pub mod random;
 pub mod servers;
+pub mod taking;
 pub mod wrappers;

@@ -24,8 +24,22 @@ impl Taker {
     /// # Errors
     /// When it cannot be started.
     pub fn start(program: impl AsRef<Path>, arguments: &[&str]) -> io::Result<Taker> {
+        Taker::start_in(program, arguments, Vec::new())
+    }
+
+    /// [`Taker::start`] with more in its environment, such as
+    /// [a clock](crate::servers::wall_clock::WallClock::environment).
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_in(
+        program: impl AsRef<Path>,
+        arguments: &[&str],
+        environment: Vec<(String, String)>,
+    ) -> io::Result<Taker> {
         let mut child = Command::new(program.as_ref())
             .args(arguments)
+            .envs(environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -67,12 +81,23 @@ impl Taker {
     /// # Panics
     /// When none comes within a minute.
     pub fn expect(&self, word: &str) -> String {
+        self.expect_one(&[word])[word.len()..].trim().to_owned()
+    }
+
+    /// The next line that starts with one of the words; other lines are passed over.
+    ///
+    /// # Panics
+    /// When none comes within a minute.
+    pub fn expect_one(&self, words: &[&str]) -> String {
+        let mut passed = Vec::new();
         loop {
-            let line = self.line_within(Duration::from_secs(60));
-            let line = line.unwrap_or_else(|| panic!("{} never says {word:?}", self.pid()));
-            if let Some(rest) = line.strip_prefix(word) {
-                return rest.trim().to_owned();
+            let Some(line) = self.line_within(Duration::from_secs(60)) else {
+                panic!("{} never says {words:?}, but {passed:?}", self.pid());
+            };
+            if words.iter().any(|word| line.starts_with(word)) {
+                return line;
             }
+            passed.push(line);
         }
     }
 

@@ -186,3 +186,101 @@ fn a_hundred_thousand_events_are_judged_in_no_time() {
         began.elapsed()
     );
 }
+
+#[test]
+fn a_look_after_the_deadline_is_a_revival() {
+    let mut author = Author::default();
+    let hold = author.acquire(10 * MS, 11 * MS, "me", Mode::Alone, 1);
+    let look = |asked, deadline| What::Look {
+        hold,
+        asked,
+        deadline,
+    };
+    // Written late, because its process was stopped in between: what counts is when it was asked.
+    author.push(500 * MS, look(100 * MS, 110 * MS));
+    check(&author.events, &Demands::none()).expect_valid();
+    author.push(501 * MS, look(115 * MS, 110 * MS));
+    assert!(check(&author.events, &Demands::none()).breaks(Rule::S1));
+    author.events.pop();
+    // It believes for longer than was granted: what others are granted meanwhile overlaps.
+    author.push(105 * MS, look(105 * MS, 300 * MS));
+    author.token += 1;
+    author.acquire(20 * MS, 120 * MS, "next", Mode::Alone, 1);
+    assert!(check(&author.events, &Demands::none()).breaks(Rule::S1));
+}
+
+#[test]
+fn the_next_grant_comes_soon_after_faults_are_over() {
+    let demands = Demands::none().recovery(Duration::from_millis(100));
+    let mut author = Author::default();
+    author.acquire(10 * MS, 11 * MS, "before", Mode::Alone, 1);
+    author.push(200 * MS, What::Healed);
+    assert!(check(&author.events, &demands).breaks(Rule::L2));
+    author.token += 1;
+    author.acquire(150 * MS, 290 * MS, "after", Mode::Alone, 1);
+    check(&author.events, &demands).expect_valid();
+    author.events[2].at = 180 * MS;
+    assert!(check(&author.events, &demands).breaks(Rule::L2));
+}
+
+#[test]
+fn a_holder_is_told_of_its_loss() {
+    let demands = Demands::none().notice(Duration::from_millis(50));
+    let mut author = Author::default();
+    let hold = author.acquire(10 * MS, 11 * MS, "me", Mode::Alone, 1);
+    author.push(400 * MS, What::Healed);
+    assert!(check(&author.events, &demands).breaks(Rule::L3));
+    author.push(150 * MS, What::Lost { hold });
+    check(&author.events, &demands).expect_valid();
+    author.events.pop();
+    author.push(170 * MS, What::Lost { hold });
+    assert!(check(&author.events, &demands).breaks(Rule::L3));
+    // A stopped process cannot be told anything.
+    let process = "p".into();
+    author.push(50 * MS, What::Fault(Fault::Stopped { process }));
+    check(&author.events, &demands).expect_valid();
+}
+
+#[test]
+fn what_is_left_behind_is_a_violation() {
+    let mut author = Author::default();
+    author.acquire(10 * MS, 11 * MS, "me", Mode::Alone, 1);
+    check(&author.events, &Demands::none()).expect_valid();
+    let what = "a key".into();
+    author.push(400 * MS, What::Left { what });
+    assert!(check(&author.events, &Demands::none()).breaks(Rule::L4));
+}
+
+#[test]
+fn a_killed_holder_keeps_nobody_out_for_longer_than_it_may_linger() {
+    let mut author = Author::default();
+    author.acquire(10 * MS, 11 * MS, "killed", Mode::Alone, 1);
+    // It believed that it holds for ever.
+    for event in &mut author.events {
+        if let What::Ok {
+            answer: Answer::Granted { deadline, .. },
+            ..
+        } = &mut event.what
+        {
+            *deadline = u64::MAX;
+        }
+    }
+    let process = "p".to_owned();
+    author.push(20 * MS, What::Fault(Fault::Killed { process }));
+    let busy = |author: &mut Author, at| {
+        let call = Call::Acquire {
+            lock: "a".into(),
+            owner: "next".into(),
+            mode: Mode::Alone,
+        };
+        let asked = author.call(at, call);
+        author.answer(at + MS, asked, Answer::Busy);
+        for event in author.events.iter_mut().rev().take(2) {
+            event.process = "q".into();
+        }
+    };
+    busy(&mut author, 200 * MS);
+    check(&author.events, &demands()).expect_valid();
+    busy(&mut author, 230 * MS);
+    assert!(check(&author.events, &demands()).breaks(Rule::L1));
+}

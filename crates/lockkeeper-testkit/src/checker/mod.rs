@@ -4,6 +4,7 @@
 //! counts from the answer that granted it until its holder let go, was told of the loss, or reached its own
 //! deadline; such intervals are swept in order of time, lock by lock.
 
+mod aftermath;
 mod exclusion;
 mod fence;
 mod progress;
@@ -12,7 +13,7 @@ mod run;
 mod stats;
 mod tokens;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -31,6 +32,10 @@ pub struct Demands {
     /// How long a claim that ended, by release, loss or doubt, may still keep a lock from others: the lease,
     /// plus how late a request may take effect. `None` checks no progress.
     pub linger: Option<Duration>,
+    /// How soon after the faults were over the next grant comes. `None` does not check it.
+    pub recovery: Option<Duration>,
+    /// How long after its deadline a holder may be told of its loss. `None` does not check it.
+    pub notice: Option<Duration>,
 }
 
 impl Default for Demands {
@@ -40,6 +45,8 @@ impl Default for Demands {
             contention: 10,
             faults: Vec::new(),
             linger: None,
+            recovery: None,
+            notice: None,
         }
     }
 }
@@ -52,12 +59,26 @@ impl Demands {
             contention: 0,
             faults: Vec::new(),
             linger: None,
+            recovery: None,
+            notice: None,
         }
     }
 
     /// Also demands that this fault was seen at least `times`.
     pub fn fault(mut self, kind: FaultKind, times: usize) -> Demands {
         self.faults.push((kind, times));
+        self
+    }
+
+    /// Also demands grants after the faults: see [`Demands::recovery`].
+    pub fn recovery(mut self, recovery: Duration) -> Demands {
+        self.recovery = Some(recovery);
+        self
+    }
+
+    /// Also demands that losses are told: see [`Demands::notice`].
+    pub fn notice(mut self, notice: Duration) -> Demands {
+        self.notice = Some(notice);
         self
     }
 
@@ -133,6 +154,14 @@ impl Verdict {
         }
     }
 
+    /// The rules it breaks, each once.
+    pub fn rules(&self) -> BTreeSet<Rule> {
+        match self {
+            Verdict::Violations(all) => all.iter().map(|one| one.rule).collect(),
+            _ => BTreeSet::new(),
+        }
+    }
+
     /// Whether some violation is of this rule.
     pub fn breaks(&self, rule: Rule) -> bool {
         matches!(self, Verdict::Violations(all) if all.iter().any(|one| one.rule == rule))
@@ -172,6 +201,12 @@ pub enum Rule {
     S5,
     /// A free lock is granted in time.
     L1,
+    /// After the faults are over there is progress.
+    L2,
+    /// A holder is told of its loss.
+    L3,
+    /// Nothing is left behind.
+    L4,
     /// The history contradicts itself: the harness is wrong.
     History,
 }
@@ -233,6 +268,7 @@ pub fn check(events: &[Event], demands: &Demands) -> Verdict {
         }
     }
     fence::check(&run, &mut found);
+    aftermath::check(&run, demands, &mut found);
     if !found.is_empty() {
         return Verdict::Violations(found);
     }

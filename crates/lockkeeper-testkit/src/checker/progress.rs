@@ -9,7 +9,7 @@ use super::{Rule, Violation};
 /// Looks for answers that came although the lock had been free for longer than `linger`: a busy one, or a
 /// grant to someone who had been waiting all that time.
 ///
-/// A hold counts until it was released, or until its deadline, and from `linger` before its holder knew of it;
+/// A hold counts until it was released, until its deadline or until its process was killed, and from `linger` before its holder knew of it;
 /// an acquire that failed may have held meanwhile as well.
 pub(super) fn check(lock: &Lock, linger: Duration, found: &mut Vec<Violation>) {
     let linger = u64::try_from(linger.as_nanos()).unwrap_or(u64::MAX);
@@ -62,10 +62,10 @@ fn presence(acquire: &Acquire, linger: u64) -> Option<Presence<'_>> {
     let to = match acquire.outcome {
         Outcome::Busy => return None,
         Outcome::Failed => acquire.completed?,
-        Outcome::Unknown => acquire.completed.unwrap_or(u64::MAX),
+        Outcome::Unknown => acquire.completed.or(acquire.killed).unwrap_or(u64::MAX),
         Outcome::Granted(_) => match acquire.released() {
             Some(release) => release.completed.unwrap_or(release.invoked),
-            None => acquire.deadline()?,
+            None => acquire.deadline()?.min(acquire.killed.unwrap_or(u64::MAX)),
         },
     };
     Some(Presence {

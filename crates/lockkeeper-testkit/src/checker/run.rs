@@ -13,7 +13,11 @@ pub(super) struct Run {
     pub entries: BTreeMap<String, Vec<Entry>>,
     pub contradictions: Vec<Violation>,
     pub faults: Vec<(u64, Fault)>,
+    /// When the faults were over.
+    pub healed: Vec<u64>,
+    pub left: Vec<String>,
     pub unknown: usize,
+    last: u64,
 }
 
 #[derive(Debug, Default)]
@@ -182,12 +186,18 @@ impl Run {
         order.sort_by_key(|event| event.at);
         let mut run = Run::default();
         let mut slots: HashMap<OpId, Slot> = HashMap::new();
+        run.last = order.last().map_or(0, |event| event.at);
         for event in order {
             run.add(event, &mut slots);
         }
         run.bury();
         run.unknown += slots.values().filter(|slot| run.is_open(slot)).count();
         run
+    }
+
+    /// When its last event was.
+    pub fn end(&self) -> u64 {
+        self.last
     }
 
     /// Ends what killed processes held.
@@ -223,6 +233,21 @@ impl Run {
                 Some(acquire) => acquire.lost = Some(acquire.lost.unwrap_or(event.at)),
                 None => self.contradiction(event, "loses a hold that was never asked for"),
             },
+            // A look tells what a renewal does: until when the holder believes.
+            What::Look {
+                hold,
+                asked,
+                deadline,
+            } => match self.acquire(&id(*hold), slots) {
+                Some(acquire) => acquire.renewals.push(Renewal {
+                    invoked: *asked,
+                    answered: *asked,
+                    deadline: *deadline,
+                }),
+                None => self.contradiction(event, "looks at a hold that was never asked for"),
+            },
+            What::Healed => self.healed.push(event.at),
+            What::Left { what } => self.left.push(what.clone()),
             What::Fault(fault) => self.faults.push((event.at, fault.clone())),
             What::Entry(entry) => self
                 .entries

@@ -86,11 +86,11 @@ fn contended(lock: &Lock, holds: &[Valid<'_>]) -> usize {
 /// Holds that nobody released or was killed with, and after which another owner was granted the lock.
 fn expiries(holds: &[Valid<'_>]) -> usize {
     let ended = |(index, valid): (usize, &Valid<'_>)| {
-        let released = valid.acquire.releases.iter().any(|r| {
-            matches!(
-                r.answer,
-                Some(Answer::Released | Answer::StillHeld { .. }) | None
-            )
+        let released = valid.acquire.releases.iter().any(|r| match r.answer {
+            Some(Answer::Released | Answer::StillHeld { .. }) => true,
+            // In doubt, unless the hold was over before.
+            None => r.invoked <= valid.end,
+            Some(_) => false,
         });
         let later = &holds[index + 1..];
         !released

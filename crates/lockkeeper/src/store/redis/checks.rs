@@ -16,6 +16,10 @@ pub(super) struct ServerInfo {
     /// Which keys it removes when memory runs out, if there is a limit at all.
     pub evicts: Option<String>,
     pub keeps_a_log: Option<bool>,
+    /// Differs between servers, and after every start.
+    pub run_id: Option<String>,
+    /// How many replicas follow it.
+    pub replicas: Option<u32>,
 }
 
 impl ServerInfo {
@@ -33,6 +37,26 @@ impl ServerInfo {
             mode: field("redis_mode"),
             evicts: field("maxmemory_policy").filter(|policy| limited && policy != "noeviction"),
             keeps_a_log: field("aof_enabled").map(|enabled| enabled == "1"),
+            run_id: field("run_id"),
+            replicas: field("connected_slaves").and_then(|count| count.parse().ok()),
+        }
+    }
+
+    /// Whether enough replicas follow to confirm anything. Later they may come and go; then requests tell.
+    pub fn judge_replicas(&self, wanted: u32, first: bool) -> Result<(), Error> {
+        match self.replicas {
+            Some(found) if found < wanted && first => Err(unavailable(format!(
+                "{found} replicas follow the server, and replicas={wanted} asks for {wanted}"
+            ))),
+            Some(found) if found < wanted => {
+                tracing::warn!(
+                    found,
+                    wanted,
+                    "too few replicas follow the server; it can grant nothing"
+                );
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -57,8 +81,8 @@ impl ServerInfo {
             }
             Some("sentinel") => {
                 return Err(refused(
-                    "this is a Sentinel, not a server; name the master itself, as this version does not follow \
-                     Sentinels yet"
+                    "this is a Sentinel, not a server; write redis+sentinel://HOST:PORT/SERVICE to have the service's \
+                     master found"
                         .into(),
                 ));
             }
@@ -125,6 +149,18 @@ mod tests {
         ServerInfo::read(&GOOD.replace("7.0.15", "10.1.0"))
             .judge(&"here")
             .expect("new");
+    }
+
+    #[test]
+    fn too_few_replicas_are_told_at_first() {
+        let info = ServerInfo::read(&format!("{GOOD}connected_slaves:1\r\n"));
+        info.judge_replicas(1, true).expect("enough");
+        let text = info.judge_replicas(2, true).expect_err("few").to_string();
+        assert!(text.contains("replicas=2"), "{text}");
+        info.judge_replicas(2, false).expect("they may come");
+        ServerInfo::default()
+            .judge_replicas(2, true)
+            .expect("unknown");
     }
 
     #[test]

@@ -68,6 +68,11 @@ impl Keys {
         format!("lockkeeper_broken:{}", self.own)
     }
 
+    /// What is written for replicas to confirm: in the slot of the name, as it has to be on its server.
+    pub fn marker(&self) -> String {
+        format!("lockkeeper_marker:{}", self.own)
+    }
+
     /// The fence of the plain dialect.
     pub fn plain_token(&self) -> String {
         format!("{TOKEN}{}", self.own)

@@ -15,10 +15,10 @@
 //! * A server's clock that is set forward by more than a lease ends leases early.
 //! * A server that removes keys when its memory is full. It is warned of when connecting.
 //!
-//! Not there yet: TLS, Sentinel, Cluster, waiting for replicas.
+//! Not there yet: Cluster.
 //!
 //! # Layout
-//! `url` says where and how, `connection` sends requests, `supervisor` keeps it alive, `checks` judges the server,
+//! `url` says where and how, `link` and `tls` log in, `connection` sends requests, `supervisor` keeps it alive, `checks` judges the server,
 //! `subscriptions` knows who waits for what. `redisson` and `plain` turn verbs into `scripts` and their answers back.
 
 mod answer;
@@ -26,12 +26,16 @@ mod checks;
 mod connection;
 mod fault;
 mod keys;
+mod link;
 mod plain;
 mod redisson;
+mod replicas;
 mod scripts;
+mod sentinel;
 mod server_clock;
 mod subscriptions;
 mod supervisor;
+mod tls;
 mod url;
 
 use std::collections::BTreeSet;
@@ -72,7 +76,7 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// Connects to the server that a `redis:` or `redis+unix:` URL names.
+    /// Connects to the server that a `redis:`, `rediss:`, `redis+unix:` or `redis+sentinel:` URL names.
     ///
     /// Call it on the runtime that is to drive the connection.
     ///
@@ -81,10 +85,16 @@ impl RedisStore {
     /// reached or is a replica; [`Error::Refused`] when it is too old or refuses the user.
     pub async fn connect(url: &StoreUrl) -> Result<RedisStore, Error> {
         let settings = Settings::parse(url)?;
-        if settings.password.is_some() && !settings.address.is_local() {
+        if settings.password.is_some() && !settings.tls && !settings.topology.is_local() {
             tracing::warn!(
-                server = %settings.address,
-                "the password crosses the network in plain text; this version has no TLS yet"
+                server = %settings.topology,
+                "the password crosses the network in plain text; use TLS: rediss: instead of redis:"
+            );
+        }
+        if settings.trust.insecure {
+            tracing::warn!(
+                server = %settings.topology,
+                "insecure=yes: the server's certificate is not looked at, so anyone on the way can be the server"
             );
         }
         let channel = format!("lockkeeper_wake:{}", Uuid::new_v4());
@@ -115,6 +125,34 @@ impl RedisStore {
 
     fn keys(&self, name: &Name) -> Result<Keys, Error> {
         Keys::new(&self.connection.settings().prefix, name)
+    }
+
+    async fn acquire_once(&self, claim: &Claim) -> Result<Attempt, Error> {
+        match self.dialect() {
+            Dialect::Redisson => self.redisson().acquire(claim).await,
+            Dialect::Plain => self.plain().acquire(claim).await,
+        }
+    }
+
+    async fn withdraw_claim(&self, name: &Name, claim: ClaimId) -> Result<(), Error> {
+        match self.dialect() {
+            Dialect::Redisson => self.redisson().withdraw(name, claim).await,
+            Dialect::Plain => self.plain().release(name, claim).await.map(|_| ()),
+        }
+    }
+
+    async fn renew_once(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        match self.dialect() {
+            Dialect::Redisson => self.redisson().renew(renewals).await,
+            Dialect::Plain => self.plain().renew(renewals).await,
+        }
+    }
+
+    async fn release_once(&self, release: &Release) -> Result<Released, Error> {
+        match self.dialect() {
+            Dialect::Redisson => self.redisson().release(release).await,
+            Dialect::Plain => self.plain().release(&release.name, release.claim).await,
+        }
     }
 
     async fn subscribe_to(&self, interest: Interest) -> Result<Subscription, Error> {
@@ -279,36 +317,16 @@ impl Store for RedisStore {
         }
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
-        Box::pin(async move {
-            match self.dialect() {
-                Dialect::Redisson => self.redisson().acquire(claim).await,
-                Dialect::Plain => self.plain().acquire(claim).await,
-            }
-        })
+        Box::pin(self.acquire(claim))
     }
     fn withdraw<'a>(&'a self, name: &'a Name, claim: ClaimId) -> Answer<'a, ()> {
-        Box::pin(async move {
-            match self.dialect() {
-                Dialect::Redisson => self.redisson().withdraw(name, claim).await,
-                Dialect::Plain => self.plain().release(name, claim).await.map(|_| ()),
-            }
-        })
+        Box::pin(self.withdraw_claim(name, claim))
     }
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Answer<'a, Vec<Renewed>> {
-        Box::pin(async move {
-            match self.dialect() {
-                Dialect::Redisson => self.redisson().renew(renewals).await,
-                Dialect::Plain => self.plain().renew(renewals).await,
-            }
-        })
+        Box::pin(self.renew_holds(renewals))
     }
     fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released> {
-        Box::pin(async move {
-            match self.dialect() {
-                Dialect::Redisson => self.redisson().release(release).await,
-                Dialect::Plain => self.plain().release(&release.name, release.claim).await,
-            }
-        })
+        Box::pin(self.release_hold(release))
     }
     fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {
         Box::pin(self.subscribe_to(interest))

@@ -8,7 +8,7 @@ use ::redis::RedisError;
 use ::redis::aio::MultiplexedConnection;
 use tokio::sync::mpsc;
 
-use super::connection::{Event, Fresh, Shared, State};
+use super::connection::{Event, Fresh, Shared, State, Up};
 use super::fault::words;
 use super::subscriptions::Topic;
 use crate::Error;
@@ -70,14 +70,17 @@ impl Shared {
 
     /// Uses a connection until it breaks. Answers why it did.
     async fn serve(&self, fresh: &Fresh, inbox: &mut mpsc::UnboundedReceiver<Event>) -> String {
-        let (number, mut connection) = (fresh.number, fresh.connection.clone());
+        let (number, mut connection) = (fresh.number, fresh.link.connection.clone());
         let mut actual = HashSet::new();
         if let Err(reason) = self.sync(&mut connection, &mut actual).await {
             return reason;
         }
         self.say_given_up("");
-        self.state
-            .send_replace(State::Up(number, connection.clone()));
+        self.state.send_replace(State::Up(Up {
+            number,
+            connection: connection.clone(),
+            syncer: fresh.syncer.as_ref().map(|(syncer, _)| syncer.clone()),
+        }));
         self.subscriptions.hints().everyone();
         let quarter = self.settings.response_timeout / 4;
         let mut ping = tokio::time::interval(quarter);
@@ -127,14 +130,19 @@ pub(super) async fn supervise(
             shared.say_given_up(&reason);
             // Whatever waits for an answer on it learns that none will come.
             drop(fresh);
-            let server = &shared.settings.address;
+            let server = shared.address();
             tracing::warn!(%server, %reason, "the connection is lost; connecting again");
             shared.state.send_replace(State::Connecting);
             // Whoever sleeps for a hint that may not come any more.
             shared.subscriptions.hints().everyone();
         }
         number += 1;
-        match shared.connect(number).await {
+        let connected = tokio::select! {
+            connected = shared.connect(number) => connected,
+            // Whoever does not answer is not the server any more.
+            () = shared.elsewhere.notified() => continue,
+        };
+        match connected {
             Ok(again) => fresh = Some(again),
             Err(error) => {
                 tracing::debug!(%error, "not connected");
@@ -143,7 +151,7 @@ pub(super) async fn supervise(
                     other => other.to_string(),
                 };
                 shared.state.send_replace(State::Down(reason));
-                tokio::time::sleep(pause).await;
+                let _ = tokio::time::timeout(pause, shared.elsewhere.notified()).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }

@@ -4,12 +4,19 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::tls::Trust;
 use crate::url::StoreUrl;
 use crate::{Error, duration};
 
 const DEFAULT_PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26379;
+/// More would be a mistake: a few of a deployment's addresses are enough to find the others.
+const MOST_ADDRESSES: usize = 64;
 /// Long enough for a busy server, short enough to try again within any ordinary lease.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Replicas that follow confirm within milliseconds; a hold that is not confirmed has to be given back soon.
+const REPLICAS_TIMEOUT: Duration = Duration::from_secs(1);
+const MOST_REPLICAS: u32 = 100;
 const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(10);
 
@@ -23,7 +30,7 @@ pub(super) enum Dialect {
 }
 
 /// Where the server listens.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Address {
     Tcp(String, u16),
     Unix(PathBuf),
@@ -52,10 +59,51 @@ impl Address {
     }
 }
 
+/// Which servers there are, and how to find the one to ask.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Topology {
+    Single(Address),
+    /// The master of a service, wherever these Sentinels say it is.
+    Sentinel(Vec<Address>, String),
+    /// Masters that share the slots; these addresses are where to ask for the rest.
+    Cluster(Vec<Address>),
+}
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |addresses: &[Address]| {
+            let texts: Vec<String> = addresses.iter().map(Address::to_string).collect();
+            texts.join(",")
+        };
+        match self {
+            Topology::Single(address) => address.fmt(f),
+            Topology::Sentinel(sentinels, service) => {
+                write!(f, "{service} of {}", list(sentinels))
+            }
+            Topology::Cluster(seeds) => write!(f, "the cluster of {}", list(seeds)),
+        }
+    }
+}
+
+impl Topology {
+    /// Whether what is sent stays on this machine, as far as the URL tells.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Topology::Single(address) => address.is_local(),
+            Topology::Sentinel(addresses, _) | Topology::Cluster(addresses) => {
+                addresses.iter().all(Address::is_local)
+            }
+        }
+    }
+}
+
 /// A URL, taken apart. Its `Debug` shows no password.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Settings {
-    pub address: Address,
+    pub topology: Topology,
+    /// Whether to speak TLS.
+    pub tls: bool,
+    pub trust: Trust,
     pub user: Option<String>,
     pub password: Option<String>,
     pub database: u32,
@@ -64,17 +112,25 @@ pub(super) struct Settings {
     pub prefix: String,
     pub connect_timeout: Duration,
     pub response_timeout: Duration,
+    /// Who we are to the Sentinels.
+    pub sentinel_user: Option<String>,
+    pub sentinel_password: Option<String>,
+    /// How many replicas have to confirm a grant, and within which time.
+    pub replicas: u32,
+    pub replicas_timeout: Duration,
 }
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
-            .field("address", &format_args!("{}", self.address))
+            .field("servers", &format_args!("{}", self.topology))
+            .field("tls", &self.tls)
             .field("user", &self.user)
             .field("password", &self.password.as_ref().map(|_| "***"))
             .field("database", &self.database)
             .field("dialect", &self.dialect)
             .field("prefix", &self.prefix)
+            .field("replicas", &self.replicas)
             .finish_non_exhaustive()
     }
 }
@@ -103,15 +159,42 @@ impl Settings {
             None => (None, authority),
         };
         let (user, password) = credentials(user_info)?;
-        let (address, database) = match url.scheme() {
-            "redis+unix" => (socket(host, path)?, None),
-            _ => (
-                Address::Tcp(tcp_host(host)?.to_owned(), tcp_port(host)?),
-                database(path)?,
-            ),
+        let scheme = url.scheme();
+        let (topology, database) = match scheme
+            .trim_start_matches("rediss")
+            .trim_start_matches("redis")
+        {
+            "+unix" if scheme.starts_with("rediss") => {
+                return refuse("a socket needs no TLS; write redis+unix:///run/redis/redis.sock");
+            }
+            "+unix" => (Topology::Single(socket(host, path)?), None),
+            "+sentinel" => {
+                let (service, path) = service(path)?;
+                let sentinels = addresses(host, SENTINEL_PORT)?;
+                (Topology::Sentinel(sentinels, service), database(path)?)
+            }
+            "+cluster" => {
+                if database(path)?.is_some_and(|database| database != 0) {
+                    return refuse("a cluster has only database 0");
+                }
+                (Topology::Cluster(addresses(host, DEFAULT_PORT)?), Some(0))
+            }
+            _ => {
+                if host.contains(',') {
+                    return refuse(
+                        "it has several hosts; write redis+sentinel://HOSTS/SERVICE or redis+cluster://HOSTS",
+                    );
+                }
+                (
+                    Topology::Single(address(host, DEFAULT_PORT)?),
+                    database(path)?,
+                )
+            }
         };
         let mut settings = Settings {
-            address,
+            topology,
+            tls: scheme.starts_with("rediss"),
+            trust: Trust::default(),
             user,
             password,
             database: database.unwrap_or(0),
@@ -119,6 +202,10 @@ impl Settings {
             prefix: String::new(),
             connect_timeout: DEFAULT_TIMEOUT,
             response_timeout: DEFAULT_TIMEOUT,
+            sentinel_user: None,
+            sentinel_password: None,
+            replicas: 0,
+            replicas_timeout: REPLICAS_TIMEOUT,
         };
         let mut seen = Vec::new();
         if database.is_some() {
@@ -132,6 +219,7 @@ impl Settings {
             seen.push(key);
             settings.set(key, &decode(value)?)?;
         }
+        settings.check(&seen)?;
         Ok(settings)
     }
 
@@ -157,6 +245,24 @@ impl Settings {
             "connect_timeout" => self.connect_timeout = timeout(key, value)?,
             "response_timeout" => self.response_timeout = timeout(key, value)?,
             "password_file" => self.password = Some(password_file(value)?),
+            "sentinel_user" => self.sentinel_user = Some(value.to_owned()),
+            "sentinel_password_file" => self.sentinel_password = Some(password_file(value)?),
+            "replicas" => match value.parse() {
+                Ok(replicas) if replicas <= MOST_REPLICAS => self.replicas = replicas,
+                _ => {
+                    return refuse(format!(
+                        "replicas is how many have to confirm a grant: 0 to {MOST_REPLICAS}"
+                    ));
+                }
+            },
+            "replicas_timeout" => self.replicas_timeout = timeout(key, value)?,
+            "ca" => self.trust.ca = Some(path(key, value)?),
+            "cert" => self.trust.identity.get_or_insert_default().0 = path(key, value)?,
+            "key" => self.trust.identity.get_or_insert_default().1 = path(key, value)?,
+            "insecure" => match value {
+                "yes" => self.trust.insecure = true,
+                _ => return refuse("insecure=yes trusts every server; leave it out otherwise"),
+            },
             "password" | "pass" | "auth" => {
                 return refuse(
                     "a password is no option, as it would be shown; write redis://USER:PASSWORD@HOST in \
@@ -166,11 +272,54 @@ impl Settings {
             _ => {
                 return refuse(format!(
                     "there is no option {key:.40?}; there are dialect, prefix, db, connect_timeout, \
-                     response_timeout and password_file"
+                     response_timeout, password_file, replicas, replicas_timeout, ca, cert, key, insecure, sentinel_user \
+                     and sentinel_password_file"
                 ));
             }
         }
         Ok(())
+    }
+
+    /// Whether the options go together.
+    fn check(&self, given: &[&str]) -> Result<(), Error> {
+        let given = |option: &str| given.contains(&option);
+        if let Some(option) = ["ca", "cert", "key", "insecure"]
+            .into_iter()
+            .find(|option| given(option) && !self.tls)
+        {
+            return refuse(format!(
+                "{option} is for TLS; write rediss: instead of redis:"
+            ));
+        }
+        if let Some(option) = ["sentinel_user", "sentinel_password_file"]
+            .into_iter()
+            .find(|option| given(option) && !matches!(self.topology, Topology::Sentinel(..)))
+        {
+            return refuse(format!(
+                "{option} is for Sentinels; write redis+sentinel://HOSTS/SERVICE"
+            ));
+        }
+        if given("replicas_timeout") && self.replicas == 0 {
+            return refuse(
+                "replicas_timeout says how long replicas have; say how many with replicas=N",
+            );
+        }
+        if given("cert") != given("key") {
+            return refuse("cert=PATH and key=PATH belong together: a certificate and its key");
+        }
+        if given("ca") && self.trust.insecure {
+            return refuse(
+                "ca=PATH says whom to trust, insecure=yes to trust anyone; leave one out",
+            );
+        }
+        Ok(())
+    }
+}
+
+fn path(key: &str, value: &str) -> Result<PathBuf, Error> {
+    match value.is_empty() {
+        true => refuse(format!("{key} names a file: {key}=/PATH/TO/FILE.pem")),
+        false => Ok(value.into()),
     }
 }
 
@@ -186,12 +335,41 @@ fn credentials(user_info: Option<&str>) -> Result<(Option<String>, Option<String
     Ok((user, password.filter(|password| !password.is_empty())))
 }
 
-fn tcp_host(host: &str) -> Result<&str, Error> {
-    if host.contains(',') {
-        return refuse(
-            "it has several hosts; this version speaks to one server (no Sentinel or Cluster yet)",
-        );
+/// Several addresses, with commas between them.
+fn addresses(hosts: &str, port: u16) -> Result<Vec<Address>, Error> {
+    let addresses: Result<Vec<Address>, Error> =
+        hosts.split(',').map(|host| address(host, port)).collect();
+    match addresses? {
+        many if many.len() > MOST_ADDRESSES => refuse(format!(
+            "it has more than {MOST_ADDRESSES} hosts; a few are enough to find the others"
+        )),
+        addresses => Ok(addresses),
     }
+}
+
+fn address(host: &str, default_port: u16) -> Result<Address, Error> {
+    Ok(Address::Tcp(
+        tcp_host(host)?.to_owned(),
+        tcp_port(host, default_port)?,
+    ))
+}
+
+/// The service that Sentinels watch over, and what follows it.
+fn service(path: &str) -> Result<(String, &str), Error> {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let (service, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
+    match decode(service)? {
+        service if service.is_empty() => refuse(
+            "it names no service; write what the Sentinels call it: redis+sentinel://HOSTS/mymaster",
+        ),
+        service if service.chars().any(char::is_control) => {
+            refuse("the service's name has a control character")
+        }
+        service => Ok((service, rest)),
+    }
+}
+
+fn tcp_host(host: &str) -> Result<&str, Error> {
     let name = match host.strip_prefix('[') {
         Some(v6) => match v6.split_once(']') {
             Some((v6, _)) => v6,
@@ -205,13 +383,13 @@ fn tcp_host(host: &str) -> Result<&str, Error> {
     }
 }
 
-fn tcp_port(host: &str) -> Result<u16, Error> {
+fn tcp_port(host: &str, default: u16) -> Result<u16, Error> {
     let after = match host.rsplit_once(']') {
         Some((_, after)) => after,
         None => host.find(':').map_or("", |at| &host[at..]),
     };
     match after.strip_prefix(':') {
-        None if after.is_empty() => Ok(DEFAULT_PORT),
+        None if after.is_empty() => Ok(default),
         Some(port) => match port.parse() {
             Ok(port) if port > 0 => Ok(port),
             _ => refuse(
@@ -326,6 +504,21 @@ mod tests {
                 None,
                 1,
             ),
+            ("rediss://h:1/2", "h:1", None, None, 2),
+            (
+                "redis+sentinel://me:pw@a,b:7,[::1]/my%20master/3",
+                "my master of a:26379,b:7,[::1]:26379",
+                Some("me"),
+                Some("pw"),
+                3,
+            ),
+            (
+                "redis+cluster://a:7000,b",
+                "the cluster of a:7000,b:6379",
+                None,
+                None,
+                0,
+            ),
             (
                 "redis+unix://me:pw@/run/a%20b",
                 "/run/a b",
@@ -335,7 +528,7 @@ mod tests {
             ),
         ] {
             let settings = parse(url).expect(url);
-            assert_eq!(settings.address.to_string(), address);
+            assert_eq!(settings.topology.to_string(), address);
             assert_eq!(settings.user.as_deref(), user, "{url}");
             assert_eq!(settings.password.as_deref(), password, "{url}");
             assert_eq!(settings.database, database, "{url}");
@@ -350,6 +543,31 @@ mod tests {
         assert_eq!(settings.prefix, "app:");
         assert_eq!(settings.connect_timeout, Duration::from_millis(50));
         assert_eq!(settings.response_timeout, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn options_of_replicas_and_sentinels_are_read() {
+        let url = "rediss+sentinel://a,b/m?replicas=2&replicas_timeout=300ms&sentinel_user=watch";
+        let settings = parse(url).expect("valid");
+        assert!(settings.tls);
+        assert_eq!(settings.replicas, 2);
+        assert_eq!(settings.replicas_timeout, Duration::from_millis(300));
+        assert_eq!(settings.sentinel_user.as_deref(), Some("watch"));
+        assert_eq!(parse("redis://h").expect("valid").replicas, 0);
+    }
+
+    #[test]
+    fn files_of_tls_are_read() {
+        let settings = parse("rediss://h?ca=/a%20b.pem&key=/k&cert=/c").expect("valid");
+        assert!(settings.tls);
+        assert_eq!(settings.trust.ca, Some("/a b.pem".into()));
+        assert_eq!(settings.trust.identity, Some(("/c".into(), "/k".into())));
+        assert!(
+            parse("rediss://h?insecure=yes")
+                .expect("valid")
+                .trust
+                .insecure
+        );
     }
 
     #[test]
@@ -375,6 +593,12 @@ mod tests {
             ("redis://::1", "no host"),
             ("redis://[::1", "bracket"),
             ("redis://a,b", "several hosts"),
+            ("redis+sentinel://a,b", "no service"),
+            ("redis+sentinel://a,,b/m", "no host"),
+            ("redis+sentinel://a/m/x", "database"),
+            ("redis+cluster://", "no host"),
+            ("redis+cluster://a,b/1", "database 0"),
+            ("redis+cluster://a?db=1", "twice"),
             ("redis://h/zero", "database"),
             ("redis://h/-1", "database"),
             ("redis://h/0?dialect=java", "dialect=plain"),
@@ -384,6 +608,22 @@ mod tests {
             ("redis://h?response_timeout=5", "duration"),
             ("redis://h?connect_timeout=1h", "duration"),
             ("redis://h?password=x", "no option"),
+            ("redis://h?ca=/x.pem", "rediss:"),
+            ("redis://h?insecure=yes", "rediss:"),
+            ("rediss://h?cert=/x.pem", "belong together"),
+            ("rediss://h?key=/x.pem", "belong together"),
+            ("rediss://h?ca=", "a file"),
+            ("rediss://h?insecure=no", "insecure=yes"),
+            ("rediss://h?insecure=yes&ca=/x.pem", "leave one out"),
+            ("rediss+unix:///run/r.sock", "no TLS"),
+            ("redis://h?sentinel_user=me", "redis+sentinel:"),
+            ("redis://h?replicas=many", "how many"),
+            ("redis://h?replicas=-1", "how many"),
+            ("redis://h?replicas_timeout=1s", "replicas=N"),
+            (
+                "redis+sentinel://h/m?sentinel_password_file=/no/such",
+                "cannot be read",
+            ),
             ("redis://h#x", "%23"),
             ("redis://u:%zz@h", "hexadecimal"),
             ("redis://u:%ff@h", "UTF-8"),

@@ -10,12 +10,16 @@
 //! input ends. `add` and `contend` print `ready` and begin when a line comes. `add` adds one to a counter in Redis
 //! (read, pause, write) and prints `added N`; `contend` takes one lock again and again and prints `turns N`.
 
+mod options;
+
 use std::time::Duration;
 
 use lockkeeper::clock::Moment;
 use lockkeeper::{Guard, Lockkeeper};
-use lockkeeper_testkit::options::{Failure, Options};
+use lockkeeper_testkit::taking::Failure;
 use tokio::io::{AsyncBufReadExt, BufReader, stdin};
+
+use crate::options::Options;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<(), Failure> {
@@ -23,20 +27,13 @@ async fn main() -> Result<(), Failure> {
     let command = arguments.next().unwrap_or_default();
     let options = Options::read(arguments)?;
     let keeper = Lockkeeper::builder().url(options.need("store")?);
-    let keeper = keeper.lease(duration(&options, "lease", Duration::from_secs(30))?);
+    let keeper = keeper.lease(options.duration("lease", Duration::from_secs(30))?);
     let keeper = keeper.connect().await?;
     match command.as_str() {
         "hold" => hold(&keeper, &options).await,
         "add" => add(&keeper, &options).await,
         "contend" => contend(&keeper, &options).await,
         other => Err(format!("{other:?} is none of hold, add, contend").into()),
-    }
-}
-
-fn duration(options: &Options, name: &str, default: Duration) -> Result<Duration, Failure> {
-    match options.get(name) {
-        Some(text) => Ok(lockkeeper::duration::parse(text)?),
-        None => Ok(default),
     }
 }
 
@@ -73,7 +70,7 @@ async fn add(keeper: &Lockkeeper, options: &Options) -> Result<(), Failure> {
     let (kind, name) = (options.need("kind")?, options.need("name")?);
     let counter = options.need("counter")?;
     let rounds: u64 = options.number("rounds", 0)?;
-    let pause = duration(options, "pause", Duration::ZERO)?;
+    let pause = options.duration("pause", Duration::ZERO)?;
     let client = redis::Client::open(options.need("store")?)?;
     let mut redis = client.get_multiplexed_async_connection().await?;
     ready().await?;
@@ -96,8 +93,8 @@ async fn add(keeper: &Lockkeeper, options: &Options) -> Result<(), Failure> {
 
 async fn contend(keeper: &Lockkeeper, options: &Options) -> Result<(), Failure> {
     let lock = keeper.lock(options.need("name")?)?;
-    let time = duration(options, "for", Duration::ZERO)?;
-    let hold = duration(options, "hold", Duration::ZERO)?;
+    let time = options.duration("for", Duration::ZERO)?;
+    let hold = options.duration("hold", Duration::ZERO)?;
     let tasks: u32 = options.number("tasks", 1)?;
     ready().await?;
     let end = Moment::now() + time;

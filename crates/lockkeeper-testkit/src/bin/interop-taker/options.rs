@@ -1,10 +1,10 @@
-//! The `--name value` pairs that the programs of this crate are started with.
+//! The `--name value` pairs that the program is started with.
 
 use std::collections::HashMap;
 use std::str::FromStr;
+use std::time::Duration;
 
-/// Why a program gave up.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+use lockkeeper_testkit::taking::Failure;
 
 /// `--name value` pairs.
 #[derive(Clone, Debug)]
@@ -12,9 +12,6 @@ pub struct Options(HashMap<String, String>);
 
 impl Options {
     /// Reads them.
-    ///
-    /// # Errors
-    /// When a name has no `--` or no value.
     pub fn read(mut arguments: impl Iterator<Item = String>) -> Result<Options, Failure> {
         let mut options = HashMap::new();
         while let Some(name) = arguments.next() {
@@ -31,24 +28,26 @@ impl Options {
     }
 
     /// One that has to be there.
-    ///
-    /// # Errors
-    /// When it is not.
     pub fn need(&self, name: &str) -> Result<&str, Failure> {
         self.get(name)
             .ok_or_else(|| format!("--{name} is missing").into())
     }
 
     /// A number.
-    ///
-    /// # Errors
-    /// When it is none.
     pub fn number<T: FromStr>(&self, name: &str, default: T) -> Result<T, Failure> {
         match self.get(name) {
             None => Ok(default),
             Some(text) => text
                 .parse()
                 .map_err(|_| format!("--{name} {text:?} is no number").into()),
+        }
+    }
+
+    /// A duration.
+    pub fn duration(&self, name: &str, default: Duration) -> Result<Duration, Failure> {
+        match self.get(name) {
+            Some(text) => Ok(lockkeeper::duration::parse(text)?),
+            None => Ok(default),
         }
     }
 }

@@ -1,0 +1,424 @@
+//! A way to a server that can be made slow, silent or lossy while clients use it.
+//!
+//! It knows nothing of the protocol except that a request can be told by a text in it.
+
+use std::io;
+use std::net::{self, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// How one direction treats what passes through it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Way {
+    /// It passes.
+    #[default]
+    Open,
+    /// It passes after this time.
+    Slow(Duration),
+    /// It is kept until the way is open again, even if its sender is gone by then.
+    Held,
+    /// It is thrown away. The sender does not notice.
+    Dropped,
+}
+
+/// A proxy on a port of its own. Dropping it ends it and its connections.
+#[derive(Debug)]
+pub struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    target: AtomicU16,
+    rules: watch::Sender<Rules>,
+    trigger: Mutex<Option<Trigger>>,
+    refuses: AtomicBool,
+    lost: AtomicUsize,
+    stopped: AtomicUsize,
+    open: AtomicUsize,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Rules {
+    requests: Way,
+    replies: Way,
+    /// Connections of an earlier generation are cut.
+    generation: u64,
+    /// How often everything was let through again.
+    healed: u64,
+    ended: bool,
+}
+
+/// What happens when a request with this text passes.
+#[derive(Debug)]
+struct Trigger {
+    text: Vec<u8>,
+    left: usize,
+    then: Then,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Then {
+    LoseReply,
+    Hold,
+}
+
+impl Proxy {
+    /// A proxy in front of a port of this machine.
+    ///
+    /// # Panics
+    /// When there is no port or no thread for it.
+    pub fn to(port: u16) -> Proxy {
+        let shared = Arc::new(Shared {
+            target: AtomicU16::new(port),
+            rules: watch::Sender::new(Rules::default()),
+            trigger: Mutex::new(None),
+            refuses: AtomicBool::new(false),
+            lost: AtomicUsize::new(0),
+            stopped: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        listener.set_nonblocking(true).expect("it can be polled");
+        let port = listener.local_addr().expect("an address").port();
+        let serving = shared.clone();
+        // A thread of its own: it works for tests with and without a runtime.
+        std::thread::spawn(move || runtime.block_on(serving.serve(listener)));
+        Proxy { port, shared }
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Sends new connections elsewhere, as a fail-over does.
+    pub fn point_to(&self, port: u16) {
+        self.shared.target.store(port, SeqCst);
+    }
+
+    /// Treats requests like this from now on.
+    pub fn requests(&self, way: Way) {
+        let rules = &self.shared.rules;
+        rules.send_modify(|rules| rules.requests = way);
+    }
+
+    /// Treats replies like this from now on.
+    pub fn replies(&self, way: Way) {
+        let rules = &self.shared.rules;
+        rules.send_modify(|rules| rules.replies = way);
+    }
+
+    /// Keeps connections open, also new ones, and says nothing on them in either direction.
+    pub fn black_hole(&self) {
+        self.requests(Way::Dropped);
+        self.replies(Way::Dropped);
+    }
+
+    /// Closes every connection.
+    pub fn cut(&self) {
+        let rules = &self.shared.rules;
+        rules.send_modify(|rules| rules.generation += 1);
+    }
+
+    /// Closes every connection, and every new one at once.
+    pub fn refuse(&self) {
+        self.shared.refuses.store(true, SeqCst);
+        self.cut();
+    }
+
+    /// Lets everything through again; what was held goes on its way.
+    pub fn heal(&self) {
+        self.shared.refuses.store(false, SeqCst);
+        *self.shared.trigger() = None;
+        self.shared.rules.send_modify(|rules| {
+            rules.requests = Way::Open;
+            rules.replies = Way::Open;
+            rules.healed += 1;
+        });
+    }
+
+    /// Forwards the next `count` requests that have `text` in them, and closes their connections once the
+    /// server has done what they ask, without a reply.
+    pub fn lose_replies(&self, text: &str, count: usize) {
+        self.arm(text, count, Then::LoseReply);
+    }
+
+    /// Forwards `count` more requests that have `text` in them, and holds the next such one, and whatever follows
+    /// on its connection, until [`Proxy::heal`]. Other connections go on.
+    pub fn hold_after(&self, text: &str, count: usize) {
+        self.arm(text, count + 1, Then::Hold);
+    }
+
+    fn arm(&self, text: &str, left: usize, then: Then) {
+        *self.shared.trigger() = Some(Trigger {
+            text: text.as_bytes().to_vec(),
+            left,
+            then,
+        });
+    }
+
+    /// How many replies were lost on purpose.
+    pub fn lost_replies(&self) -> usize {
+        self.shared.lost.load(SeqCst)
+    }
+
+    /// How many times something was held or dropped: whether the fault bit.
+    pub fn stopped(&self) -> usize {
+        self.shared.stopped.load(SeqCst)
+    }
+
+    /// How many connections there are.
+    pub fn connections(&self) -> usize {
+        self.shared.open.load(SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let rules = &self.shared.rules;
+        rules.send_modify(|rules| rules.ended = true);
+    }
+}
+
+/// The four ends of one proxied connection.
+struct Ends {
+    client: (OwnedReadHalf, OwnedWriteHalf),
+    server: (OwnedReadHalf, OwnedWriteHalf),
+}
+
+impl Shared {
+    fn trigger(&self) -> MutexGuard<'_, Option<Trigger>> {
+        self.trigger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn serve(self: Arc<Self>, listener: net::TcpListener) {
+        let listener = TcpListener::from_std(listener).expect("it can be polled");
+        let mut rules = self.rules.subscribe();
+        loop {
+            let client = tokio::select! {
+                _ = rules.wait_for(|rules| rules.ended) => return,
+                client = listener.accept() => client,
+            };
+            match client {
+                Ok((client, _)) if !self.refuses.load(SeqCst) => {
+                    let shared = self.clone();
+                    let generation = self.rules.borrow().generation;
+                    tokio::spawn(async move {
+                        shared.open.fetch_add(1, SeqCst);
+                        let mut rules = shared.rules.subscribe();
+                        tokio::select! {
+                            _ = rules.wait_for(|r| r.ended || r.generation > generation) => {}
+                            _ = shared.connect(client) => {}
+                        }
+                        shared.open.fetch_sub(1, SeqCst);
+                    });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    async fn connect(&self, client: TcpStream) -> io::Result<()> {
+        let target = SocketAddr::from((Ipv4Addr::LOCALHOST, self.target.load(SeqCst)));
+        let server = TcpStream::connect(target).await?;
+        client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
+        let mut ends = Ends {
+            client: client.into_split(),
+            server: server.into_split(),
+        };
+        let losing = AtomicBool::new(false);
+        let (requests, replies) = tokio::join!(
+            self.pump_requests(&mut ends.client.0, &mut ends.server.1, &losing),
+            self.pump_replies(&mut ends.server.0, &mut ends.client.1, &losing),
+        );
+        requests.and(replies)
+    }
+
+    async fn pump_requests(
+        &self,
+        from: &mut OwnedReadHalf,
+        to: &mut OwnedWriteHalf,
+        losing: &AtomicBool,
+    ) -> io::Result<()> {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let length = from.read(&mut buffer).await.unwrap_or(0);
+            if length == 0 {
+                return to.shutdown().await;
+            }
+            let chunk = &buffer[..length];
+            if !self.gate(|rules| rules.requests).await {
+                continue;
+            }
+            match self.triggered(chunk) {
+                Some(Then::LoseReply) => {
+                    losing.store(true, SeqCst);
+                    to.write_all(chunk).await?;
+                    // The server does all it was asked before it sees the end; then it closes.
+                    return to.shutdown().await;
+                }
+                Some(Then::Hold) => {
+                    let mut rules = self.rules.subscribe();
+                    let before = rules.borrow_and_update().healed;
+                    self.stopped.fetch_add(1, SeqCst);
+                    let _ = rules.wait_for(|rules| rules.healed > before).await;
+                    to.write_all(chunk).await?;
+                }
+                None => to.write_all(chunk).await?,
+            }
+        }
+    }
+
+    async fn pump_replies(
+        &self,
+        from: &mut OwnedReadHalf,
+        to: &mut OwnedWriteHalf,
+        losing: &AtomicBool,
+    ) -> io::Result<()> {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let length = from.read(&mut buffer).await.unwrap_or(0);
+            if length == 0 {
+                if losing.load(SeqCst) {
+                    self.lost.fetch_add(1, SeqCst);
+                }
+                return to.shutdown().await;
+            }
+            if self.gate(|rules| rules.replies).await && !losing.load(SeqCst) {
+                // A client that is gone does not keep its last requests from the server.
+                let _ = to.write_all(&buffer[..length]).await;
+            }
+        }
+    }
+
+    /// Waits as long as the way says. `false`: the chunk is to be thrown away.
+    async fn gate(&self, way: impl Fn(&Rules) -> Way) -> bool {
+        let mut rules = self.rules.subscribe();
+        let now = way(&rules.borrow_and_update());
+        match now {
+            Way::Open => {}
+            Way::Slow(time) => tokio::time::sleep(time).await,
+            Way::Held => {
+                self.stopped.fetch_add(1, SeqCst);
+                let _ = rules.wait_for(|rules| way(rules) != Way::Held).await;
+            }
+            Way::Dropped => {
+                self.stopped.fetch_add(1, SeqCst);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// What is to happen with a request, if it is the one that was waited for.
+    fn triggered(&self, chunk: &[u8]) -> Option<Then> {
+        let mut armed = self.trigger();
+        let trigger = armed.as_mut()?;
+        let text = &trigger.text;
+        if !chunk.windows(text.len()).any(|part| part == text) {
+            return None;
+        }
+        let then = trigger.then;
+        trigger.left -= 1;
+        let last = trigger.left == 0;
+        if last {
+            *armed = None;
+        }
+        (last || then == Then::LoseReply).then_some(then)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    /// A server that answers each byte with the next one, and a proxy in front of it.
+    fn echo() -> (Proxy, net::TcpStream) {
+        let listener = net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let proxy = Proxy::to(listener.local_addr().expect("an address").port());
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                std::thread::spawn(move || {
+                    let mut byte = [0];
+                    while stream.read_exact(&mut byte).is_ok() {
+                        let _ = stream.write_all(&[byte[0] + 1]);
+                    }
+                });
+            }
+        });
+        let client = connect(&proxy);
+        (proxy, client)
+    }
+
+    fn connect(proxy: &Proxy) -> net::TcpStream {
+        let client = net::TcpStream::connect(("127.0.0.1", proxy.port())).expect("connects");
+        let wait = Some(Duration::from_millis(300));
+        client.set_read_timeout(wait).expect("a timeout");
+        client
+    }
+
+    fn ask(client: &mut net::TcpStream, byte: u8) -> io::Result<u8> {
+        client.write_all(&[byte])?;
+        answer(client)
+    }
+
+    fn answer(client: &mut net::TcpStream) -> io::Result<u8> {
+        let mut byte = [0];
+        client.read_exact(&mut byte)?;
+        Ok(byte[0])
+    }
+
+    #[test]
+    fn what_is_held_comes_later_and_what_is_dropped_never() {
+        let (proxy, mut client) = echo();
+        assert_eq!(ask(&mut client, b'a').expect("passes"), b'b');
+        proxy.replies(Way::Held);
+        assert!(ask(&mut client, b'c').is_err());
+        proxy.heal();
+        assert_eq!(answer(&mut client).expect("comes"), b'd');
+        proxy.black_hole();
+        assert!(ask(&mut client, b'e').is_err());
+        proxy.heal();
+        assert_eq!(ask(&mut client, b'g').expect("passes"), b'h');
+        assert_eq!(proxy.stopped(), 2);
+        proxy.hold_after("i", 1);
+        assert_eq!(ask(&mut client, b'i').expect("passes"), b'j');
+        assert_eq!(ask(&mut client, b'a').expect("passes"), b'b');
+        assert!(ask(&mut client, b'i').is_err());
+        assert!(ask(&mut connect(&proxy), b'i').is_ok());
+        proxy.heal();
+        assert_eq!(answer(&mut client).expect("comes"), b'j');
+    }
+
+    #[test]
+    fn a_lost_reply_ends_the_connection_and_a_cut_all() {
+        let (proxy, mut client) = echo();
+        proxy.lose_replies("x", 1);
+        assert_eq!(ask(&mut client, b'a').expect("passes"), b'b');
+        let error = ask(&mut client, b'x').expect_err("lost");
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(proxy.lost_replies(), 1);
+        let mut client = connect(&proxy);
+        assert_eq!(ask(&mut client, b'x').expect("passes"), b'y');
+        proxy.refuse();
+        assert!(ask(&mut client, b'a').is_err());
+        assert!(ask(&mut connect(&proxy), b'a').is_err());
+        proxy.heal();
+        assert!(ask(&mut connect(&proxy), b'a').is_ok());
+    }
+}

@@ -1,0 +1,282 @@
+//! Many processes on one lock while the server, the network or a process fails. Every rule holds.
+
+use std::time::Duration;
+
+use lockkeeper::Error;
+use lockkeeper_testkit::checker::FaultKind;
+use lockkeeper_testkit::history::{Answer, Fault, What};
+use lockkeeper_testkit::servers::proxy::Way;
+use lockkeeper_testkit::servers::redis::RedisOptions;
+use lockkeeper_testkit::servers::wall_clock::WallClock;
+
+use crate::world::{
+    LEASE, PLAIN, REDISSON, Watcher, World, at_once, demands, in_both_dialects, judged,
+};
+
+fn other(name: &str) -> FaultKind {
+    FaultKind::Other(name.into())
+}
+
+/// Longer than a lease.
+const LONG: Duration = Duration::from_millis(1_700);
+
+#[test]
+fn holders_killed() {
+    in_both_dialects(|query| {
+        let mut world = World::new(query);
+        let url = world.url();
+        world.load(3, &url);
+        world.work(30);
+        {
+            let watcher = Watcher::new(&url);
+            for _ in 0..3 {
+                let holder = world.stop_a_holder(&watcher);
+                world.kill(holder);
+                world.healed();
+                world.one_more(&url);
+                world.work(25);
+            }
+        }
+        let events = world.finish();
+        let demands = demands().fault(FaultKind::HolderKilled, 3);
+        judged(&events, &demands).expect_valid();
+    });
+}
+
+#[test]
+fn holders_stopped() {
+    in_both_dialects(|query| {
+        let mut world = World::new(query);
+        let url = world.url();
+        world.load(3, &url);
+        world.work(30);
+        {
+            let watcher = Watcher::new(&url);
+            for _ in 0..3 {
+                let holder = world.stop_a_holder(&watcher);
+                world.oversleep(holder, LEASE * 3 / 2);
+                world.healed();
+                world.work(25);
+            }
+        }
+        let events = world.finish();
+        let demands = demands()
+            .fault(FaultKind::HolderStopped, 3)
+            .fault(FaultKind::HoldExpired, 1);
+        judged(&events, &demands).expect_valid();
+    });
+}
+
+#[test]
+fn server_killed_and_restarted_with_its_data() {
+    in_both_dialects(|query| {
+        let durable = RedisOptions {
+            durable: true,
+            ..RedisOptions::default()
+        };
+        let mut world = World::with(query, durable);
+        let url = world.url();
+        world.load(3, &url);
+        for down in [Duration::ZERO, LONG] {
+            world.work(50);
+            world.server.kill();
+            match down.is_zero() {
+                true => world.driver.fault(Fault::Other("restart".into())),
+                false => world.bites("down", down),
+            }
+            world.server.restart();
+            world.healed();
+        }
+        world.work(50);
+        let events = world.finish();
+        let demands = demands().fault(other("restart"), 1).fault(other("down"), 1);
+        judged(&events, &demands).expect_valid();
+    });
+}
+
+#[test]
+fn server_stalled_longer_than_a_lease() {
+    // One gives up on the answer, the other gets it when its lease is over.
+    let patient = "?response_timeout=5s";
+    at_once([REDISSON, PLAIN, patient], |query| {
+        let mut world = World::new(query);
+        if query == patient {
+            world.patience = "1m";
+        }
+        let url = world.url();
+        world.load(3, &url);
+        world.work(50);
+        world.server.pause();
+        world.bites("paused", LONG);
+        world.server.resume();
+        world.healed();
+        world.work(50);
+        // It blocks this thread for as long as the server.
+        let before = world.written();
+        let slept = std::time::Instant::now();
+        world.server.command(&["DEBUG", "SLEEP", "1.7"]);
+        assert!(slept.elapsed() >= LONG);
+        // Only what was granted before was written.
+        assert!(world.written() <= before + 20, "work went on");
+        world.driver.fault(Fault::Other("asleep".into()));
+        world.healed();
+        world.work(50);
+        let events = world.finish();
+        let demands = demands().fault(other("paused"), 1);
+        let demands = demands.fault(other("asleep"), 1);
+        judged(&events, &demands).expect_valid();
+        let too_late = events.iter().any(|event| match event.what {
+            What::Ok {
+                answer: Answer::Granted { deadline, .. },
+                ..
+            } => deadline < event.at,
+            _ => false,
+        });
+        assert!(!too_late, "a grant was accepted after its lease");
+    });
+}
+
+#[test]
+fn connections_black_holed_cut_and_refused() {
+    in_both_dialects(|query| {
+        let mut world = World::new(query);
+        let url = world.proxied();
+        world.load(3, &url);
+        let faults: [(&str, fn(&World)); 4] = [
+            ("silence", |world| world.proxy.black_hole()),
+            ("requests", |world| world.proxy.requests(Way::Dropped)),
+            ("replies", |world| world.proxy.replies(Way::Dropped)),
+            ("refusal", |world| world.proxy.refuse()),
+        ];
+        let mut demands = demands();
+        for (name, fault) in faults {
+            world.work(30);
+            fault(&world);
+            world.bites(name, LONG);
+            world.proxy.heal();
+            // What is left of the dead connections would only confuse: TCP would lose it too.
+            world.proxy.cut();
+            world.healed();
+            demands = demands.fault(other(name), 1);
+        }
+        world.work(30);
+        let events = world.finish();
+        judged(&events, &demands).expect_valid();
+    });
+}
+
+#[test]
+fn slow_and_cut_connections() {
+    in_both_dialects(|query| {
+        let mut world = World::new(query);
+        let url = world.proxied();
+        world.load(3, &url);
+        world.work(20);
+        for millis in [5, 40] {
+            let slow = Way::Slow(Duration::from_millis(millis));
+            world.proxy.requests(slow);
+            world.proxy.replies(slow);
+            world.driver.fault(Fault::Delayed);
+            world.work(20);
+        }
+        world.proxy.heal();
+        for _ in 0..5 {
+            world.proxy.cut();
+            world.driver.fault(Fault::Other("cut".into()));
+            world.work(20);
+        }
+        world.healed();
+        world.work(20);
+        let events = world.finish();
+        let demands = demands().fault(FaultKind::Delayed, 2);
+        judged(&events, &demands.fault(other("cut"), 5)).expect_valid();
+    });
+}
+
+#[test]
+fn replies_lost_after_the_server_did_it() {
+    in_both_dialects(|query| {
+        let mut world = World::new(query);
+        let url = world.proxied();
+        world.load(3, &url);
+        world.work(30);
+        for round in 1..=8 {
+            // Every request about the lock has its token's key in it, or its name alone.
+            world.proxy.lose_replies("$1\r\na\r\n", 1);
+            world.until("a reply is lost", || world.proxy.lost_replies() >= round);
+            world.driver.fault(Fault::ReplyLost);
+            world.work(10);
+        }
+        world.healed();
+        world.work(30);
+        let events = world.finish();
+        let demands = demands().fault(FaultKind::ReplyLost, 8);
+        let stats = judged(&events, &demands).expect_valid();
+        assert!(stats.unknown >= 1, "nobody was in doubt");
+    });
+}
+
+#[test]
+fn script_cache_flushed() {
+    in_both_dialects(|query| {
+        let mut world = World::new(query);
+        let url = world.url();
+        world.load(3, &url);
+        for _ in 0..40 {
+            world.work(5);
+            world.server.command(&["SCRIPT", "FLUSH"]);
+            world.driver.fault(Fault::Other("flush".into()));
+        }
+        world.healed();
+        world.work(10);
+        let events = world.finish();
+        let stats = judged(&events, &demands().fault(other("flush"), 40)).expect_valid();
+        assert_eq!(stats.unknown, 0, "a flush cost somebody an answer");
+    });
+}
+
+#[test]
+fn memory_full() {
+    in_both_dialects(|query| {
+        let mut world = World::new(query);
+        let url = world.url();
+        world.load(3, &url);
+        world.work(50);
+        let set = |value| world.server.command(&["CONFIG", "SET", "maxmemory", value]);
+        set("1mb");
+        let error = Watcher::new(&url).take("b").expect_err("there is no room");
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(error.to_string().contains("raise `maxmemory`"), "{error}");
+        world.driver.fault(Fault::Other("full".into()));
+        // A release that finds a waiter goes on working: it frees memory before it uses some.
+        std::thread::sleep(LONG);
+        set("0");
+        world.healed();
+        world.work(50);
+        let events = world.finish();
+        judged(&events, &demands().fault(other("full"), 1)).expect_valid();
+    });
+}
+
+/// What time clients think it is does not matter to anyone.
+#[test]
+fn clients_whose_clocks_are_wrong() {
+    in_both_dialects(|query| {
+        let mut world = World::new(query);
+        let url = world.url();
+        let (early, late) = (WallClock::new(), WallClock::new());
+        early.behind(Duration::from_secs(3600));
+        late.ahead(Duration::from_secs(3600));
+        world.load(1, &url);
+        world.one_more_in(&url, early.environment());
+        world.one_more_in(&url, late.environment());
+        world.work(60);
+        early.ahead(Duration::from_secs(7200));
+        late.behind(Duration::from_secs(7200));
+        world.driver.fault(Fault::Other("clocks".into()));
+        world.healed();
+        world.work(60);
+        let events = world.finish();
+        judged(&events, &demands().fault(other("clocks"), 1)).expect_valid();
+    });
+}

@@ -1,0 +1,11 @@
+//! One Redis server under faults, judged by the history checker: what the table of `docs/redis.md` promises.
+//!
+//! `load` has many processes on one lock while something breaks; `victims` has one holder that it happens to;
+//! `unsafe_` shows what one server cannot protect from; `naive` has the locks with mistakes, and ours in the same scenes.
+
+mod load;
+mod naive;
+#[path = "../support/place.rs"]
+mod place;
+mod victims;
+mod world;
