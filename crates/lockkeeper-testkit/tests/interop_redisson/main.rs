@@ -11,5 +11,6 @@ mod names;
 mod peer;
 mod permits;
 mod readers;
+mod sentinel;
 mod site;
 mod tokens;

@@ -50,9 +50,23 @@ type Calls = Arc<Mutex<HashMap<u64, oneshot::Sender<Value>>>>;
 impl Peer {
     /// Starts one whose locks without a lease are renewed for `watchdog`.
     pub async fn start(server: &RedisServer, watchdog: Duration) -> Peer {
+        Peer::launch(&["--address", &address(server)], watchdog).await
+    }
+
+    /// Starts one that finds its server through Sentinels.
+    pub async fn through(sentinels: &[RedisServer], service: &str, watchdog: Duration) -> Peer {
+        let addresses: Vec<String> = sentinels.iter().map(address).collect();
+        let addresses = addresses.join(",");
+        let place = ["--mode", "sentinel", "--service", service];
+        let place = [&place[..], &["--address", &addresses]].concat();
+        Peer::launch(&place, watchdog).await
+    }
+
+    async fn launch(place: &[&str], watchdog: Duration) -> Peer {
         let mut child = Command::new("java")
             .args(FLAGS)
-            .args(["-jar", &jar(), "serve", "--address", &address(server)])
+            .args(["-jar", &jar(), "serve"])
+            .args(place)
             .args(["--watchdog", &watchdog.as_millis().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -183,7 +197,8 @@ impl Call {
         }
     }
 
-    async fn answer(self) -> Value {
+    /// The whole answer, also if something is wrong.
+    pub async fn answer(self) -> Value {
         let answer = tokio::time::timeout(PATIENCE, self.answer).await;
         let answer = answer.unwrap_or_else(|_| panic!("{}: no answer", self.line));
         answer.unwrap_or_else(|_| panic!("{}: Java ended", self.line))
