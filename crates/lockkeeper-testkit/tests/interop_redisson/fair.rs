@@ -100,5 +100,5 @@ async fn who_leaves_the_line_is_waited_for_by_nobody() {
     b.does("unlock").await;
     let guard = tokio::time::timeout(SOON, last).await.expect("it is free");
     release(guard.expect("finishes")).await;
-    site.nothing_is_left().await;
+    site.ours_left_nothing().await;
 }

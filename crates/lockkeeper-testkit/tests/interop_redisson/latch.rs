@@ -63,7 +63,7 @@ async fn who_awaits_a_latch_in_vain_gives_up() {
     assert_eq!(java.does_with("await", json!({ "wait": 300 })).await, false);
     assert!(ours.open().await.expect("answers"));
     assert_eq!(java.does_with("await", json!({ "wait": 300 })).await, true);
-    site.nothing_is_left().await;
+    site.ours_left_nothing().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -93,7 +93,7 @@ async fn a_permit_whose_lease_ended_is_free_for_the_other_side() {
     let ids = java.does_with("acquire", json!({ "lease": 1000 })).await;
     let guard = waits_for(ours(&site, 1), 1).await;
     let took = Moment::now().since(start);
-    assert!(took > lease / 2 && took < lease + SOON, "{took:?}");
+    assert!(took > lease / 2 && took < SOME_TIME, "{took:?}");
     // The late release of Java's must not free ours.
     let error = java.ask("release", json!({ "ids": ids })).error().await;
     assert!(error.contains("Permit"), "{error}");
@@ -104,7 +104,7 @@ async fn a_permit_whose_lease_ended_is_free_for_the_other_side() {
     let guard = waits_for(semaphore, 1).await;
     let ids = java.does("acquire").await;
     let took = Moment::now().since(start);
-    assert!(took > lease / 2 && took < lease + SOON, "{took:?}");
+    assert!(took > lease / 2 && took < SOME_TIME, "{took:?}");
     assert!(!guard.is_held());
     drop(guard);
     java.does_with("release", json!({ "ids": ids })).await;
@@ -113,7 +113,7 @@ async fn a_permit_whose_lease_ended_is_free_for_the_other_side() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewed_permit_outlives_its_lease() {
-    let lease = Duration::from_millis(1500);
+    let lease = Duration::from_secs(3);
     let site = Site::with_lease(lease).await;
     let java = site.peer.object("a", "permits", POOL);
     java.does_with("trySetPermits", json!({ "count": 1 })).await;
@@ -132,11 +132,11 @@ async fn a_renewed_permit_outlives_its_lease() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_processs_permit_comes_back() {
-    let lease = Duration::from_secs(2);
+    let lease = Duration::from_secs(4);
     let site = Site::with_lease(lease).await;
     let java = site.peer.object("a", "permits", POOL);
     java.does_with("trySetPermits", json!({ "count": 1 })).await;
-    let arguments = ["hold", "--kind", "permits", "--name", POOL, "--lease", "2s"];
+    let arguments = ["hold", "--kind", "permits", "--name", POOL, "--lease", "4s"];
     let mut taker = rust(&site.server, &arguments);
     taker.expect("held");
     let waits = java.ask("acquire", json!({}));
@@ -145,7 +145,7 @@ async fn a_killed_processs_permit_comes_back() {
     taker.kill().expect("killed");
     let ids = waits.value().await;
     let took = Moment::now().since(killed);
-    assert!(took < lease + SOON, "{took:?}");
+    assert!(took < SOME_TIME, "{took:?}");
     java.does_with("release", json!({ "ids": ids })).await;
     assert_eq!(java.does("availablePermits").await, 1);
 }

@@ -11,7 +11,9 @@ use crate::peer::{Object, Peer};
 /// The usual lease of both sides: nobody is woken by its end.
 pub const LEASE: Duration = Duration::from_secs(30);
 /// Far less than a lease, and more than a busy machine needs.
-pub const SOON: Duration = Duration::from_secs(2);
+pub const SOON: Duration = Duration::from_secs(5);
+/// When a lease of a few seconds has surely ended, and a usual one surely not.
+pub const SOME_TIME: Duration = Duration::from_secs(15);
 /// Long enough to see that somebody stays out.
 pub const A_WHILE: Duration = Duration::from_millis(300);
 
@@ -61,11 +63,21 @@ impl Site {
 
     /// Nothing is left behind but the tokens: no key, no subscription.
     pub async fn nothing_is_left(&self) {
+        self.ours_left_nothing().await;
+        until("Java listens no more", async || {
+            let channels = self.server.strings(&["PUBSUB", "CHANNELS", "redisson_*"]);
+            channels.is_empty()
+        })
+        .await;
+    }
+
+    /// The same, but for the channels that Redisson listens to: it keeps one now and then when a `tryLock` gives up
+    /// before its subscription is confirmed.
+    pub async fn ours_left_nothing(&self) {
         let end = Moment::now() + Duration::from_secs(20);
         loop {
             let mut left = self.server.keys();
             left.retain(|key| !key.starts_with("redisson_lock_token:"));
-            left.extend(self.server.strings(&["PUBSUB", "CHANNELS", "redisson_*"]));
             let patterns = self.server.strings(&["PUBSUB", "NUMPAT"]);
             if left.is_empty() && patterns == ["0"] {
                 return;
