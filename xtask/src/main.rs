@@ -17,6 +17,7 @@ usage: cargo xtask COMMAND
                     single-feature builds, examples, rustdoc and the fuzz targets
   fuzz [SECONDS]    runs each fuzz target for SECONDS (default 30)
   deny              licences, advisories and sources of all dependencies (cargo-deny)
+  interop redisson  Redis locks shared with Java's Redisson, from its registry
   interop plain     the plain dialect of Redis with redis-py, redsync and redlock,
                     which are installed from their registries
   bench peers [--quick]

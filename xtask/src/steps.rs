@@ -4,11 +4,15 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// How a line starts that the summary repeats.
+const FIGURE: &str = "figure: ";
+
 /// What was run so far.
 #[derive(Debug, Default)]
 pub struct Steps {
     done: Vec<Done>,
     tests: Counts,
+    figures: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -72,7 +76,13 @@ impl Steps {
     /// Runs a command as a step and counts the tests that it reports.
     pub fn command(&mut self, title: &str, command: &mut Command) -> Result<(), String> {
         let mut counts = Counts::default();
-        let result = self.step(title, || stream(command, |line| counts.read(line)));
+        let mut figures = Vec::new();
+        let see = |line: &str| {
+            counts.read(line);
+            figures.extend(line.strip_prefix(FIGURE).map(str::to_owned));
+        };
+        let result = self.step(title, || stream(command, see));
+        self.figures.extend(figures);
         self.tests.passed += counts.passed;
         self.tests.failed += counts.failed;
         self.tests.ignored += counts.ignored;
@@ -88,6 +98,9 @@ impl Steps {
             let result = if done.failed { "FAILED" } else { "ok" };
             let seconds = done.took.as_secs_f64();
             println!("{:width$}  {seconds:>7.1} s  {result}", done.title);
+        }
+        for figure in &self.figures {
+            println!("{figure}");
         }
         if self.tests.ignored > 0 {
             println!("{} tests were not run", self.tests.ignored);

@@ -21,7 +21,9 @@ pub fn run(quick: bool) -> Result<(), String> {
 fn all(steps: &mut Steps, quick: bool) -> Result<(), String> {
     steps.step("what the tests need", packages::ensure)?;
     steps.command("format", cargo().args(["fmt", "--all", "--check"]))?;
-    steps.command("clippy", &mut clippy(&["--workspace"]))?;
+    // All features, so that what only `cargo xtask interop` runs is compiled as well.
+    let everything = ["--workspace", "--all-features"];
+    steps.command("clippy", &mut clippy(&everything))?;
     if !quick {
         let library = ["-p", "lockkeeper", "--no-default-features"];
         steps.command("clippy: no features", &mut clippy(&library))?;

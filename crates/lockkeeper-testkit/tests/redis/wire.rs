@@ -6,7 +6,7 @@ use crate::common::*;
 use lockkeeper::clock::Moment;
 use lockkeeper::store::LatchOp::{CountDown, Read, Set};
 use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{Interest, LatchOp, LatchRequest, LatchState, Mode, Store};
+use lockkeeper::store::{Attempt, Claim, Interest, LatchOp, LatchRequest, LatchState, Mode, Store};
 use lockkeeper::{HandOff, Lockkeeper};
 use lockkeeper_testkit::servers::redis::RedisServer;
 
@@ -207,6 +207,59 @@ async fn java_waiters_are_not_starved_by_direct_grants() {
         ours += pairs;
     }
     assert!(java >= 5, "Java had {java} turns, ours {ours}");
+}
+
+/// Releases `held` while `wish` waits. Whether it went to Redisson's clients instead of being granted.
+async fn left_to_java(
+    server: &RedisServer,
+    store: &RedisStore,
+    held: &Claim,
+    wish: &Claim,
+) -> bool {
+    busy(store, wish).await;
+    assert_eq!(release(store, held).await, Ok(true));
+    let ours = server.strings(&["HEXISTS", "turns", &wish.id.to_string()]);
+    ours == ["0"]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sides_take_turns_while_java_uses_them() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    let _java_waits = server.listen("redisson_lock__channel:{turns}");
+    let mut held = waiting("turns", Mode::Exclusive);
+    let mut subscription = subscribe(&store, &held).await;
+    granted(&store, &held).await;
+    for round in 0..5 {
+        // Ours go on among themselves for a few grants, and no longer.
+        let mut grants = 0;
+        let wish = loop {
+            let wish = waiting("turns", Mode::Exclusive);
+            let next = subscribe(&store, &wish).await;
+            let left = left_to_java(&server, &store, &held, &wish).await;
+            subscription = next;
+            if left {
+                break wish;
+            }
+            granted(&store, &wish).await;
+            held = wish;
+            grants += 1;
+            assert!(grants < 10, "Java has no turn in round {round}");
+        };
+        // Java takes what it was left, and ours sees it.
+        java_locks(&server, "turns");
+        busy(&store, &wish).await;
+        java_unlocks(&server, "turns", "redisson_lock__channel:{turns}");
+        // Ours goes on afterwards.
+        until("ours has its turn", async || {
+            let answer = store.try_acquire(&wish).await.expect("answers");
+            matches!(answer, Attempt::Granted(_))
+        })
+        .await;
+        held = wish;
+    }
+    drop(subscription);
+    assert_eq!(release(&store, &held).await, Ok(true));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,7 +16,7 @@ if not stands or stands[MODE] == 'r' or stands[MODE] == 'p'
   stands = nil
 end
 local excused = stands and beside or nil
-local wait = standing_back()
+local wait = standing_back(id)
 if wait == 0 then
   settle()
   hold = find(id)
@@ -34,5 +34,5 @@ if ARGV[8] ~= '0' and beside == '' and count <= limit then
   enqueue(id, mode, lease, wanted, limit, count, ARGV[7], ARGV[8] == '2')
 end
 save()
-local theirs = foreign or foreign_permits > 0 or (pool and made == 0) or foreign_fair_head()
+local theirs = wait > 0 or foreign or foreign_permits > 0 or (pool and made == 0) or foreign_fair_head()
 return { 0, wait > 0 and wait or free_in(), theirs and 1 or 0, us }

@@ -18,8 +18,10 @@ local W_MODE, W_LEASE, W_WANTED, W_LIMIT, W_COUNT, W_WHO, W_UNTIL, W_DEAF = 1, 2
 local GRANT_LEASE, QUEUE_TTL = 1000, 5000
 -- Redisson's default fairLockWaitTimeout: its clients subtract it from every waiter's score as they acquire.
 local FAIR_WAIT = 300000
--- While Redisson's clients wait, one release in this time is a real one, and ours stand back after it.
-local TURN_EVERY, STAND_BACK = 100, 10
+-- While Redisson's clients wait as well, the sides take turns: after so many releases of ours one is a real one, and
+-- ours stand back until those have had as many, but no longer than STAND_BACK. Clients that do not make use of it
+-- get the next chance TURN_EVERY later.
+local TURNS, TURN_EVERY, STAND_BACK = 4, 100, 10
 
 local lock_channel = 'redisson_lock__channel:' .. tag
 local rw_channel = 'redisson_rwlock:' .. tag
@@ -350,12 +352,32 @@ local function hint(id, waiter)
   return redis.call(PUBLISH, channel, id .. ' ' .. MAIN) > 0 or waiter[W_DEAF]
 end
 
--- For how long ours leave a free lock to Redisson's clients, in ms.
-local function standing_back()
-  if #holds > 0 or foreign then return 0 end
-  local last = tonumber(redis.call('GET', TURN) or '0')
-  local left = last + STAND_BACK - now
-  return (left > 0 and left <= STAND_BACK) and left or 0
+-- When ours last stood back, how often the head of our queue has looked since, and how many grants ours had since.
+local function last_turn()
+  local began, looks, grants = string.match(redis.call('GET', TURN) or '', '^(%d+) (%d+) (%d+)$')
+  return tonumber(began) or 0, tonumber(looks) or 0, tonumber(grants) or 0
+end
+
+local function note_turn(began, looks, grants)
+  local text = string.format('%.0f %.0f %.0f', began, looks, grants)
+  redis.call('SET', TURN, text, 'PX', 100 * TURN_EVERY)
+end
+
+-- The looks of a head that stands back for nobody: when it is told to, and when it begins to listen.
+local IDLE_LOOKS = 2
+
+-- For how long ours leave a free lock to Redisson's clients, in ms; `id` is who asks.
+local function standing_back(id)
+  local began, looks, grants = last_turn()
+  local left = began + STAND_BACK - now
+  local stands = left > 0 and left <= STAND_BACK
+  if (stands or foreign) and began > 0 and redis.call('ZRANGE', QUEUE, 0, 0)[1] == id then
+    -- One of theirs is there; or the head, which was told to wait, is back already, because one of them left.
+    looks = math.max(looks, foreign and IDLE_LOOKS or 0) + 1
+    note_turn(began, looks, grants)
+  end
+  if not stands or #holds > 0 or foreign or looks > IDLE_LOOKS + TURNS then return 0 end
+  return left
 end
 
 -- Makes the head of the queue the holder for as long as it fits, and tells it. A process that no longer
@@ -389,9 +411,13 @@ local function leave_to_others()
   if subscribers[2] + subscribers[4] + subscribers[6] <= 3 * subscribers[8] and not foreign_fair_head() then
     return false
   end
-  local last = tonumber(redis.call('GET', TURN) or '0')
-  if last <= now and now - last < TURN_EVERY then return false end
-  redis.call('SET', TURN, string.format('%.0f', now), 'PX', 100 * TURN_EVERY)
+  local began, looks, grants = last_turn()
+  local due = grants >= TURNS and looks > IDLE_LOOKS
+  if began <= now and now - began < TURN_EVERY and not due then
+    note_turn(began, looks, grants + 1)
+    return false
+  end
+  note_turn(now, 0, 0)
   local id, waiter = queue_head()
   if id then hint(id, waiter) end
   return true
