@@ -163,9 +163,11 @@ impl Replicated {
         let running = || self.servers.iter().filter(|server| server.pid().is_some());
         let others = || running().filter(|server| server.port().to_string() != port);
         self.wait_for("every replica follows the master", || {
-            // The master counts a replica once it has said so itself.
+            // Online is not enough: the master counts a replica once that has acknowledged something.
             let info = self.servers[master].command(&["INFO", "replication"]);
-            info.matches("state=online").count() == others().count()
+            let acknowledged = info.matches("state=online,offset=").count()
+                - info.matches("state=online,offset=0,").count();
+            acknowledged == others().count()
                 && others().all(|replica| {
                     replica.info("master_port").as_deref() == Some(&port)
                         && replica.info("master_link_status").as_deref() == Some("up")

@@ -472,7 +472,7 @@ impl Shared {
             }
         };
         let settings = &self.settings;
-        let mut link = Link::open(address, settings, settings.login(), pushed).await?;
+        let mut link = Link::open(address, settings, settings.login(number == 1), pushed).await?;
         let connection = &mut link.connection;
         let info = look_at(connection).await?;
         info.judge(address, self.member.is_some())?;
@@ -520,7 +520,7 @@ impl Shared {
             }
         };
         let settings = &self.settings;
-        let mut link = Link::open(address, settings, settings.login(), pushed).await?;
+        let mut link = Link::open(address, settings, settings.login(false), pushed).await?;
         if look_at(&mut link.connection).await?.run_id != info.run_id {
             return Err(unavailable(format!(
                 "{address} has just become another server"

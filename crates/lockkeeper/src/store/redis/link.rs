@@ -37,15 +37,18 @@ pub(super) struct Login<'a> {
     pub user: Option<&'a str>,
     pub password: Option<&'a str>,
     pub database: u32,
+    /// Whether it is the first time: then a connection that ends at once may mean that the server wants TLS.
+    pub first: bool,
 }
 
 impl Settings {
     /// Who we are to a server that keeps locks.
-    pub fn login(&self) -> Login<'_> {
+    pub fn login(&self, first: bool) -> Login<'_> {
         Login {
             user: self.user.as_deref(),
             password: self.password.as_deref(),
             database: self.database,
+            first,
         }
     }
 }
@@ -85,7 +88,7 @@ impl Link {
                 _driver: Driver(tokio::spawn(driver).abort_handle()),
             }),
             // A server that expects TLS closes the connection, or says something that is none of ours.
-            Err(error) if error.code().is_none() && !settings.tls => {
+            Err(error) if login.first && error.code().is_none() && !settings.tls => {
                 match tls::speaks_tls(address).await {
                     true => Err(refused(format!(
                         "{address} speaks TLS; write rediss: instead of redis:"

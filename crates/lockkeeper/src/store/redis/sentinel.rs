@@ -120,6 +120,7 @@ impl Sentinels {
             user: settings.sentinel_user.as_deref(),
             password: settings.sentinel_password.as_deref(),
             database: 0,
+            first: self.epoch.load(Ordering::Relaxed) == 0,
         };
         let address = &self.addresses[at];
         let link = Link::open(address, settings, login, pushed).await;
