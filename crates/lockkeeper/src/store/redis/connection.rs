@@ -16,13 +16,15 @@ use std::time::Duration;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{
     AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo,
-    RedisError, Value,
+    RedisError, RedisResult, Value,
 };
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 
+use super::answer::describe;
+use super::batch::Batch;
 use super::checks::ServerInfo;
 use super::fault::{Fault, explain, is_demoted, refused, unavailable, words};
 use super::scripts::Script;
@@ -31,7 +33,7 @@ use super::subscriptions::{Subscriptions, Topic};
 use super::supervisor::supervise;
 use super::url::{Address, Settings, Topology};
 use crate::clock::Moment;
-use crate::store::ClaimId;
+use crate::store::{ClaimId, Process};
 use crate::{Error, Name};
 
 /// How many requests may wait to be written.
@@ -66,7 +68,9 @@ pub(super) struct Shared {
     pub address: Address,
     /// Where hints for this process arrive.
     channel: String,
-    runtime: Handle,
+    pub runtime: Handle,
+    /// Verbs that wait to go out together.
+    pub batch: Batch,
     pub state: watch::Sender<State>,
     events: mpsc::UnboundedSender<Event>,
     pub subscriptions: Subscriptions,
@@ -112,7 +116,9 @@ impl Connection {
             return Err(refused("TLS is not supported yet".into()));
         }
         let (events, inbox) = mpsc::unbounded_channel();
+        let who = describe(&channel, &Process::current());
         let shared = Arc::new(Shared {
+            batch: Batch::new(who, settings.token_retention),
             settings,
             address,
             channel,
@@ -146,6 +152,10 @@ impl Connection {
         &self.shared.subscriptions
     }
 
+    pub fn batch(&self) -> &Batch {
+        &self.shared.batch
+    }
+
     pub fn clock(&self) -> &ServerClock {
         &self.shared.clock
     }
@@ -162,6 +172,36 @@ impl Connection {
         &self.shared.runtime
     }
 
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Runs a script: `write` adds keys and arguments, the number of keys first.
+    pub async fn run(&self, script: &Script, write: impl Fn(&mut Cmd)) -> Result<Value, Fault> {
+        self.shared.run(script, write).await
+    }
+
+    /// Sends one command and waits for its answer, for as long as the settings say.
+    pub async fn send(&self, cmd: &Cmd) -> Result<Value, Fault> {
+        self.shared.send(cmd).await
+    }
+
+    /// Waits until the server has confirmed this version of the topics.
+    pub async fn synced(&self, version: u64) -> Result<(), Error> {
+        let mut synced = self.shared.synced.subscribe();
+        let reached = async { synced.wait_for(|synced| *synced >= version).await.is_ok() };
+        let limit = self.shared.settings.response_timeout;
+        match self.shared.within(limit, reached).await {
+            Some(true) => Ok(()),
+            _ => Err(unavailable(format!(
+                "{} did not confirm a subscription",
+                self.shared.address
+            ))),
+        }
+    }
+}
+
+impl Shared {
     /// Runs a script: `write` adds keys and arguments, the number of keys first.
     pub async fn run(&self, script: &Script, write: impl Fn(&mut Cmd)) -> Result<Value, Fault> {
         let request = |verb: &'static str, body: &str| {
@@ -171,7 +211,7 @@ impl Connection {
             cmd
         };
         match self.send(&request("EVALSHA", &script.sha)).await {
-            Err(Fault::Server(error)) if error.code() == Some("NOSCRIPT") => {
+            Err(fault) if fault.is_unknown_script() => {
                 self.send(&request("EVAL", script.text)).await
             }
             answer => answer,
@@ -182,45 +222,34 @@ impl Connection {
     pub async fn send(&self, cmd: &Cmd) -> Result<Value, Fault> {
         let (number, mut connection) = self.current().await?;
         let answer = connection.send_packed_command(cmd).await;
+        self.judge(number, answer)
+    }
+
+    /// What an answer on a connection means to who asked, and to the connection.
+    pub fn judge(&self, number: u64, answer: RedisResult<Value>) -> Result<Value, Fault> {
         match answer.and_then(Value::extract_error) {
             Ok(value) => Ok(value),
             Err(error) if error.code().is_some() => {
                 if is_demoted(&error) {
-                    self.shared.broken(number, words(&error));
+                    self.broken(number, words(&error));
                 }
                 Err(Fault::Server(error))
             }
             Err(error) => {
-                self.shared.broken(number, words(&error));
-                Err(Fault::Lost(self.shared.why_broken(&error)))
+                self.broken(number, words(&error));
+                Err(Fault::Lost(self.why_broken(&error)))
             }
         }
     }
 
-    /// Waits until the server has confirmed this version of the topics.
-    pub async fn synced(&self, version: u64) -> Result<(), Error> {
-        let mut synced = self.shared.synced.subscribe();
-        let reached = async { synced.wait_for(|synced| *synced >= version).await.is_ok() };
-        match self
-            .within(self.shared.settings.response_timeout, reached)
-            .await
-        {
-            Some(true) => Ok(()),
-            _ => Err(unavailable(format!(
-                "{} did not confirm a subscription",
-                self.shared.address
-            ))),
-        }
-    }
-
-    async fn current(&self) -> Result<(u64, MultiplexedConnection), Fault> {
-        if let State::Up(number, connection) = &*self.shared.state.borrow() {
+    pub async fn current(&self) -> Result<(u64, MultiplexedConnection), Fault> {
+        if let State::Up(number, connection) = &*self.state.borrow() {
             return Ok((*number, connection.clone()));
         }
-        let mut state = self.shared.state.subscribe();
-        let limit = self.shared.settings.response_timeout;
+        let mut state = self.state.subscribe();
+        let limit = self.settings.response_timeout;
         let settled = state.wait_for(|state| !matches!(state, State::Connecting));
-        let address = &self.shared.address;
+        let address = &self.address;
         match self.within(limit, settled).await {
             Some(Ok(state)) => match &*state {
                 State::Up(number, connection) => Ok((*number, connection.clone())),
@@ -234,7 +263,7 @@ impl Connection {
     /// Under the keeper's own timer, so that it works under any executor.
     async fn within<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
         let sleep = {
-            let _context = self.shared.runtime.enter();
+            let _context = self.runtime.enter();
             tokio::time::sleep(limit)
         };
         tokio::select! {
@@ -243,9 +272,7 @@ impl Connection {
             () = sleep => None,
         }
     }
-}
 
-impl Shared {
     fn broken(&self, number: u64, reason: String) {
         // At once: whatever is sent from now on waits for the next connection.
         self.state.send_if_modified(|state| {

@@ -19,9 +19,10 @@
 //!
 //! # Layout
 //! `url` says where and how, `connection` sends requests, `supervisor` keeps it alive, `checks` judges the server,
-//! `subscriptions` knows who waits for what. `redisson` and `plain` turn verbs into `scripts` and their answers back.
+//! `subscriptions` knows who waits for what, `batch` lets many verbs share a script. `redisson` and `plain` turn verbs into `scripts` and their answers back.
 
 mod answer;
+mod batch;
 mod checks;
 mod connection;
 mod fault;
@@ -67,8 +68,6 @@ const POLL_EVERY: Duration = Duration::from_millis(25);
 /// Dropping it ends its connection. What it still holds stays held until the leases end.
 pub struct RedisStore {
     connection: Arc<Connection>,
-    /// Our channel and our process, as they are written into holds.
-    who: String,
 }
 
 impl RedisStore {
@@ -88,10 +87,8 @@ impl RedisStore {
             );
         }
         let channel = format!("lockkeeper_wake:{}", Uuid::new_v4());
-        let who = answer::describe(&channel, &Process::current());
         Ok(RedisStore {
             connection: Arc::new(Connection::open(settings, channel).await?),
-            who,
         })
     }
 
@@ -102,14 +99,14 @@ impl RedisStore {
     fn redisson(&self) -> Redisson<'_> {
         Redisson {
             connection: &self.connection,
-            who: &self.who,
+            who: self.connection.batch().who(),
         }
     }
 
     fn plain(&self) -> Plain<'_> {
         Plain {
             connection: &self.connection,
-            who: &self.who,
+            who: self.connection.batch().who(),
         }
     }
 
@@ -156,7 +153,7 @@ impl RedisStore {
     async fn watch(&self, name: Name) -> Result<Subscription, Error> {
         let mut seen = sight(self.look(&name).await?);
         let hints = Arc::new(Notify::new());
-        let (hint, who) = (hints.clone(), self.who.clone());
+        let hint = hints.clone();
         let connection = Arc::downgrade(&self.connection);
         let task = self.connection.runtime().spawn(async move {
             loop {
@@ -164,7 +161,7 @@ impl RedisStore {
                 let Some(connection) = connection.upgrade() else {
                     return;
                 };
-                if let Ok(info) = look(&connection, &who, &name).await {
+                if let Ok(info) = look(&connection, &name).await {
                     let now = sight(info);
                     if now != seen {
                         seen = now;
@@ -177,7 +174,7 @@ impl RedisStore {
     }
 
     async fn look(&self, name: &Name) -> Result<Option<LockInfo>, Error> {
-        look(&self.connection, &self.who, name).await
+        look(&self.connection, name).await
     }
 
     /// Finds names by keys of ours in a keyspace that may have much else.
@@ -241,7 +238,8 @@ impl Drop for Ends {
     }
 }
 
-async fn look(connection: &Connection, who: &str, name: &Name) -> Result<Option<LockInfo>, Error> {
+async fn look(connection: &Connection, name: &Name) -> Result<Option<LockInfo>, Error> {
+    let who = connection.batch().who();
     match connection.settings().dialect {
         Dialect::Redisson => Redisson { connection, who }.inspect(name).await,
         Dialect::Plain => Plain { connection, who }.inspect(name).await,

@@ -6,10 +6,11 @@ use std::time::{Duration, UNIX_EPOCH};
 use ::redis::{Cmd, Value};
 
 use super::answer::{self, Reply};
+use super::batch::{Op, id_arg};
 use super::connection::Connection;
 use super::fault::Fault;
 use super::keys::Keys;
-use super::scripts;
+use super::scripts::{self, Verb};
 use super::subscriptions::Topic;
 use super::{BREAK_MEMORY, MAX_PERMITS, RENEW_SLICE, millis};
 use crate::clock::Moment;
@@ -49,6 +50,28 @@ impl Redisson<'_> {
         Keys::new(&self.connection.settings().prefix, name)
     }
 
+    /// The arguments that come first in every script with a record.
+    fn write_head(&self, cmd: &mut Cmd) {
+        cmd.arg(self.who).arg(self.connection.batch().keep());
+    }
+
+    async fn run_verb(
+        &self,
+        verb: &'static Verb,
+        who: &str,
+        keys: &Keys,
+        args: &(dyn Fn(&mut Cmd) + Sync),
+    ) -> Result<Value, Fault> {
+        let keys = |cmd: &mut Cmd| keys.write_record(cmd);
+        let op = Op {
+            verb,
+            who,
+            keys: &keys,
+            args,
+        };
+        self.connection.run_verb(op).await
+    }
+
     pub async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         check_permits(claim.mode)?;
         let keys = self.keys(&claim.name)?;
@@ -76,26 +99,30 @@ impl Redisson<'_> {
 
     async fn try_once(&self, claim: &Claim, keys: &Keys) -> Result<Reply, Error> {
         let (mode, limit, count) = letter(claim.mode);
-        let id = claim.id.to_string();
-        let beside = claim.beside.map_or_else(String::new, |id| id.to_string());
         let not_after = self.connection.clock().at(claim.not_after);
-        let write = |cmd: &mut Cmd| {
-            cmd.arg(Keys::RECORD);
-            keys.write_record(cmd);
-            cmd.arg(&keys.tag)
-                .arg(&id)
-                .arg(mode)
+        let least = !claim.enqueue && claim.beside.is_none() && count == 0;
+        let args = |cmd: &mut Cmd| {
+            id_arg(cmd, claim.id);
+            cmd.arg(mode)
                 .arg(millis(claim.lease))
                 .arg(claim.reserve)
-                .arg(not_after)
-                .arg(self.who)
-                .arg(u8::from(claim.enqueue))
-                .arg(limit)
-                .arg(count)
-                .arg(&beside);
+                .arg(not_after);
+            if !least {
+                cmd.arg(u8::from(claim.enqueue)).arg(limit).arg(count);
+                match claim.beside {
+                    Some(beside) => id_arg(cmd, beside),
+                    None => {
+                        cmd.arg("");
+                    }
+                }
+            }
         };
         let sent = Moment::now();
-        let answer = self.connection.run(&scripts::ACQUIRE, write).await;
+        let verb = match least {
+            true => &scripts::TRY,
+            false => &scripts::TRY_OR_QUEUE,
+        };
+        let answer = self.run_verb(verb, self.who, keys, &args).await;
         let reply = Reply::new(answer.map_err(Fault::of_change)?)?;
         self.connection
             .clock()
@@ -120,11 +147,11 @@ impl Redisson<'_> {
 
     pub async fn withdraw(&self, name: &Name, claim: ClaimId) -> Result<(), Error> {
         let keys = self.keys(name)?;
-        let id = claim.to_string();
         let write = |cmd: &mut Cmd| {
             cmd.arg(Keys::RECORD);
             keys.write_record(cmd);
-            cmd.arg(&keys.tag).arg(&id);
+            self.write_head(cmd);
+            id_arg(cmd, claim);
         };
         let answer = self.connection.run(&scripts::WITHDRAW, write).await;
         answer.map(|_| ()).map_err(Fault::of_change)
@@ -132,34 +159,29 @@ impl Redisson<'_> {
 
     pub async fn release(&self, release: &Release) -> Result<Released, Error> {
         let keys = self.keys(&release.name)?;
-        let id = release.claim.to_string();
         let next = release.requeue.as_ref();
         if let Some(next) = next {
             check_permits(next.mode)?;
         }
-        let next = next.map(|next| (next, next.id.to_string(), letter(next.mode)));
-        let write = |cmd: &mut Cmd| {
-            cmd.arg(Keys::RECORD);
-            keys.write_record(cmd);
-            cmd.arg(&keys.tag).arg(&id);
-            match &next {
-                None => {
-                    cmd.arg("");
-                }
-                Some((next, id, (mode, limit, count))) => {
-                    cmd.arg(id)
-                        .arg(mode)
-                        .arg(millis(next.lease))
-                        .arg(next.reserve)
-                        .arg(self.connection.clock().at(next.not_after))
-                        .arg(limit)
-                        .arg(count)
-                        .arg(self.who);
-                }
+        let args = |cmd: &mut Cmd| {
+            id_arg(cmd, release.claim);
+            if let Some(next) = next {
+                let (mode, limit, count) = letter(next.mode);
+                id_arg(cmd, next.id);
+                cmd.arg(mode)
+                    .arg(millis(next.lease))
+                    .arg(next.reserve)
+                    .arg(self.connection.clock().at(next.not_after))
+                    .arg(limit)
+                    .arg(count);
             }
         };
         let sent = Moment::now();
-        let answer = self.connection.run(&scripts::RELEASE, write).await;
+        let (verb, who) = match next {
+            Some(_) => (&scripts::LET_GO_AND_QUEUE, self.who),
+            None => (&scripts::LET_GO, ""),
+        };
+        let answer = self.run_verb(verb, who, &keys, &args).await;
         let reply = Reply::new(answer.map_err(Fault::of_change)?)?;
         match reply.number(3)? {
             0 => {}
@@ -207,7 +229,8 @@ impl Redisson<'_> {
         let write = |cmd: &mut Cmd| {
             cmd.arg(Keys::RECORD + 1);
             keys.write_record(cmd);
-            cmd.arg(keys.broken()).arg(&keys.tag);
+            cmd.arg(keys.broken());
+            self.write_head(cmd);
         };
         let answer = self.connection.run(&scripts::INSPECT, write).await;
         let reply = Reply::new(answer.map_err(Fault::of_look)?)?;
@@ -237,10 +260,9 @@ impl Redisson<'_> {
         let write = |cmd: &mut Cmd| {
             cmd.arg(Keys::RECORD + 1);
             keys.write_record(cmd);
-            cmd.arg(keys.broken())
-                .arg(&keys.tag)
-                .arg(&request.reason)
-                .arg(millis(BREAK_MEMORY));
+            cmd.arg(keys.broken());
+            self.write_head(cmd);
+            cmd.arg(&request.reason).arg(millis(BREAK_MEMORY));
         };
         let answer = self.connection.run(&scripts::BREAK, write).await;
         match answer.map_err(Fault::of_change)? {

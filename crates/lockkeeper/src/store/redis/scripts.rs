@@ -9,26 +9,82 @@ pub(super) struct Script {
     pub sha: LazyLock<String>,
 }
 
+/// A verb that can share a script with others of its dialect.
+#[derive(Debug)]
+pub(super) struct Verb {
+    /// Its own script.
+    pub script: &'static Script,
+    /// How many keys it has.
+    pub keys: usize,
+    /// How a batch calls it; the number of its arguments follows from that.
+    pub letter: &'static str,
+    /// The script of its batches.
+    pub batch: &'static Script,
+}
+
+macro_rules! text {
+    ($($file:literal),+) => { concat!($(include_str!(concat!("scripts/", $file))),+) };
+}
+
 macro_rules! scripts {
-    ($($name:ident = $($file:literal),+;)*) => {$(
+    ($($name:ident = $text:expr;)*) => {$(
         pub(super) static $name: Script = Script {
-            text: concat!($(include_str!(concat!("scripts/", $file))),+),
+            text: $text,
             sha: LazyLock::new(|| ::redis::Script::new($name.text).get_hash().to_owned()),
         };
     )*};
 }
 
 scripts! {
-    ACQUIRE = "clock.lua", "acquire_fast.lua", "record.lua", "acquire.lua";
-    RELEASE = "release_fast.lua", "clock.lua", "record.lua", "release.lua";
-    WITHDRAW = "clock.lua", "record.lua", "withdraw.lua";
-    RENEW = "clock.lua", "renew.lua";
-    INSPECT = "clock.lua", "record.lua", "inspect.lua";
-    BREAK = "clock.lua", "record.lua", "break.lua";
-    LATCH = "clock.lua", "latch.lua";
-    PLAIN_ACQUIRE = "clock.lua", "plain_acquire.lua";
-    PLAIN_RELEASE = "plain_release.lua";
-    PLAIN_RENEW = "plain_renew.lua";
-    PLAIN_INSPECT = "plain_inspect.lua";
-    PLAIN_BREAK = "clock.lua", "plain_break.lua";
+    ACQUIRE = text!("time.lua", "fence.lua", "acquire_fast.lua", "record.lua", "acquire.lua");
+    RELEASE = text!("release_fast.lua", "time.lua", "fence.lua", "record.lua", "release.lua");
+    BATCH = concat!(
+        text!("time.lua", "fence.lua"),
+        "local function acquire(KEYS, ARGV)\n",
+        text!("acquire_fast.lua", "record.lua", "acquire.lua"),
+        "end\nlocal function release(KEYS, ARGV)\n",
+        text!("release_fast.lua", "record.lua", "release.lua"),
+        "end\nlocal VERBS = { a = { acquire, 5, 5 }, A = { acquire, 5, 9 }, r = { release, 5, 1 }, R = { release, 5, 8 } }\n",
+        text!("batch.lua")
+    );
+    WITHDRAW = text!("time.lua", "fence.lua", "record.lua", "withdraw.lua");
+    RENEW = text!("time.lua", "renew.lua");
+    INSPECT = text!("time.lua", "fence.lua", "record.lua", "inspect.lua");
+    BREAK = text!("time.lua", "fence.lua", "record.lua", "break.lua");
+    LATCH = text!("time.lua", "latch.lua");
+    PLAIN_ACQUIRE = text!("time.lua", "fence.lua", "plain_acquire.lua");
+    PLAIN_RELEASE = text!("plain_release.lua");
+    PLAIN_BATCH = concat!(
+        text!("time.lua", "fence.lua"),
+        "local function acquire(KEYS, ARGV)\n",
+        text!("plain_acquire.lua"),
+        "end\nlocal function release(KEYS, ARGV)\n",
+        text!("plain_release.lua"),
+        "end\nlocal VERBS = { a = { acquire, 2, 4 }, r = { release, 1, 1 } }\n",
+        text!("batch.lua")
+    );
+    PLAIN_RENEW = text!("plain_renew.lua");
+    PLAIN_INSPECT = text!("plain_inspect.lua");
+    PLAIN_BREAK = text!("time.lua", "fence.lua", "plain_break.lua");
+}
+
+macro_rules! verbs {
+    ($($name:ident = $script:ident, $keys:literal, $letter:literal, $batch:ident;)*) => {$(
+        pub(super) static $name: Verb = Verb {
+            script: &$script,
+            keys: $keys,
+            letter: $letter,
+            batch: &$batch,
+        };
+    )*};
+}
+
+// Letters, keys and arguments as VERBS above has them. Capitals have all arguments, the others the least.
+verbs! {
+    TRY = ACQUIRE, 5, "a", BATCH;
+    TRY_OR_QUEUE = ACQUIRE, 5, "A", BATCH;
+    LET_GO = RELEASE, 5, "r", BATCH;
+    LET_GO_AND_QUEUE = RELEASE, 5, "R", BATCH;
+    PLAIN_TRY = PLAIN_ACQUIRE, 2, "a", PLAIN_BATCH;
+    PLAIN_LET_GO = PLAIN_RELEASE, 1, "r", PLAIN_BATCH;
 }

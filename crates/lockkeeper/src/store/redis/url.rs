@@ -16,6 +16,10 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
 const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(10);
 
+/// Far above any lease.
+const RETENTIONS: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(60 * 60)..=Duration::from_secs(3650 * 24 * 60 * 60);
+
 /// Which lock is on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Dialect {
@@ -107,6 +111,8 @@ pub(super) struct Settings {
     pub prefix: String,
     pub connect_timeout: Duration,
     pub response_timeout: Duration,
+    /// How long a token key stays after its last use; for ever if nothing is said.
+    pub token_retention: Option<Duration>,
 }
 
 impl fmt::Debug for Settings {
@@ -186,6 +192,7 @@ impl Settings {
             prefix: String::new(),
             connect_timeout: DEFAULT_TIMEOUT,
             response_timeout: DEFAULT_TIMEOUT,
+            token_retention: None,
         };
         let mut seen = Vec::new();
         if database.is_some() {
@@ -223,6 +230,7 @@ impl Settings {
             },
             "connect_timeout" => self.connect_timeout = timeout(key, value)?,
             "response_timeout" => self.response_timeout = timeout(key, value)?,
+            "token_retention" => self.token_retention = Some(retention(value)?),
             "password_file" => self.password = Some(password_file(value)?),
             "password" | "pass" | "auth" => {
                 return refuse(
@@ -233,7 +241,7 @@ impl Settings {
             _ => {
                 return refuse(format!(
                     "there is no option {key:.40?}; there are dialect, prefix, db, connect_timeout, \
-                     response_timeout and password_file"
+                     response_timeout, token_retention and password_file"
                 ));
             }
         }
@@ -354,6 +362,17 @@ fn timeout(key: &str, value: &str) -> Result<Duration, Error> {
     }
 }
 
+fn retention(value: &str) -> Result<Duration, Error> {
+    match duration::parse(value) {
+        Ok(retention) if RETENTIONS.contains(&retention) => Ok(retention),
+        Ok(_) => refuse(
+            "token_retention is from 1h to 3650d: it has to be far longer than any lease, or a token of a holder that \
+             still works may be given out again",
+        ),
+        Err(_) => refuse("token_retention is a duration such as 30d"),
+    }
+}
+
 fn password_file(path: &str) -> Result<String, Error> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
@@ -455,12 +474,15 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let url = "redis://h?dialect=plain&prefix=app%3A&connect_timeout=50ms&response_timeout=1s";
+        let url = "redis://h?dialect=plain&prefix=app%3A&connect_timeout=50ms&response_timeout=1s\
+            &token_retention=30d";
         let settings = parse(url).expect("valid");
         assert_eq!(settings.dialect, Dialect::Plain);
         assert_eq!(settings.prefix, "app:");
         assert_eq!(settings.connect_timeout, Duration::from_millis(50));
         assert_eq!(settings.response_timeout, Duration::from_secs(1));
+        let month = Duration::from_secs(30 * 24 * 60 * 60);
+        assert_eq!(settings.token_retention, Some(month));
     }
 
     #[test]
@@ -499,6 +521,8 @@ mod tests {
             ("redis://h?db=1&db=2", "twice"),
             ("redis://h/1?db=2", "twice"),
             ("redis://h?response_timeout=5", "duration"),
+            ("redis://h?token_retention=59m", "1h"),
+            ("redis://h?token_retention=long", "30d"),
             ("redis://h?connect_timeout=1h", "duration"),
             ("redis://h?password=x", "no option"),
             ("redis://h#x", "%23"),

@@ -1,7 +1,7 @@
 -- Describes a name (dialect redisson).
 --
 -- KEYS  as in acquire, 6 broken
--- ARGV  1 tag
+-- ARGV  1 who  2 how long the fence is kept
 -- Result  {holds of ours: {claim, mode, ms left, token, us since, limit, count, who},
 --          fields of others, the mode of others or '', ms left for others, how many wait, last token or 0,
 --          why and when in us it was broken, or nothing}

@@ -4,7 +4,9 @@
 -- A hold counts while both say so: our record knows each lease, and whatever a Redisson client deletes
 -- (forceUnlock, delete) is gone.
 local MAIN, HOLDERS, QUEUE, FAIR, FENCE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local tag, own = ARGV[1], string.sub(KEYS[2], #'lockkeeper_holders:' + 1)
+local who, keep = ARGV[1], ARGV[2]
+local tag = string.sub(KEYS[5], #'redisson_lock_token:' + 1)
+local own = string.sub(KEYS[2], #'lockkeeper_holders:' + 1)
 local WAITERS, ASIDE = 'lockkeeper_waiters:' .. own, 'lockkeeper_aside:' .. own
 local LATCH, TURN = 'lockkeeper_latch:' .. own, 'lockkeeper_turn:' .. own
 local FAIR_TIMEOUTS, PERMITS = 'redisson_lock_timeout:' .. tag, tag .. ':timeout'
@@ -30,11 +32,11 @@ local permit_channel = 'redisson_sc:' .. tag
 local aside, made, holds = 0, 0, {}
 local packed = redis.call('GET', HOLDERS)
 if packed then
-  local last, run, id, who = string.match(packed, '^x (%d+) (%d+) (%S+) (.*)$')
+  local last, run, id, holder = string.match(packed, '^x (%d+) (%d+) (%S+) (.*)$')
   if last then
     -- A single exclusive hold. Its lease is that of the key, and its first token the time it was granted.
     local first, left = last - run + 1, redis.call('PTTL', HOLDERS)
-    holds[1] = { id, 'x', now + left, first, tonumber(run), first, 0, 0, who }
+    holds[1] = { id, 'x', now + left, first, tonumber(run), first, 0, 0, holder }
   else
     local record = cmsgpack.unpack(packed)
     aside, made, holds = record[1], record[2], record[3]
@@ -206,7 +208,7 @@ local function admits(mode, limit, count, beside)
 end
 
 local function grant(id, mode, lease, wanted, limit, count, who)
-  local first, run = reserve(FENCE, wanted)
+  local first, run = reserve(FENCE, wanted, keep)
   local hold = { id, mode, now + lease, first, run, us, limit, count, who }
   if mode == 'p' then
     -- Nobody has said how many permits there are: this claim does.
@@ -308,9 +310,9 @@ local function enqueue(id, mode, lease, wanted, limit, count, who)
   end
   -- In Redisson's line a dead waiter of ours is known by our record of it: that has to last as long.
   local line = redis.call('LLEN', FAIR)
-  local keep = line > 0 and FAIR_WAIT * (line + 1) or 2 * QUEUE_TTL
-  redis.call('PEXPIRE', QUEUE, keep)
-  redis.call('PEXPIRE', WAITERS, keep)
+  local stays = line > 0 and FAIR_WAIT * (line + 1) or 2 * QUEUE_TTL
+  redis.call('PEXPIRE', QUEUE, stays)
+  redis.call('PEXPIRE', WAITERS, stays)
 end
 
 -- The first in Redisson's fair line if it is not ours, after those whose time is over.
