@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{Cmd, RedisResult, Value};
+use ::redis::{Cmd, RedisResult, RedisWrite, Value};
 use tokio::sync::oneshot;
 
 use super::connection::{Connection, Shared, State as Link};
@@ -396,10 +396,7 @@ impl Waiting {
 
 /// Writes a claim as an argument.
 pub(super) fn id_arg(cmd: &mut Cmd, id: ClaimId) {
-    use std::fmt::Write;
-    let mut text = String::with_capacity(57);
-    let _ = write!(text, "{id}");
-    cmd.arg(text);
+    cmd.write_arg_fmt(id);
 }
 
 fn parts(cmd: &Cmd) -> impl Iterator<Item = &[u8]> {

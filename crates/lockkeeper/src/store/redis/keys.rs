@@ -3,7 +3,9 @@
 //! Redisson's are built as Redisson does: `prefix:{name}`, but `prefix:name` for a name that has a brace of
 //! its own. So `x` and `{x}` share them. Ours are told apart by a second colon, as a mix-up would cost more.
 
-use ::redis::Cmd;
+use std::fmt;
+
+use ::redis::{Cmd, RedisWrite};
 
 use crate::{Error, Name};
 
@@ -21,19 +23,30 @@ const RESERVED: [&str; 4] = [
     "redisson_lock_timeout:",
 ];
 
-/// The keys of one name.
+/// The keys of one name. They are written where they are needed, not kept: a try has five of them.
 #[derive(Debug)]
 pub(super) struct Keys {
     /// The key at the name itself.
     pub main: String,
-    /// The name as Redisson puts it into other keys.
-    pub tag: String,
-    own: String,
+    /// Whether the name has a brace of its own.
+    braced: bool,
+}
+
+/// The name as it stands in other keys.
+struct Tag<'a>(&'static str, &'a str, &'static str);
+
+impl fmt::Display for Tag<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tag(open, main, close) = self;
+        f.write_str(open)?;
+        f.write_str(main)?;
+        f.write_str(close)
+    }
 }
 
 impl Keys {
     pub fn new(prefix: &str, name: &Name) -> Result<Keys, Error> {
-        let main = format!("{prefix}{name}");
+        let main = [prefix, name.as_str()].concat();
         if let Some(reserved) = RESERVED.iter().find(|start| main.starts_with(**start)) {
             return Err(Error::InvalidName {
                 reason: format!(
@@ -41,47 +54,66 @@ impl Keys {
                 ),
             });
         }
-        let (tag, own) = match main.contains('{') {
-            true => (main.clone(), format!(":{main}")),
-            false => (format!("{{{main}}}"), format!("{{{main}}}")),
-        };
-        Ok(Keys { main, tag, own })
+        let braced = main.contains('{');
+        Ok(Keys { main, braced })
+    }
+
+    /// As Redisson puts it into its keys.
+    pub fn tag(&self) -> impl fmt::Display {
+        match self.braced {
+            true => Tag("", &self.main, ""),
+            false => Tag("{", &self.main, "}"),
+        }
+    }
+
+    /// As we put it into ours.
+    fn own(&self) -> impl fmt::Display {
+        match self.braced {
+            true => Tag(":", &self.main, ""),
+            false => Tag("{", &self.main, "}"),
+        }
     }
 
     pub fn holders(&self) -> String {
-        format!("{HOLDERS}{}", self.own)
+        format!("{HOLDERS}{}", self.own())
     }
 
     pub fn aside(&self) -> String {
-        format!("lockkeeper_aside:{}", self.own)
+        format!("lockkeeper_aside:{}", self.own())
     }
 
     pub fn permits(&self) -> String {
-        format!("{}:timeout", self.tag)
+        format!("{}:timeout", self.tag())
     }
 
     pub fn latch(&self) -> String {
-        format!("lockkeeper_latch:{}", self.own)
+        format!("lockkeeper_latch:{}", self.own())
     }
 
     pub fn broken(&self) -> String {
-        format!("lockkeeper_broken:{}", self.own)
+        format!("lockkeeper_broken:{}", self.own())
     }
 
     /// The fence of the plain dialect.
     pub fn plain_token(&self) -> String {
-        format!("{TOKEN}{}", self.own)
+        format!("{TOKEN}{}", self.own())
+    }
+
+    /// The keys of a try in the plain dialect.
+    pub fn write_plain(&self, cmd: &mut Cmd) {
+        cmd.arg(&self.main);
+        cmd.write_arg_fmt(format_args!("{TOKEN}{}", self.own()));
     }
 
     /// The keys of the scripts that know the whole record, in their order. They derive the rest, which they
     /// seldom need: every argument costs the server time.
     pub fn write_record(&self, cmd: &mut Cmd) {
-        let Keys { main, tag, own } = self;
-        cmd.arg(main)
-            .arg(format!("{HOLDERS}{own}"))
-            .arg(format!("{QUEUE}{own}"))
-            .arg(format!("redisson_lock_queue:{tag}"))
-            .arg(format!("redisson_lock_token:{tag}"));
+        let (tag, own) = (self.tag(), self.own());
+        cmd.arg(&self.main);
+        cmd.write_arg_fmt(format_args!("{HOLDERS}{own}"));
+        cmd.write_arg_fmt(format_args!("{QUEUE}{own}"));
+        cmd.write_arg_fmt(format_args!("redisson_lock_queue:{tag}"));
+        cmd.write_arg_fmt(format_args!("redisson_lock_token:{tag}"));
     }
 
     /// How many keys [`Keys::write_record`] writes.
@@ -89,17 +121,17 @@ impl Keys {
 
     /// Where Redisson tells of a lock that is free.
     pub fn lock_channel(&self) -> String {
-        format!("redisson_lock__channel:{}", self.tag)
+        format!("redisson_lock__channel:{}", self.tag())
     }
 
     /// Where Redisson tells of readers and writers that left.
     pub fn rw_channel(&self) -> String {
-        format!("redisson_rwlock:{}", self.tag)
+        format!("redisson_rwlock:{}", self.tag())
     }
 
     /// Where Redisson tells of free permits.
     pub fn permit_channel(&self) -> String {
-        format!("redisson_sc:{}", self.tag)
+        format!("redisson_sc:{}", self.tag())
     }
 
     /// Where Redisson tells of a latch. It always adds braces here.

@@ -276,6 +276,10 @@ impl Store for RedisStore {
             Dialect::Plain => PLAIN_CAPABILITIES,
         }
     }
+    /// The connection is given up with all that is on it when the server is silent.
+    fn ends_in_time(&self) -> bool {
+        true
+    }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(async move {
             match self.dialect() {

@@ -58,9 +58,7 @@ impl Plain<'_> {
         let op = Op {
             verb: &scripts::PLAIN_TRY,
             who: self.who,
-            keys: &|cmd: &mut Cmd| {
-                cmd.arg(&keys.main).arg(keys.plain_token());
-            },
+            keys: &|cmd: &mut Cmd| keys.write_plain(cmd),
             args: &|cmd: &mut Cmd| {
                 id_arg(cmd, claim.id);
                 cmd.arg(millis(claim.lease))

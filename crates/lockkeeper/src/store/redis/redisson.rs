@@ -213,7 +213,7 @@ impl Redisson<'_> {
                         .arg(keys.permits());
                 }
                 for (renewal, keys) in slice.iter().zip(&keys) {
-                    cmd.arg(&keys.tag)
+                    cmd.arg(keys.tag().to_string())
                         .arg(renewal.claim.to_string())
                         .arg(millis(renewal.lease));
                 }
