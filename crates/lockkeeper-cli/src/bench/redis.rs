@@ -29,7 +29,8 @@ const UNLOCK: &str = "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then retur
      if redis.call('HINCRBY', KEYS[1], ARGV[1], -1) > 0 then return 0 end \
      redis.call('DEL', KEYS[1]) redis.call('PUBLISH', KEYS[2], 0) return 1";
 /// Compare and delete, as every recipe around `SET NX PX` has it.
-const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+const DELETE: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
 /// Commands that clients send and our scripts do not call.
 const SENT: [&str; 9] = [
@@ -271,11 +272,23 @@ mod tests {
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(
             of("redis://me:p%2Fw@h:7000/3?prefix=a"),
-            ("h:7000".into(), some("me"), some("p/w"), 3, Dialect::Redisson)
+            (
+                "h:7000".into(),
+                some("me"),
+                some("p/w"),
+                3,
+                Dialect::Redisson
+            )
         );
         assert_eq!(
             of("redis+unix://me:pw@/run/r.sock?db=2&dialect=plain"),
-            ("/run/r.sock".into(), some("me"), some("pw"), 2, Dialect::Plain)
+            (
+                "/run/r.sock".into(),
+                some("me"),
+                some("pw"),
+                2,
+                Dialect::Plain
+            )
         );
         assert_eq!(of("redis+unix:///run/r.sock").0, "/run/r.sock");
     }

@@ -115,7 +115,9 @@ impl Bench {
             figure.targets = self.few_commands(&figure);
             if self.hand_off != HandOff::OFF && self.no_hold() {
                 let wait = Some(figure.wait_us.p99);
-                figure.targets.push(Target::at_most("wait_us.p99", 2_000.0, wait));
+                figure
+                    .targets
+                    .push(Target::at_most("wait_us.p99", 2_000.0, wait));
             }
         }
         target.keeper.close();
@@ -148,7 +150,9 @@ impl Bench {
             if self.hand_off != HandOff::OFF {
                 figure.targets = vec![Target::at_most("wait_us.p99", 5_000.0, wait)];
             }
-            figure.targets.push(Target::at_most("process_max_min", 1.5, share));
+            figure
+                .targets
+                .push(Target::at_most("process_max_min", 1.5, share));
         }
         target.keeper.close();
         Ok(vec![entry(figure)])

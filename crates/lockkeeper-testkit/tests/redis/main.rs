@@ -3,6 +3,7 @@
 //! The suite runs with two stores on one server, as two processes have them: over TCP and over a socket, in
 //! both dialects.
 
+mod batch;
 mod common;
 mod faults;
 mod keepers;

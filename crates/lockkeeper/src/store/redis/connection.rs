@@ -186,6 +186,23 @@ impl Connection {
         self.shared.send(cmd).await
     }
 
+    /// Which of these keys exist: asked for all at once, but one by one, as they may be on several slots.
+    pub async fn exist(&self, keys: &[&str]) -> Result<Vec<bool>, Fault> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (number, mut connection) = self.shared.current().await?;
+        let mut pipeline = ::redis::pipe();
+        for key in keys {
+            pipeline.cmd("EXISTS").arg(key);
+        }
+        let answers = connection.send_packed_commands(&pipeline, 0, keys.len());
+        match self.shared.judge(number, answers.await.map(Value::Array))? {
+            Value::Array(answers) => Ok(answers.iter().map(|a| *a == Value::Int(1)).collect()),
+            _ => Ok(Vec::new()),
+        }
+    }
+
     /// Waits until the server has confirmed this version of the topics.
     pub async fn synced(&self, version: u64) -> Result<(), Error> {
         let mut synced = self.shared.synced.subscribe();

@@ -14,16 +14,13 @@ pub(super) const OWN: &str = "lockkeeper_";
 const HOLDERS: &str = "lockkeeper_holders:";
 const QUEUE: &str = "lockkeeper_queue:";
 const TOKEN: &str = "lockkeeper_token:";
+/// Redisson's fence.
+pub(super) const FENCE: &str = "redisson_lock_token:";
 
 /// Names that start like this would be taken for keys of another name.
-const RESERVED: [&str; 4] = [
-    OWN,
-    "redisson_lock_token:",
-    "redisson_lock_queue:",
-    "redisson_lock_timeout:",
-];
+const RESERVED: [&str; 4] = [OWN, FENCE, "redisson_lock_queue:", "redisson_lock_timeout:"];
 
-/// The keys of one name. They are written where they are needed, not kept: a try has five of them.
+/// The keys of one name. They are written where they are needed, not kept: a try has four of them.
 #[derive(Debug)]
 pub(super) struct Keys {
     /// The key at the name itself.
@@ -108,16 +105,25 @@ impl Keys {
     /// The keys of the scripts that know the whole record, in their order. They derive the rest, which they
     /// seldom need: every argument costs the server time.
     pub fn write_record(&self, cmd: &mut Cmd) {
-        let (tag, own) = (self.tag(), self.own());
+        self.write_three(cmd);
+        cmd.write_arg_fmt(format_args!("{FENCE}{}", self.tag()));
+    }
+
+    /// The keys of a release.
+    pub fn write_release(&self, cmd: &mut Cmd) {
+        self.write_three(cmd);
+        cmd.write_arg_fmt(format_args!("redisson_lock_queue:{}", self.tag()));
+    }
+
+    fn write_three(&self, cmd: &mut Cmd) {
+        let own = self.own();
         cmd.arg(&self.main);
         cmd.write_arg_fmt(format_args!("{HOLDERS}{own}"));
         cmd.write_arg_fmt(format_args!("{QUEUE}{own}"));
-        cmd.write_arg_fmt(format_args!("redisson_lock_queue:{tag}"));
-        cmd.write_arg_fmt(format_args!("redisson_lock_token:{tag}"));
     }
 
     /// How many keys [`Keys::write_record`] writes.
-    pub const RECORD: usize = 5;
+    pub const RECORD: usize = 4;
 
     /// Where Redisson tells of a lock that is free.
     pub fn lock_channel(&self) -> String {
@@ -144,6 +150,15 @@ impl Keys {
 pub(super) fn name_in_use<'a>(prefix: &str, key: &'a str) -> Option<&'a str> {
     let own = key.strip_prefix(HOLDERS).or(key.strip_prefix(QUEUE))?;
     untag(own)?.strip_prefix(prefix)
+}
+
+/// The keys at a name that a fence of Redisson's may be of: it does not tell `x` from `{x}`.
+pub(super) fn fenced(key: &str) -> impl Iterator<Item = &str> {
+    let tag = key.strip_prefix(FENCE).unwrap_or_default();
+    let inner = tag.strip_prefix('{').and_then(|tag| tag.strip_suffix('}'));
+    let inner = inner.filter(|inner| !inner.contains('{'));
+    let whole = Some(tag).filter(|tag| tag.contains('{'));
+    inner.into_iter().chain(whole)
 }
 
 /// The name behind a fence of the plain dialect.

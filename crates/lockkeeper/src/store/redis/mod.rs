@@ -182,21 +182,17 @@ impl RedisStore {
         let mut names = BTreeSet::new();
         let mut cursor = "0".to_owned();
         loop {
-            let mut scan = ::redis::cmd("SCAN");
-            scan.arg(&cursor)
-                .arg("MATCH")
-                .arg(format!("{}*", keys::OWN))
-                .arg("COUNT")
-                .arg(1000);
-            let page = self.connection.send(&scan).await.map_err(Fault::of_look)?;
-            let page = answer::Reply::new(page)?;
-            for key in page.list(1)? {
-                self.add_name(&answer::text(key)?, prefix, &mut names);
+            let (keys, next) = self.scan(&cursor, keys::OWN).await?;
+            for key in &keys {
+                self.add_name(key, prefix, &mut names);
             }
-            cursor = page.text(0)?;
-            if cursor == "0" {
+            if next == "0" {
                 break;
             }
+            cursor = next;
+        }
+        if self.dialect() == Dialect::Redisson {
+            self.add_fenced(prefix, &mut names).await?;
         }
         let mut infos = Vec::new();
         for name in &names {
@@ -204,6 +200,42 @@ impl RedisStore {
         }
         infos.retain(|info| !info.holders.is_empty() || info.waiters > 0);
         Ok(infos)
+    }
+
+    /// One page of the keys that start like this.
+    async fn scan(&self, cursor: &str, start: &str) -> Result<(Vec<String>, String), Error> {
+        let mut scan = ::redis::cmd("SCAN");
+        scan.arg(cursor)
+            .arg("MATCH")
+            .arg(format!("{start}*"))
+            .arg("COUNT")
+            .arg(1000);
+        let page = self.connection.send(&scan).await.map_err(Fault::of_look)?;
+        let page = answer::Reply::new(page)?;
+        let keys: Result<_, Error> = page.list(1)?.iter().map(answer::text).collect();
+        Ok((keys?, page.text(0)?))
+    }
+
+    /// A lock that is held, and that nobody else wants, has no key of ours: its fence leads to it.
+    async fn add_fenced(&self, prefix: &str, names: &mut BTreeSet<Name>) -> Result<(), Error> {
+        let start = format!("{}{prefix}", self.connection.settings().prefix);
+        let mut cursor = "0".to_owned();
+        loop {
+            let (fences, next) = self.scan(&cursor, keys::FENCE).await?;
+            let mains = fences.iter().flat_map(|fence| keys::fenced(fence));
+            let mains: Vec<&str> = mains.filter(|main| main.starts_with(&start)).collect();
+            let exist = self.connection.exist(&mains).await;
+            for (main, exists) in mains.iter().zip(exist.map_err(Fault::of_look)?) {
+                if exists {
+                    let name = &main[self.connection.settings().prefix.len()..];
+                    names.extend(Name::new(name).ok());
+                }
+            }
+            if next == "0" {
+                return Ok(());
+            }
+            cursor = next;
+        }
     }
 
     fn add_name(&self, key: &str, prefix: &str, names: &mut BTreeSet<Name>) {

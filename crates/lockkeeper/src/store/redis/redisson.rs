@@ -62,7 +62,10 @@ impl Redisson<'_> {
         keys: &Keys,
         args: &(dyn Fn(&mut Cmd) + Sync),
     ) -> Result<Value, Fault> {
-        let keys = |cmd: &mut Cmd| keys.write_record(cmd);
+        let keys = |cmd: &mut Cmd| match verb.letter {
+            "r" | "R" => keys.write_release(cmd),
+            _ => keys.write_record(cmd),
+        };
         let op = Op {
             verb,
             who,

@@ -44,7 +44,7 @@ scripts! {
         text!("acquire_fast.lua", "record.lua", "acquire.lua"),
         "end\nlocal function release(KEYS, ARGV)\n",
         text!("release_fast.lua", "record.lua", "release.lua"),
-        "end\nlocal VERBS = { a = { acquire, 5, 5 }, A = { acquire, 5, 9 }, r = { release, 5, 1 }, R = { release, 5, 8 } }\n",
+        "end\nlocal VERBS = { a = { acquire, 4, 5 }, A = { acquire, 4, 9 }, r = { release, 4, 1 }, R = { release, 4, 8 } }\n",
         text!("batch.lua")
     );
     WITHDRAW = text!("time.lua", "fence.lua", "record.lua", "withdraw.lua");
@@ -81,10 +81,10 @@ macro_rules! verbs {
 
 // Letters, keys and arguments as VERBS above has them. Capitals have all arguments, the others the least.
 verbs! {
-    TRY = ACQUIRE, 5, "a", BATCH;
-    TRY_OR_QUEUE = ACQUIRE, 5, "A", BATCH;
-    LET_GO = RELEASE, 5, "r", BATCH;
-    LET_GO_AND_QUEUE = RELEASE, 5, "R", BATCH;
+    TRY = ACQUIRE, 4, "a", BATCH;
+    TRY_OR_QUEUE = ACQUIRE, 4, "A", BATCH;
+    LET_GO = RELEASE, 4, "r", BATCH;
+    LET_GO_AND_QUEUE = RELEASE, 4, "R", BATCH;
     PLAIN_TRY = PLAIN_ACQUIRE, 2, "a", PLAIN_BATCH;
     PLAIN_LET_GO = PLAIN_RELEASE, 1, "r", PLAIN_BATCH;
 }

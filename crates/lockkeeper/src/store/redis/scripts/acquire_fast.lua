@@ -1,6 +1,6 @@
 -- One try to hold a name (dialect redisson).
 --
--- KEYS  1 the name  2 holders  3 queue  4 Redisson's fair queue  5 fence; the others follow from these
+-- KEYS  1 the name  2 holders  3 queue  4 fence; the others follow from these
 -- ARGV  1 who: channel and process  2 how long the fence is kept in ms, 0 for ever: so in all of these scripts
 --       3 claim  4 mode: x f r w p  5 lease in ms  6 tokens wanted
 --       7 server time in us past which to do nothing, 0 for never
@@ -12,21 +12,19 @@
 if ARGV[7] ~= '0' and us > tonumber(ARGV[7]) then
   return { 2, 0, 0, us }
 end
--- The common case, before the rest is even set up: nobody holds and nobody waits. Its record is plain text,
--- which costs less than a packed one: mode, last token, tokens, claim, who.
+-- The common case, before the rest is even set up: nobody holds and nobody waits. Its record is a field beside
+-- Redisson's, which costs less than a key of its own: last token, tokens, who.
 if ARGV[4] == 'x' and redis.call('EXISTS', KEYS[1], KEYS[2], KEYS[3]) == 0 then
-  local first, run, text = reserve(KEYS[5], tonumber(ARGV[6]), ARGV[2])
-  local record
+  local first, run, text = reserve(KEYS[4], tonumber(ARGV[6]), ARGV[2])
   if text then
     -- Numbers go as text: Lua takes as long as a call to turn one into text.
-    local tokens = run == 1 and '1' or run
-    record = 'x ' .. text .. ' ' .. tokens .. ' ' .. ARGV[3] .. ' ' .. ARGV[1]
+    local record = text .. (run == 1 and ' 1 ' or ' ' .. run .. ' ') .. ARGV[1]
+    redis.call('HSET', KEYS[1], ARGV[3], '1', 'lockkeeper:' .. ARGV[3], record)
   else
     local hold = { ARGV[3], 'x', now + ARGV[5], first, run, us, 0, 0, ARGV[1] }
-    record = cmsgpack.pack({ 0, 0, { hold } })
+    redis.call('HSET', KEYS[1], ARGV[3], '1')
+    redis.call('SET', KEYS[2], cmsgpack.pack({ 0, 0, { hold } }), 'PX', ARGV[5])
   end
-  redis.call('HSET', KEYS[1], ARGV[3], '1')
   redis.call('PEXPIRE', KEYS[1], ARGV[5])
-  redis.call('SET', KEYS[2], record, 'PX', ARGV[5])
   return { 1, first, run, us }
 end

@@ -11,8 +11,11 @@ while arg < #ARGV do
   local run, keys, args = verb[1], verb[2], verb[3]
   local done, answer = pcall(run, { unpack(KEYS, key + 1, key + keys) },
     { ARGV[1], ARGV[2], unpack(ARGV, arg + 2, arg + 1 + args) })
-  -- Before Redis 7 an error is text.
-  if not done and type(answer) ~= 'table' then answer = { err = 'ERR ' .. tostring(answer) } end
+  if not done then
+    -- pcall answers a server's error as its text; a fault of the script has no code in front.
+    local text = type(answer) == 'table' and answer.err or tostring(answer)
+    answer = { err = string.find(text, '^%u+ ') and text or 'ERR ' .. text }
+  end
   answers[#answers + 1] = answer
   key, arg = key + keys, arg + 1 + args
 end
