@@ -140,7 +140,10 @@ impl Crowding {
     pub fn disperse(&mut self, runtime: &Runtime) -> usize {
         let end = tokio::time::Instant::now() + PATIENCE;
         let tasks = self.0.drain(..);
-        let done = tasks.map(|task| runtime.block_on(tokio::time::timeout_at(end, task)));
+        let done = tasks.map(|task| {
+            // Within the runtime, which has the timer.
+            runtime.block_on(async { tokio::time::timeout_at(end, task).await })
+        });
         done.filter(|done| matches!(done, Ok(Ok(Ok(()))))).count()
     }
 }

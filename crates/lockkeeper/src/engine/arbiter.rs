@@ -27,8 +27,6 @@ use crate::{Error, Event, Name, Token};
 
 /// How often one owner may re-enter a lock.
 const MAX_DEPTH: u32 = 65_535;
-/// For how long another process that was seen with a lock is taken to want it again.
-const RIVAL_MEMORY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Arbiter {
@@ -48,8 +46,6 @@ struct State {
     reign: Option<Reign>,
     /// The read hold that new readers may join.
     open: Option<Open>,
-    /// When a task in line last found that another process has the lock.
-    rival: Option<Moment>,
     /// Tenures whose owner may re-enter.
     owned: Vec<Arc<Tenure>>,
 }
@@ -313,11 +309,6 @@ impl Arbiter {
         Contest::new(&self.core, self.name.clone(), mode, self.core.lease)
     }
 
-    /// Whether the store gives the lock to whoever waits longest.
-    fn has_queue(&self) -> bool {
-        self.core.store().capabilities().queue
-    }
-
     /// How many tokens to ask for when others wait: enough for a whole reign.
     pub fn reserve(&self) -> u32 {
         self.core.hand_off.count.saturating_add(1)
@@ -345,9 +336,6 @@ impl Arbiter {
             let panics = FailsLine(&self, seat);
             let ended = contest.run(Patience::Forever, wanted, look).await;
             std::mem::forget(panics);
-            if contest.found_busy && seat == Seat::Handed {
-                self.state().rival = Some(Moment::now());
-            }
             match ended {
                 Ok(Some(won)) => return self.granted(seat, won),
                 Ok(None) => {
@@ -383,23 +371,13 @@ impl Arbiter {
         let line = state.line(seat);
         line.busy = !line.waiters.is_empty();
         let goes_on = line.busy;
-        let rival = state.rival.filter(|_| seat == Seat::Handed);
         drop(state);
         if goes_on {
             let mode = match seat {
                 Seat::Shared => Mode::Read,
                 Seat::Handed | Seat::Own => Mode::Exclusive,
             };
-            let contest = self.contest(mode);
-            // Without a queue nobody is first but the one who let go.
-            let rivals = rival.is_some_and(|seen| Moment::now().since(seen) < RIVAL_MEMORY);
-            self.start_contender(
-                seat,
-                match rivals && !self.has_queue() {
-                    true => contest.stand_back(),
-                    false => contest,
-                },
-            );
+            self.start_contender(seat, self.contest(mode));
         }
     }
 
@@ -592,7 +570,8 @@ impl Arbiter {
         }
         state.reign = None;
         state.handed.busy = true;
-        let requeue = !state.handed.waiters.is_empty() && self.has_queue();
+        // Where there is no queue, the claim would only be prepared in vain.
+        let requeue = !state.handed.waiters.is_empty() && self.core.store().capabilities().queue;
         drop(state);
         Left::Departs(Departure::new(self, hold.clone(), Seat::Handed, requeue))
     }

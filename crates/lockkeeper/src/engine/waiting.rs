@@ -61,9 +61,7 @@ pub(crate) struct Contest {
     on_its_way: bool,
     failing_since: Option<Moment>,
     /// Someone else had the lock when it was last tried.
-    pub found_busy: bool,
-    /// Others are to have their chance before the first try.
-    stands_back: bool,
+    found_busy: bool,
 }
 
 impl Contest {
@@ -86,7 +84,6 @@ impl Contest {
             on_its_way: false,
             failing_since: None,
             found_busy: false,
-            stands_back: false,
         }
     }
 
@@ -117,12 +114,6 @@ impl Contest {
             grant,
             sent,
         })
-    }
-
-    /// Lets others try first: for a store without a queue, where whoever let go would be the first to ask again.
-    pub fn stand_back(mut self) -> Contest {
-        self.stands_back = true;
-        self
     }
 
     /// A claim that may stand beside a hold of the same keeper.
@@ -188,13 +179,6 @@ impl Contest {
         look: &Notify,
     ) -> Result<Option<Won>, Error> {
         let deadline = patience.deadline();
-        if std::mem::take(&mut self.stands_back) && self.subscribe().await.is_ok() {
-            tokio::select! {
-                () = hint(self.subscription.as_ref()) => {}
-                () = self.core.closed() => return Err(Error::Closed),
-                () = self.core.background.sleep_until(Moment::now() + SLEEP) => {}
-            }
-        }
         if self.found_busy {
             // Queue with the next try instead of asking in vain once more. If it fails, the loop sees to it.
             let _ = self.subscribe().await;
