@@ -152,6 +152,9 @@ impl Store for Counting {
     fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState> {
         self.store.latch(request)
     }
+    fn ends_in_time(&self) -> bool {
+        self.store.ends_in_time()
+    }
     fn liveness(&self) -> Option<OwnedFd> {
         self.store.liveness()
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lockkeeper::clock::Moment;
-use lockkeeper::{Guard, ReleaseOutcome};
+use lockkeeper::{Guard, HandOff, ReleaseOutcome};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use serde::{Deserialize, Serialize};
@@ -53,7 +53,7 @@ pub struct HeldCount {
 /// Runs the scenario in a process of its own, so that its memory can be told from others'.
 pub fn measure(address: &Address, order: HeldOrder) -> Result<HeldCount> {
     let progress = Progress::new("held", 2);
-    let mut worker = Worker::start(address)?;
+    let mut worker = Worker::start(address, HandOff::default())?;
     progress.step();
     worker.order(&Order::Hold(order))?;
     match worker.answer()? {
@@ -65,7 +65,7 @@ pub fn measure(address: &Address, order: HeldOrder) -> Result<HeldCount> {
 
 /// What the worker does.
 pub fn hold(runtime: &Runtime, address: &Address, order: &HeldOrder) -> Result<HeldCount> {
-    let target = Target::open(address, Some(order.lease))?;
+    let target = Target::open(address, HandOff::default(), Some(order.lease))?;
     let memory = resident();
     let began = Moment::now();
     let guards = acquire(runtime, &target, order)?;

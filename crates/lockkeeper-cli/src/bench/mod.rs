@@ -1,8 +1,8 @@
 //! `lockkeeper bench`: how fast and how fair locks on a store are, beside what the same costs without them.
 //!
 //! # Layout
-//! [`scenarios`], [`handoff`] and [`held`] are what is measured. [`lap`] is one pair and whoever repeats it,
-//! [`side`] lets ours and a [`reference`] take turns, [`workers`] are other processes, [`counting`] counts what
+//! [`scenarios`], [`handoff`], [`waiters`] and [`held`] are what is measured. [`lap`] is one pair and whoever repeats it,
+//! [`side`] lets ours and a [`reference`] ([`redis`] has that of its server) take turns, [`workers`] are other processes, [`counting`] counts what
 //! is asked of the store, [`tally`] adds up, [`report`] and [`table`] tell.
 
 mod counting;
@@ -10,6 +10,7 @@ mod handoff;
 mod held;
 mod lap;
 mod progress;
+mod redis;
 mod reference;
 mod report;
 mod scenarios;
@@ -17,6 +18,7 @@ mod side;
 mod table;
 mod tally;
 mod target;
+mod waiters;
 mod workers;
 
 use std::process::ExitCode;
@@ -24,6 +26,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
+use lockkeeper::HandOff;
 use lockkeeper::store::{Capabilities, KeeperId};
 use tokio::runtime::Runtime;
 
@@ -34,6 +37,7 @@ use held::HeldOrder;
 use report::{Entry, HeldEntry, Report, Target};
 use side::Rounds;
 use target::Address;
+use workers::Worker;
 
 pub use workers::SUBCOMMAND as WORKER_VERB;
 
@@ -60,6 +64,12 @@ pub struct Args {
     /// Use threads and the blocking API
     #[arg(long)]
     blocking: bool,
+    /// Do not let tasks of one process hand a lock to each other: every release goes to the store
+    #[arg(long = "no-handoff")]
+    no_hand_off: bool,
+    /// For the scenario waiters: how many in all
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    waiters: usize,
     /// For the scenario held: how many locks
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     locks: usize,
@@ -80,6 +90,8 @@ enum Scenario {
     Processes,
     /// From the release in one process to the acquire in another
     Handoff,
+    /// Very many tasks of 4 processes wait for 1 name
+    Waiters,
     /// Very many locks held and renewed by one keeper
     Held,
 }
@@ -93,6 +105,9 @@ struct Bench {
     unique: String,
     rounds: Rounds,
     blocking: bool,
+    hand_off: HandOff,
+    /// The server of a store that has one.
+    redis: Option<redis::Server>,
 }
 
 /// Runs `lockkeeper bench`.
@@ -139,11 +154,20 @@ fn measure(args: &Args, store: &StoreArgs) -> Result<()> {
         signal_hook::flag::register(signal, &lap::INTERRUPTED)?;
     }
     let address = Address::find(store.store.as_deref())?;
-    let witness = target::Target::open(&address, None)?;
+    let hand_off = match args.no_hand_off {
+        true => HandOff::OFF,
+        false => HandOff::default(),
+    };
+    let witness = target::Target::open(&address, hand_off, None)?;
+    let capabilities = witness.keeper.capabilities();
+    let redis = match capabilities.store {
+        "redis" => Some(redis::Server::find(&address.text)?),
+        _ => None,
+    };
     let bench = Bench {
         runtime: runtime()?,
         address,
-        capabilities: witness.keeper.capabilities(),
+        capabilities,
         unique: format!("{:032x}", KeeperId::new().to_bits()),
         rounds: Rounds {
             count: ROUNDS,
@@ -152,6 +176,8 @@ fn measure(args: &Args, store: &StoreArgs) -> Result<()> {
             hold: args.hold.unwrap_or_default(),
         },
         blocking: args.blocking,
+        hand_off,
+        redis,
     };
     let mut scenarios = Vec::new();
     for scenario in Scenario::value_variants() {
@@ -176,6 +202,7 @@ impl Bench {
             Scenario::Contended => self.contended(),
             Scenario::Processes => self.processes(),
             Scenario::Handoff => self.handoff(),
+            Scenario::Waiters => self.waiters(args.waiters),
             Scenario::Held => self.held(args),
         }
     }
@@ -207,6 +234,7 @@ impl Bench {
             rounds: self.rounds.count,
             window_ms: self.rounds.length.as_secs_f64() * 1e3,
             hold_ms: self.rounds.hold.as_secs_f64() * 1e3,
+            hand_off: self.hand_off != HandOff::OFF,
             scenarios,
             left_behind,
         }
@@ -229,6 +257,11 @@ impl Bench {
 
     fn api(&self) -> &'static str {
         if self.blocking { "blocking" } else { "async" }
+    }
+
+    /// Another process on the same store.
+    fn worker(&self) -> Result<Worker> {
+        Worker::start(&self.address, self.hand_off)
     }
 
     fn is_sqlite(&self) -> bool {

@@ -23,6 +23,8 @@ pub struct Report {
     pub window_ms: f64,
     /// How long each pair holds the lock, by a timer.
     pub hold_ms: f64,
+    /// Whether tasks of one process hand a lock to each other.
+    pub hand_off: bool,
     pub scenarios: Vec<Entry>,
     /// Names of this run that were still held or waited for at its end.
     pub left_behind: usize,
@@ -34,6 +36,7 @@ pub struct Report {
 pub enum Entry {
     Figure(Box<Figure>),
     Held(HeldEntry),
+    Waiters(WaitersEntry),
     Skipped(Skipped),
 }
 
@@ -50,6 +53,25 @@ pub struct HeldEntry {
     #[serde(flatten)]
     pub count: HeldCount,
     pub targets: Vec<Target>,
+}
+
+/// Very many waiters on one name.
+#[derive(Debug, Serialize)]
+pub struct WaitersEntry {
+    pub scenario: &'static str,
+    pub processes: usize,
+    pub crowds: Vec<Crowd>,
+    pub targets: Vec<Target>,
+}
+
+/// So many waiters, each of whom acquires and releases once.
+#[derive(Clone, Debug, Serialize)]
+pub struct Crowd {
+    pub waiters: usize,
+    pub finished: usize,
+    pub seconds: f64,
+    pub commands: u64,
+    pub commands_per_release: f64,
 }
 
 /// A scenario of pairs.
@@ -72,9 +94,11 @@ pub struct Figure {
     /// From just before the release in one process until acquired in another.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handoff_us: Option<Quantiles>,
-    /// Requests to the store; `None` where they cannot be counted.
+    /// Requests to the store: commands where a server counts them.
     pub ops_per_acquisition: Option<f64>,
     pub ops: Option<Ops>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commands: Option<u64>,
     pub fairness: Fairness,
     pub reference: Reference,
     /// A second one, where it tells more.
@@ -139,6 +163,9 @@ pub struct Reference {
     pub pairs_per_second: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p50_us: Option<f64>,
+    /// How long acquiring took there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_p99_us: Option<f64>,
     /// Ours over the reference: of pairs a second the more the better, of times the less.
     pub ratio: Option<f64>,
 }
@@ -150,6 +177,7 @@ impl Reference {
             what,
             pairs_per_second: Some(reference.rate()),
             p50_us: None,
+            wait_p99_us: None,
             ratio: ours.ratio_to(reference),
         }
     }
@@ -200,7 +228,8 @@ impl Figure {
     ) -> Figure {
         let total = &ours.total;
         let pairs = total.pairs();
-        let per_pair = |ops: &Ops| ops.requests() as f64 / pairs as f64;
+        let requests = total.commands.or(total.ops.as_ref().map(Ops::requests));
+        let per_pair = |requests| requests as f64 / pairs as f64;
         Figure {
             scenario,
             api,
@@ -212,8 +241,9 @@ impl Figure {
             wait_us: Quantiles::of(&total.wait),
             pair_us: Quantiles::of(&total.pair),
             handoff_us: None,
-            ops_per_acquisition: total.ops.as_ref().filter(|_| pairs > 0).map(per_pair),
+            ops_per_acquisition: requests.filter(|_| pairs > 0).map(per_pair),
             ops: total.ops,
+            commands: total.commands,
             fairness: Fairness::of(total),
             reference: Reference::of(ours, reference),
             also: None,

@@ -1,12 +1,14 @@
 //! The scenarios of pairs within one process, and those among several.
 
 use anyhow::Result;
+use lockkeeper::HandOff;
 use lockkeeper::store::Reach;
 
 use super::Bench;
 use super::counting::Counting;
 use super::lap::Pair;
 use super::progress::Progress;
+use super::redis::{Counted, Dialect};
 use super::reference::{Log, Mutex, RawSqlite};
 use super::report::{Entry, Figure, Reference, Skipped, Target};
 use super::side::{Series, Side, Tasks, Threads, alternate, steps};
@@ -18,6 +20,8 @@ const PROCESSES: usize = 4;
 
 const RAW_SQLITE: &str = "raw rusqlite, the same two transactions";
 const RAW_WITH_LOG: &str = "raw rusqlite, and SQLite copies its log back";
+const RAW_REDIS: &str = "the dialect's smallest lock and unlock calls, raw";
+const NO_HAND_OFF: &str = "the same without hand-off in a process";
 const MUTEX: &str = "tokio::sync::Mutex";
 const MEMORY: &str = "the same on the memory store";
 const ONE_PROCESS: &str = "as many tasks in one process";
@@ -27,17 +31,17 @@ impl Bench {
     pub fn serial(&self) -> Result<Vec<Entry>> {
         let names = self.names("serial", 1);
         let target = self.open()?;
-        let mut tasks = self.tasks(&target, &names)?;
-        let mut threads = Threads {
+        let mut tasks = self.counted(Box::new(self.tasks(&target, &names)?))?;
+        let mut threads = self.counted(Box::new(Threads {
             pairs: target.blocking_locks(&names)?,
             counting: target.counting.clone(),
-        };
-        let (what, mut reference) = self.raw(1, 1)?;
+        }))?;
+        let (what, mut reference) = self.raw("serial", 1)?;
         let mut with_log = match self.is_sqlite() {
             true => Some(self.raw_sqlite(Log::Within)?),
             false => None,
         };
-        let mut sides: Vec<&mut dyn Side> = vec![&mut *reference, &mut tasks, &mut threads];
+        let mut sides: Vec<&mut dyn Side> = vec![&mut *reference, &mut *tasks, &mut *threads];
         if let Some(with_log) = &mut with_log {
             sides.push(with_log);
         }
@@ -49,11 +53,15 @@ impl Bench {
             figure.also = with_log.map(|with_log| Reference::of(ours, with_log));
             figure
         };
-        let by_tasks = figure("async", &series[1]);
+        let mut by_tasks = figure("async", &series[1]);
         let mut by_threads = figure("blocking", &series[2]);
         if self.is_sqlite() && self.no_hold() {
             let ratio = by_threads.reference.ratio;
             by_threads.targets = vec![Target::at_least("ratio", 0.7, ratio)];
+        }
+        if self.redis.is_some() && self.no_hold() {
+            let ratio = by_tasks.reference.ratio;
+            by_tasks.targets = vec![Target::at_least("ratio", 0.9, ratio)];
         }
         target.keeper.close();
         Ok(vec![entry(by_tasks), entry(by_threads)])
@@ -63,16 +71,23 @@ impl Bench {
     pub fn parallel(&self) -> Result<Vec<Entry>> {
         let names = self.names("parallel", TASKS);
         let target = self.open()?;
-        let mut ours = self.side(&target, &names)?;
-        let (what, mut reference) = self.raw(TASKS, TASKS)?;
+        let mut ours = self.counted(self.side(&target, &names)?)?;
+        let (what, mut reference) = self.raw("parallel", TASKS)?;
         let series = self.beside("parallel", &mut *reference, &mut *ours)?;
-        let figure = Figure::of(
+        let mut figure = Figure::of(
             "parallel",
             self.api(),
             TASKS,
             &series[1],
             (what, &series[0]),
         );
+        if let (Some(server), true) = (&self.redis, self.no_hold()) {
+            let limit = match server.dialect {
+                Dialect::Redisson => 0.7,
+                Dialect::Plain => 0.85,
+            };
+            figure.targets = vec![Target::at_least("ratio", limit, figure.reference.ratio)];
+        }
         target.keeper.close();
         Ok(vec![entry(figure)])
     }
@@ -81,8 +96,9 @@ impl Bench {
     pub fn contended(&self) -> Result<Vec<Entry>> {
         let names = vec![self.name("contended"); TASKS];
         let target = self.open()?;
-        let mut ours = self.side(&target, &names)?;
-        let memory = Store::open(&Address::find(Some("memory:"))?, None)?;
+        let mut ours = self.counted(self.side(&target, &names)?)?;
+        let memory = Address::find(Some("memory:"))?;
+        let memory = Store::open(&memory, self.hand_off, None)?;
         let (what, mut reference): (_, Box<dyn Side + '_>) = if self.is_memory() {
             (MUTEX, self.mutexes(1, TASKS))
         } else {
@@ -95,6 +111,15 @@ impl Bench {
             let ratio = figure.reference.ratio;
             figure.targets = vec![Target::at_least("ratio", 0.5, ratio)];
         }
+        if self.redis.is_some() {
+            figure.targets = self.few_commands(&figure);
+            if self.hand_off != HandOff::OFF && self.no_hold() {
+                let wait = Some(figure.wait_us.p99);
+                figure
+                    .targets
+                    .push(Target::at_most("wait_us.p99", 2_000.0, wait));
+            }
+        }
         target.keeper.close();
         Ok(vec![entry(figure)])
     }
@@ -105,22 +130,83 @@ impl Bench {
             return Ok(vec![self.one_process_only("processes")]);
         }
         let name = self.name("processes");
-        let workers = (0..PROCESSES).map(|_| Worker::start(&self.address));
-        let mut ours = Processes {
-            workers: workers.collect::<Result<_>>()?,
-            name: name.clone(),
-            tasks: TASKS / PROCESSES,
-            blocking: self.blocking,
-        };
+        let ours = self.contending(&name, self.hand_off)?;
+        if self.redis.is_some() && !self.no_hold() && self.hand_off != HandOff::OFF {
+            return self.held_among_processes(&name, ours);
+        }
+        let mut ours = self.counted(Box::new(ours))?;
         let target = self.open()?;
         let mut reference = self.side(&target, &vec![name; TASKS])?;
-        let series = self.beside("processes", &mut *reference, &mut ours)?;
+        let series = self.beside("processes", &mut *reference, &mut *ours)?;
         let reference = (ONE_PROCESS, &series[0]);
         let mut figure = Figure::of("processes", self.api(), 1, &series[1], reference);
         let share = figure.fairness.process_max_min;
-        figure.targets = vec![Target::at_most("process_max_min", 2.0, share)];
+        figure.targets = match self.redis {
+            Some(_) => self.few_commands(&figure),
+            None => vec![Target::at_most("process_max_min", 2.0, share)],
+        };
+        if self.redis.is_some() && self.no_hold() {
+            let wait = Some(figure.wait_us.p99);
+            if self.hand_off != HandOff::OFF {
+                figure.targets = vec![Target::at_most("wait_us.p99", 5_000.0, wait)];
+            }
+            figure
+                .targets
+                .push(Target::at_most("process_max_min", 1.5, share));
+        }
         target.keeper.close();
         Ok(vec![entry(figure)])
+    }
+
+    /// The same while every pair holds the lock for a while, beside what it is without hand-off: passing the lock
+    /// on within a process must not make the others wait.
+    fn held_among_processes(&self, name: &str, ours: Processes) -> Result<Vec<Entry>> {
+        let mut ours = self.counted(Box::new(ours))?;
+        let mut without = self.contending(name, HandOff::OFF)?;
+        let series = self.beside("processes", &mut without, &mut *ours)?;
+        let reference = (NO_HAND_OFF, &series[0]);
+        let mut figure = Figure::of("processes", self.api(), 1, &series[1], reference);
+        let theirs = series[0].total.wait.quantile(0.99);
+        figure.reference.wait_p99_us = Some(theirs);
+        figure.reference.ratio = (theirs > 0.0).then(|| figure.wait_us.p99 / theirs);
+        let fairness = &figure.fairness;
+        figure.targets = vec![
+            Target::at_most("ratio", 1.3, figure.reference.ratio),
+            Target::at_most("task_max_min", 2.0, fairness.task_max_min),
+        ];
+        Ok(vec![entry(figure)])
+    }
+
+    fn contending(&self, name: &str, hand_off: HandOff) -> Result<Processes> {
+        let workers = (0..PROCESSES).map(|_| Worker::start(&self.address, hand_off));
+        Ok(Processes {
+            workers: workers.collect::<Result<_>>()?,
+            name: name.to_owned(),
+            tasks: TASKS / PROCESSES,
+            blocking: self.blocking,
+        })
+    }
+
+    /// How many commands an acquisition may take.
+    fn few_commands(&self, figure: &Figure) -> Vec<Target> {
+        let limit = match (self.hand_off == HandOff::OFF, self.no_hold()) {
+            (true, _) => 3.0,
+            (false, true) => 0.1,
+            (false, false) => return Vec::new(),
+        };
+        let ops = figure.ops_per_acquisition;
+        vec![Target::at_most("ops_per_acquisition", limit, ops)]
+    }
+
+    /// Lets the server count what a side sends, where there is one.
+    fn counted<'b>(&self, side: Box<dyn Side + 'b>) -> Result<Box<dyn Side + 'b>> {
+        Ok(match &self.redis {
+            Some(server) => Box::new(Counted {
+                side,
+                commands: server.commands()?,
+            }),
+            None => side,
+        })
     }
 
     /// What to say of a scenario among processes when the store holds within one.
@@ -143,7 +229,7 @@ impl Bench {
     }
 
     fn open(&self) -> Result<Store> {
-        Store::open(&self.address, None)
+        Store::open(&self.address, self.hand_off, None)
     }
 
     /// Tasks or threads, as asked for.
@@ -171,11 +257,16 @@ impl Bench {
     }
 
     /// What the same pairs cost without Lockkeeper.
-    fn raw(&self, names: usize, tasks: usize) -> Result<(&'static str, Box<dyn Side + '_>)> {
+    fn raw(&self, scenario: &str, tasks: usize) -> Result<(&'static str, Box<dyn Side + '_>)> {
+        if let Some(server) = &self.redis {
+            let names = self.names(&format!("{scenario}:raw"), tasks);
+            let pairs = server.pairs(&self.runtime, names)?;
+            return Ok((RAW_REDIS, Box::new(self.of_tasks(pairs, None))));
+        }
         if self.is_sqlite() {
             return Ok((RAW_SQLITE, Box::new(self.raw_sqlite(Log::Aside)?)));
         }
-        Ok((MUTEX, self.mutexes(names, tasks)))
+        Ok((MUTEX, self.mutexes(tasks, tasks)))
     }
 
     fn raw_sqlite(&self, log: Log) -> Result<RawSqlite> {

@@ -1,6 +1,6 @@
 //! The report as people read it.
 
-use super::report::{Entry, Figure, HeldEntry, Quantiles, Report, Target};
+use super::report::{Entry, Figure, HeldEntry, Quantiles, Report, Target, WaitersEntry};
 use crate::output::{table, table_text};
 
 /// The whole report as text.
@@ -11,6 +11,9 @@ pub fn text(report: &Report) -> String {
     );
     if report.hold_ms > 0.0 {
         text += &format!("every pair holds the lock for {} ms\n", report.hold_ms);
+    }
+    if !report.hand_off {
+        text += "no lock is handed from task to task: every release goes to the store\n";
     }
     if report.debug_build {
         text +=
@@ -25,6 +28,7 @@ pub fn text(report: &Report) -> String {
         match entry {
             Entry::Figure(_) => {}
             Entry::Held(held) => text += &format!("\n{}\n", describe(held)),
+            Entry::Waiters(waiters) => text += &format!("\n{}\n", crowds(waiters)),
             Entry::Skipped(skipped) => {
                 text += &format!("\n{}: skipped, {}\n", skipped.scenario, skipped.skipped);
             }
@@ -89,6 +93,10 @@ fn references(figures: &[&Figure]) -> String {
                 format!("{} (p99 {})", micros(handoff.p50), micros(handoff.p99)),
                 reference.p50_us.map_or_else(dash, micros),
             ),
+            None if reference.wait_p99_us.is_some() => (
+                format!("wait p99 {}", micros(figure.wait_us.p99)),
+                reference.wait_p99_us.map_or_else(dash, micros),
+            ),
             None => (
                 format!("{}/s", short(figure.pairs_per_second)),
                 reference
@@ -143,6 +151,21 @@ fn describe(held: &HeldEntry) -> String {
             "-" => String::new(),
             targets => format!("; {targets}"),
         }
+    )
+}
+
+fn crowds(entry: &WaitersEntry) -> String {
+    let one = |crowd: &super::report::Crowd| {
+        format!(
+            "{} of {} finished within {:.2} s, {:.3} commands a release",
+            crowd.finished, crowd.waiters, crowd.seconds, crowd.commands_per_release
+        )
+    };
+    format!(
+        "waiters: from {} processes on one name: {}; {}",
+        entry.processes,
+        entry.crowds.iter().map(one).collect::<Vec<_>>().join("; "),
+        targets(&entry.targets)
     )
 }
 

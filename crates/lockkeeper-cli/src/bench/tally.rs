@@ -106,6 +106,8 @@ pub struct Tally {
     pub pair: Times,
     /// What was asked of the store; `None` where it cannot be counted.
     pub ops: Option<Ops>,
+    /// Commands that a server was sent; `None` where no server counts them.
+    pub commands: Option<u64>,
 }
 
 impl Tally {
@@ -118,6 +120,7 @@ impl Tally {
             wait: Times::new(),
             pair: Times::new(),
             ops,
+            commands: None,
         };
         for task in &counted {
             tally.wait.add(&task.wait);
@@ -156,6 +159,7 @@ impl Tally {
         self.wait.add(&other.wait);
         self.pair.add(&other.pair);
         self.ops = self.ops.zip(other.ops).map(|(a, b)| a + b);
+        self.commands = self.commands.zip(other.commands).map(|(a, b)| a + b);
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use lockkeeper::HandOff;
 use lockkeeper::blocking::Lockkeeper;
 use lockkeeper::store::Store;
 use lockkeeper::store::memory::MemoryStore;
@@ -40,13 +41,13 @@ impl Address {
 /// A keeper, and the count of what it asks of its store.
 pub struct Target {
     pub keeper: Lockkeeper,
-    /// `None` for a store that only a keeper can open.
+    /// `None` for a store that only a keeper opens, on its own thread: there a server counts.
     pub counting: Option<Counting>,
 }
 
 impl Target {
-    pub fn open(address: &Address, lease: Option<Duration>) -> Result<Target> {
-        let mut builder = Lockkeeper::builder();
+    pub fn open(address: &Address, hand_off: HandOff, lease: Option<Duration>) -> Result<Target> {
+        let mut builder = Lockkeeper::builder().hand_off(hand_off);
         if let Some(lease) = lease {
             builder = builder.lease(lease);
         }

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use lockkeeper::Lock;
 use lockkeeper::clock::Moment;
 use lockkeeper::url::STORE_VARIABLE;
+use lockkeeper::{HandOff, Lock};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
@@ -17,9 +17,11 @@ use super::lap::{Lap, Pair, Window};
 use super::side::{Side, Tasks, Threads};
 use super::tally::Tally;
 use super::target::{Address, Target};
+use super::waiters::Crowding;
 
 /// The hidden subcommand that makes this program a worker.
 pub const SUBCOMMAND: &str = "bench-worker";
+const NO_HAND_OFF: &str = "--no-handoff";
 
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Order {
@@ -32,6 +34,10 @@ pub enum Order {
     },
     /// One task acquires and releases, and notes when.
     HandOff { name: String, window: Window },
+    /// So many tasks wait for one name, each to acquire and release it once. Answered when they wait.
+    Crowd { name: String, tasks: usize },
+    /// See them through.
+    Disperse,
     /// Hold many locks.
     Hold(HeldOrder),
     /// Answer at once.
@@ -47,6 +53,9 @@ pub enum Answer {
     Contended(Tally),
     HandedOff(Tally, Vec<Note>),
     Held(HeldCount),
+    Waiting,
+    /// How many have acquired and released.
+    Dispersed(usize),
     /// When the ping came.
     Pong(u64),
     Failed(String),
@@ -61,10 +70,11 @@ pub struct Worker {
 
 impl Worker {
     /// Starts a worker on a store.
-    pub fn start(address: &Address) -> Result<Worker> {
+    pub fn start(address: &Address, hand_off: HandOff) -> Result<Worker> {
         let program = std::env::current_exe().context("this program cannot be found again")?;
         let mut child = Command::new(program)
             .arg(SUBCOMMAND)
+            .args((hand_off == HandOff::OFF).then_some(NO_HAND_OFF))
             // Not an argument: those can be seen by everyone, and the URL may have a password.
             .env(STORE_VARIABLE, &address.text)
             .stdin(Stdio::piped())
@@ -162,7 +172,12 @@ impl Side for Processes {
 /// What a worker process does: obey until there are no more orders.
 pub fn obey(runtime: &Runtime) -> Result<()> {
     let address = Address::find(None)?;
-    let target = Target::open(&address, None)?;
+    let hand_off = match std::env::args().nth(2).as_deref() {
+        Some(NO_HAND_OFF) => HandOff::OFF,
+        _ => HandOff::default(),
+    };
+    let target = Target::open(&address, hand_off, None)?;
+    let mut crowd = Crowding::default();
     let mut out = std::io::stdout().lock();
     say(&mut out, &Answer::Ready)?;
     for line in std::io::stdin().lock().lines() {
@@ -170,7 +185,7 @@ pub fn obey(runtime: &Runtime) -> Result<()> {
         let came = Moment::now();
         let answer = match serde_json::from_str(&line?)? {
             Order::Ping => Answer::Pong(came.as_nanos()),
-            order => carry_out(order, runtime, &address, &target)
+            order => carry_out(order, runtime, &address, &target, &mut crowd)
                 .unwrap_or_else(|error| Answer::Failed(format!("{error:#}"))),
         };
         say(&mut out, &answer)?;
@@ -184,10 +199,16 @@ fn carry_out(
     runtime: &Runtime,
     address: &Address,
     target: &Target,
+    crowd: &mut Crowding,
 ) -> Result<Answer> {
     let counting = target.counting.clone();
     match order {
         Order::Ping => bail!("answered before"),
+        Order::Crowd { name, tasks } => {
+            crowd.gather(runtime, target, &name, tasks)?;
+            Ok(Answer::Waiting)
+        }
+        Order::Disperse => Ok(Answer::Dispersed(crowd.disperse(runtime))),
         Order::Hold(order) => Ok(Answer::Held(held::hold(runtime, address, &order)?)),
         Order::Contend {
             name,

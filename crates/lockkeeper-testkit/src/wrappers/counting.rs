@@ -69,6 +69,9 @@ impl Store for Counting {
     fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState> {
         self.count(Verb::Latch).latch(request)
     }
+    fn ends_in_time(&self) -> bool {
+        self.inner.ends_in_time()
+    }
     fn liveness(&self) -> Option<OwnedFd> {
         self.inner.liveness()
     }

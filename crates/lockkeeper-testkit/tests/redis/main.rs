@@ -5,6 +5,7 @@
 //! one, each under a prefix of its own.
 
 mod acl;
+mod batch;
 mod common;
 mod faults;
 mod keepers;

@@ -570,7 +570,8 @@ impl Arbiter {
         }
         state.reign = None;
         state.handed.busy = true;
-        let requeue = !state.handed.waiters.is_empty();
+        // Where there is no queue, the claim would only be prepared in vain.
+        let requeue = !state.handed.waiters.is_empty() && self.core.store().capabilities().queue;
         drop(state);
         Left::Departs(Departure::new(self, hold.clone(), Seat::Handed, requeue))
     }

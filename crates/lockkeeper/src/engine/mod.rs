@@ -42,6 +42,7 @@ pub(crate) struct Core {
     /// The lease of locks that ask for no other.
     pub lease: Duration,
     pub hand_off: HandOff,
+    ends_in_time: bool,
     pub background: Background,
     pub watchdog: Arc<Watchdog>,
     arbiters: Mutex<HashMap<Name, Weak<Arbiter>>>,
@@ -71,6 +72,7 @@ impl Core {
             let subscribe = async move { store.subscribe(Interest::Keeper(id)).await };
             background.run(subscribe).await?.ok()
         };
+        let ends_in_time = store.ends_in_time();
         let shared = Arc::new(Shared {
             store,
             observers: Observers(observer),
@@ -84,6 +86,7 @@ impl Core {
             shared,
             lease,
             hand_off,
+            ends_in_time,
             background,
             watchdog,
             arbiters: Mutex::default(),
@@ -97,11 +100,14 @@ impl Core {
     }
 
     /// Waits for a store's answer, but not for ever: a store that stays silent must not hang a line of
-    /// waiters. No timer is set when the answer is there at once.
+    /// waiters. No timer is set when the answer is there at once, or the store sees to it by itself.
     pub async fn answer<T>(
         &self,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
+        if self.ends_in_time {
+            return answer.await;
+        }
         tokio::select! {
             biased;
             answer = answer => answer,

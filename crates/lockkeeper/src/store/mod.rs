@@ -118,6 +118,12 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Reads or changes a count-down latch. Latches have names of their own, apart from locks.
     fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState>;
 
+    /// Whether each verb ends within a time of the store's own, with an answer or an error, whatever happens. If
+    /// not, the engine sets a timer for every answer that is not there at once.
+    fn ends_in_time(&self) -> bool {
+        false
+    }
+
     /// Something that, kept open in another process, keeps this store's holds from being taken for those of
     /// a dead process. `None` where only the lease decides.
     fn liveness(&self) -> Option<std::os::fd::OwnedFd> {

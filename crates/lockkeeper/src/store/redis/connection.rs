@@ -16,11 +16,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{Cmd, PushInfo, PushKind, RedisError, Value};
+use ::redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::answer::describe;
+use super::batch::Batch;
 use super::checks::ServerInfo;
 use super::fault::{Fault, explain, is_demoted, refused, unavailable, words};
 use super::keys::WAKE;
@@ -34,7 +36,7 @@ use super::subscriptions::{Subscriptions, Topic};
 use super::supervisor::supervise;
 use super::url::{Address, Settings, Topology};
 use crate::clock::Moment;
-use crate::store::ClaimId;
+use crate::store::{ClaimId, Process};
 use crate::{Error, Name};
 
 /// What the supervisor is told.
@@ -97,7 +99,9 @@ pub(super) struct Shared {
     pub elsewhere: Notify,
     /// Where hints for this process arrive.
     channel: String,
-    runtime: Handle,
+    pub runtime: Handle,
+    /// Verbs that wait to go out together.
+    pub batch: Batch,
     pub state: watch::Sender<State>,
     events: mpsc::UnboundedSender<Event>,
     pub subscriptions: Subscriptions,
@@ -191,7 +195,7 @@ impl Connection {
     /// say when they are too late.
     pub async fn ready(&self) -> Result<(), Error> {
         if !self.clock().is_known() {
-            self.current().await.map_err(Fault::of_look)?;
+            self.shared.current().await.map_err(Fault::of_look)?;
         }
         Ok(())
     }
@@ -203,14 +207,15 @@ impl Connection {
 
     /// Whether names have sharded channels.
     pub fn sharded(&self) -> bool {
-        self.shared
-            .member
-            .as_ref()
-            .is_some_and(|member| member.sharded)
+        self.shared.sharded()
     }
 
     pub fn subscriptions(&self) -> &Subscriptions {
         &self.shared.subscriptions
+    }
+
+    pub fn batch(&self) -> &Batch {
+        &self.shared.batch
     }
 
     pub fn clock(&self) -> &ServerClock {
@@ -230,6 +235,10 @@ impl Connection {
         &self.shared.runtime
     }
 
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Runs a script: `write` adds keys and arguments, the number of keys first. `asking` makes a node of a
     /// cluster take it although its slot is still on its way there.
     pub async fn run(
@@ -238,49 +247,31 @@ impl Connection {
         asking: bool,
         write: impl Fn(&mut Cmd),
     ) -> Result<Value, Fault> {
-        let request = |verb: &'static str, body: &str| {
-            let mut cmd = ::redis::cmd(verb);
-            cmd.arg(body);
-            write(&mut cmd);
-            cmd
-        };
-        let script = script.text(self.sharded());
-        match self.send(&request("EVALSHA", &script.sha), asking).await {
-            Err(Fault::Server(error)) if error.code() == Some("NOSCRIPT") => {
-                self.send(&request("EVAL", script.text), asking).await
-            }
-            answer => answer,
-        }
+        self.shared.run(script, asking, write).await
     }
 
     /// Sends one command and waits for its answer, for as long as the settings say.
     pub async fn send(&self, cmd: &Cmd, asking: bool) -> Result<Value, Fault> {
-        let Up {
-            number,
-            mut connection,
-            ..
-        } = self.current().await?;
-        let answer = match asking {
-            false => connection.send_packed_command(cmd).await,
-            true => {
-                let mut both = ::redis::pipe();
-                both.cmd("ASKING").add_command(cmd.clone());
-                let answers = connection.send_packed_commands(&both, 1, 1).await;
-                answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))
-            }
-        };
-        match answer.and_then(Value::extract_error) {
-            Ok(value) => Ok(value),
-            Err(error) if error.code().is_some() => {
-                if is_demoted(&error) {
-                    self.shared.broken(number, words(&error));
-                }
-                Err(Fault::Server(error))
-            }
-            Err(error) => {
-                self.shared.broken(number, words(&error));
-                Err(Fault::Lost(self.shared.why_broken(&error)))
-            }
+        self.shared.send(cmd, asking).await
+    }
+
+    /// Which of these keys exist: asked for all at once, but one by one, as they may be on several slots.
+    pub async fn exist(&self, keys: &[&str]) -> Result<Vec<bool>, Fault> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut up = self.shared.current().await?;
+        let mut pipeline = ::redis::pipe();
+        for key in keys {
+            pipeline.cmd("EXISTS").arg(key);
+        }
+        let answers = up.connection.send_packed_commands(&pipeline, 0, keys.len());
+        match self
+            .shared
+            .judge(up.number, answers.await.map(Value::Array))?
+        {
+            Value::Array(answers) => Ok(answers.iter().map(|a| *a == Value::Int(1)).collect()),
+            _ => Ok(Vec::new()),
         }
     }
 
@@ -300,55 +291,22 @@ impl Connection {
     pub async fn synced_within(&self, version: u64, limit: Duration) -> bool {
         let mut synced = self.shared.synced.subscribe();
         let reached = async { synced.wait_for(|synced| *synced >= version).await.is_ok() };
-        self.within(limit, reached).await == Some(true)
+        self.shared.within(limit, reached).await == Some(true)
     }
 
     /// The number of the connection in use.
     pub async fn number(&self) -> Result<u64, Error> {
-        let up = self.current().await.map_err(Fault::of_look)?;
+        let up = self.shared.current().await.map_err(Fault::of_look)?;
         Ok(up.number)
     }
 
     /// Waits until replicas have what was answered on the connection of this number.
     pub async fn confirm(&self, number: u64, marker: String) -> Result<(), String> {
-        let up = self.current().await;
+        let up = self.shared.current().await;
         let up = up.map_err(|fault| fault.of_look().to_string())?;
         match up.syncer {
             Some(syncer) if up.number == number => syncer.confirm(marker).await,
             _ => Err("the connection was lost before replicas confirmed".into()),
-        }
-    }
-
-    async fn current(&self) -> Result<Up, Fault> {
-        if let State::Up(up) = &*self.shared.state.borrow() {
-            return Ok(up.clone());
-        }
-        let mut state = self.shared.state.subscribe();
-        let limit = self.shared.settings.response_timeout;
-        let settled = state.wait_for(|state| !matches!(state, State::Connecting));
-        match self.within(limit, settled).await {
-            Some(Ok(state)) => match &*state {
-                State::Up(up) => Ok(up.clone()),
-                State::Down(reason) => Err(Fault::NotSent(reason.clone())),
-                State::Connecting => Err(Fault::NotSent(format!("connecting to {}", self.shared))),
-            },
-            _ => Err(Fault::NotSent(format!(
-                "still connecting to {}",
-                self.shared
-            ))),
-        }
-    }
-
-    /// Under the keeper's own timer, so that it works under any executor.
-    async fn within<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
-        let sleep = {
-            let _context = self.shared.runtime.enter();
-            tokio::time::sleep(limit)
-        };
-        tokio::select! {
-            biased;
-            output = future => Some(output),
-            () = sleep => None,
         }
     }
 }
@@ -364,7 +322,9 @@ impl Shared {
     ) -> (Arc<Shared>, mpsc::UnboundedReceiver<Event>) {
         let (events, inbox) = mpsc::unbounded_channel();
         subscriptions.attach(events.clone());
+        let who = describe(&channel, &Process::current());
         let shared = Arc::new(Shared {
+            batch: Batch::new(who, settings.token_retention),
             settings,
             target,
             address: Mutex::new(address),
@@ -387,6 +347,98 @@ impl Shared {
     pub fn doubt(&self) {
         if let Some(member) = &self.member {
             member.map.doubt();
+        }
+    }
+
+    fn sharded(&self) -> bool {
+        self.member.as_ref().is_some_and(|member| member.sharded)
+    }
+
+    /// As [`Connection::run`].
+    pub async fn run(
+        &self,
+        script: &Script,
+        asking: bool,
+        write: impl Fn(&mut Cmd),
+    ) -> Result<Value, Fault> {
+        let request = |verb: &'static str, body: &str| {
+            let mut cmd = ::redis::cmd(verb);
+            cmd.arg(body);
+            write(&mut cmd);
+            cmd
+        };
+        let script = script.text(self.sharded());
+        match self.send(&request("EVALSHA", &script.sha), asking).await {
+            Err(fault) if fault.is_unknown_script() => {
+                self.send(&request("EVAL", script.text), asking).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Sends one command and waits for its answer, for as long as the settings say.
+    pub async fn send(&self, cmd: &Cmd, asking: bool) -> Result<Value, Fault> {
+        let Up {
+            number,
+            mut connection,
+            ..
+        } = self.current().await?;
+        let answer = match asking {
+            false => connection.send_packed_command(cmd).await,
+            true => {
+                let mut both = ::redis::pipe();
+                both.cmd("ASKING").add_command(cmd.clone());
+                let answers = connection.send_packed_commands(&both, 1, 1).await;
+                answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))
+            }
+        };
+        self.judge(number, answer)
+    }
+
+    /// What an answer on a connection means to who asked, and to the connection.
+    pub fn judge(&self, number: u64, answer: RedisResult<Value>) -> Result<Value, Fault> {
+        match answer.and_then(Value::extract_error) {
+            Ok(value) => Ok(value),
+            Err(error) if error.code().is_some() => {
+                if is_demoted(&error) {
+                    self.broken(number, words(&error));
+                }
+                Err(Fault::Server(error))
+            }
+            Err(error) => {
+                self.broken(number, words(&error));
+                Err(Fault::Lost(self.why_broken(&error)))
+            }
+        }
+    }
+
+    pub async fn current(&self) -> Result<Up, Fault> {
+        if let State::Up(up) = &*self.state.borrow() {
+            return Ok(up.clone());
+        }
+        let mut state = self.state.subscribe();
+        let limit = self.settings.response_timeout;
+        let settled = state.wait_for(|state| !matches!(state, State::Connecting));
+        match self.within(limit, settled).await {
+            Some(Ok(state)) => match &*state {
+                State::Up(up) => Ok(up.clone()),
+                State::Down(reason) => Err(Fault::NotSent(reason.clone())),
+                State::Connecting => Err(Fault::NotSent(format!("connecting to {}", self))),
+            },
+            _ => Err(Fault::NotSent(format!("still connecting to {}", self))),
+        }
+    }
+
+    /// Under the keeper's own timer, so that it works under any executor.
+    pub async fn within<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let sleep = {
+            let _context = self.runtime.enter();
+            tokio::time::sleep(limit)
+        };
+        tokio::select! {
+            biased;
+            output = future => Some(output),
+            () = sleep => None,
         }
     }
 

@@ -8,7 +8,7 @@ use crate::Error;
 pub(super) const STORE: &str = "redis";
 
 /// Why a request has no answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Fault {
     /// It was never sent.
     NotSent(String),
@@ -28,6 +28,11 @@ impl Fault {
             },
             other => other.of_look(),
         }
+    }
+
+    /// The server does not have the script, which has to be sent in full.
+    pub fn is_unknown_script(&self) -> bool {
+        matches!(self, Fault::Server(error) if error.code() == Some("NOSCRIPT"))
     }
 
     /// The fault of a request that changes nothing.

@@ -3,7 +3,9 @@
 //! Redisson's are built as Redisson does: `prefix:{name}`, but `prefix:name` for a name that has a brace of
 //! its own. So `x` and `{x}` share them. Ours are told apart by a second colon, as a mix-up would cost more.
 
-use ::redis::Cmd;
+use std::fmt;
+
+use ::redis::{Cmd, RedisWrite};
 
 use super::slots;
 use super::url::{Settings, Topology};
@@ -16,25 +18,36 @@ const QUEUE: &str = "lockkeeper_queue:";
 const TOKEN: &str = "lockkeeper_token:";
 /// What the channels start with on which processes hear hints.
 pub(super) const WAKE: &str = "lockkeeper_wake:";
+/// Redisson's fence.
+pub(super) const FENCE: &str = "redisson_lock_token:";
 
 /// Names that start like this would be taken for keys of another name.
-const RESERVED: [&str; 4] = [
-    OWN,
-    "redisson_lock_token:",
-    "redisson_lock_queue:",
-    "redisson_lock_timeout:",
-];
+const RESERVED: [&str; 4] = [OWN, FENCE, "redisson_lock_queue:", "redisson_lock_timeout:"];
 
-/// The keys of one name.
+/// How many keys [`Keys::write_record`] writes.
+const RECORD: usize = 4;
+
+/// The keys of one name. They are written where they are needed, not kept: a try has four of them.
 #[derive(Debug)]
 pub(super) struct Keys {
     /// The key at the name itself.
     pub main: String,
-    /// The name as Redisson puts it into other keys.
-    pub tag: String,
-    own: String,
+    /// Whether the name has a brace of its own.
+    braced: bool,
     /// In a cluster, the slot they all share.
     slot: Option<u16>,
+}
+
+/// The name as it stands in other keys.
+struct Tag<'a>(&'static str, &'a str, &'static str);
+
+impl fmt::Display for Tag<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tag(open, main, close) = self;
+        f.write_str(open)?;
+        f.write_str(main)?;
+        f.write_str(close)
+    }
 }
 
 impl Keys {
@@ -51,7 +64,7 @@ impl Keys {
     /// the name, which works unless it ends them itself.
     fn common_slot(&self) -> Result<u16, Error> {
         let enclosed = slots::hash_tag(self.main.as_bytes()).is_some();
-        match (self.main.contains('{'), self.main.contains('}')) {
+        match (self.braced, self.main.contains('}')) {
             (false, false) => {}
             (true, _) if enclosed => {}
             _ => {
@@ -73,7 +86,7 @@ impl Keys {
     }
 
     fn new(prefix: &str, name: &Name) -> Result<Keys, Error> {
-        let main = format!("{prefix}{name}");
+        let main = [prefix, name.as_str()].concat();
         if let Some(reserved) = RESERVED.iter().find(|start| main.starts_with(**start)) {
             return Err(Error::InvalidName {
                 reason: format!(
@@ -81,102 +94,125 @@ impl Keys {
                 ),
             });
         }
-        let (tag, own) = match main.contains('{') {
-            true => (main.clone(), format!(":{main}")),
-            false => (format!("{{{main}}}"), format!("{{{main}}}")),
-        };
+        let braced = main.contains('{');
         Ok(Keys {
             main,
-            tag,
-            own,
+            braced,
             slot: None,
         })
     }
 
+    /// As Redisson puts it into its keys.
+    pub fn tag(&self) -> impl fmt::Display {
+        match self.braced {
+            true => Tag("", &self.main, ""),
+            false => Tag("{", &self.main, "}"),
+        }
+    }
+
+    /// As we put it into ours.
+    fn own(&self) -> impl fmt::Display {
+        match self.braced {
+            true => Tag(":", &self.main, ""),
+            false => Tag("{", &self.main, "}"),
+        }
+    }
+
     pub fn holders(&self) -> String {
-        format!("{HOLDERS}{}", self.own)
+        format!("{HOLDERS}{}", self.own())
     }
 
     pub fn aside(&self) -> String {
-        format!("lockkeeper_aside:{}", self.own)
+        format!("lockkeeper_aside:{}", self.own())
     }
 
     pub fn permits(&self) -> String {
-        format!("{}:timeout", self.tag)
+        format!("{}:timeout", self.tag())
     }
 
     pub fn latch(&self) -> String {
-        format!("lockkeeper_latch:{}", self.own)
+        format!("lockkeeper_latch:{}", self.own())
     }
 
     pub fn broken(&self) -> String {
-        format!("lockkeeper_broken:{}", self.own)
+        format!("lockkeeper_broken:{}", self.own())
     }
 
     /// What is written for replicas to confirm: in the slot of the name, as it has to be on its server.
     pub fn marker(&self) -> String {
-        format!("lockkeeper_marker:{}", self.own)
+        format!("lockkeeper_marker:{}", self.own())
     }
 
     /// The fence of the plain dialect.
     pub fn plain_token(&self) -> String {
-        format!("{TOKEN}{}", self.own)
+        format!("{TOKEN}{}", self.own())
     }
 
-    /// The keys of the scripts that know the whole record, their number first. They derive the rest, which they
+    /// The keys of a try in the plain dialect.
+    pub fn write_plain(&self, cmd: &mut Cmd) {
+        cmd.arg(&self.main);
+        cmd.write_arg_fmt(format_args!("{TOKEN}{}", self.own()));
+    }
+
+    /// The keys of the scripts that know the whole record, in their order. They derive the rest, which they
     /// seldom need: every argument costs the server time.
     pub fn write_record(&self, cmd: &mut Cmd) {
-        self.write(cmd, None);
+        self.write_three(cmd);
+        cmd.write_arg_fmt(format_args!("{FENCE}{}", self.tag()));
     }
 
-    /// The same, and the key that remembers a break.
-    pub fn write_record_and_broken(&self, cmd: &mut Cmd) {
-        self.write(cmd, Some(self.broken()));
+    /// The keys of a release.
+    pub fn write_release(&self, cmd: &mut Cmd) {
+        self.write_three(cmd);
+        cmd.write_arg_fmt(format_args!("redisson_lock_queue:{}", self.tag()));
     }
 
-    fn write(&self, cmd: &mut Cmd, broken: Option<String>) {
-        let Keys { main, tag, own, .. } = self;
-        // While a slot is moved, a node runs a script only if it has every key that is named. In a cluster one
-        // is named that never exists: else a script would end half done at the first it derives and lacks.
-        let witness = self.slot.map(|_| format!("lockkeeper_never:{own}"));
-        cmd.arg(5 + broken.iter().len() + witness.iter().len())
-            .arg(main)
-            .arg(format!("{HOLDERS}{own}"))
-            .arg(format!("{QUEUE}{own}"))
-            .arg(format!("redisson_lock_queue:{tag}"))
-            .arg(format!("redisson_lock_token:{tag}"));
-        if let Some(broken) = broken {
-            cmd.arg(broken);
-        }
-        if let Some(witness) = witness {
-            cmd.arg(witness);
-        }
+    fn write_three(&self, cmd: &mut Cmd) {
+        let own = self.own();
+        cmd.arg(&self.main);
+        cmd.write_arg_fmt(format_args!("{HOLDERS}{own}"));
+        cmd.write_arg_fmt(format_args!("{QUEUE}{own}"));
+    }
+
+    /// The keys of a script that runs alone, their number first: those of the record, and `more`.
+    pub fn write_alone(&self, cmd: &mut Cmd, more: Option<String>) {
+        let witness = self.witness();
+        cmd.arg(RECORD + more.iter().len() + witness.iter().len());
+        self.write_record(cmd);
+        cmd.arg(more).arg(witness);
+    }
+
+    /// While a slot is moved, a node runs a script only if it has every key that is named. In a cluster one
+    /// is named that never exists: else a script would end half done at the first it derives and lacks.
+    pub fn witness(&self) -> Option<String> {
+        self.slot
+            .map(|_| format!("lockkeeper_never:{}", self.own()))
     }
 
     /// Where, in a cluster, the process with this channel hears hints about this name.
     pub fn wake_channel(&self, channel: &str) -> String {
         let process = channel.trim_start_matches(WAKE);
-        format!("{WAKE}{}:{process}", self.own)
+        format!("{WAKE}{}:{process}", self.own())
     }
 
     /// Whoever listens to Redisson's sharded channels of the name also listens here, to be told apart.
     pub fn listen_channel(&self) -> String {
-        format!("lockkeeper_listen:{}", self.own)
+        format!("lockkeeper_listen:{}", self.own())
     }
 
     /// Where Redisson tells of a lock that is free.
     pub fn lock_channel(&self) -> String {
-        format!("redisson_lock__channel:{}", self.tag)
+        format!("redisson_lock__channel:{}", self.tag())
     }
 
     /// Where Redisson tells of readers and writers that left.
     pub fn rw_channel(&self) -> String {
-        format!("redisson_rwlock:{}", self.tag)
+        format!("redisson_rwlock:{}", self.tag())
     }
 
     /// Where Redisson tells of free permits.
     pub fn permit_channel(&self) -> String {
-        format!("redisson_sc:{}", self.tag)
+        format!("redisson_sc:{}", self.tag())
     }
 
     /// Where Redisson tells of a latch. It always adds braces here. Where those lead to another slot, as for
@@ -194,6 +230,15 @@ impl Keys {
 pub(super) fn name_in_use<'a>(prefix: &str, key: &'a str) -> Option<&'a str> {
     let own = key.strip_prefix(HOLDERS).or(key.strip_prefix(QUEUE))?;
     untag(own)?.strip_prefix(prefix)
+}
+
+/// The keys at a name that a fence of Redisson's may be of: it does not tell `x` from `{x}`.
+pub(super) fn fenced(key: &str) -> impl Iterator<Item = &str> {
+    let tag = key.strip_prefix(FENCE).unwrap_or_default();
+    let inner = tag.strip_prefix('{').and_then(|tag| tag.strip_suffix('}'));
+    let inner = inner.filter(|inner| !inner.contains('{'));
+    let whole = Some(tag).filter(|tag| tag.contains('{'));
+    inner.into_iter().chain(whole)
 }
 
 /// The name behind a fence of the plain dialect.

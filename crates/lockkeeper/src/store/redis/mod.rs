@@ -17,12 +17,13 @@
 //!
 //! # Layout
 //! `url` says where and how, `link` and `tls` log in, `connection` sends requests, `supervisor` keeps it alive, `checks`
-//! judges the server, `sentinel` finds it, `replicas` waits for its replicas,
+//! judges the server, `sentinel` finds it, `replicas` waits for its replicas, `batch` lets many verbs share a script,
 //! `subscriptions` knows who waits for what. `redisson` and `plain` turn verbs into `scripts` and their answers back.
 //! `servers` says which server that is for a name: in a `cluster` the one that has its slot (`slots`), if that does
 //! not send us another `way`.
 
 mod answer;
+mod batch;
 mod checks;
 mod cluster;
 mod connection;
@@ -51,7 +52,8 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
-use self::fault::STORE;
+use self::connection::Connection;
+use self::fault::{Fault, STORE};
 use self::plain::Plain;
 use self::redisson::Redisson;
 use self::servers::{Servers, visit};
@@ -218,33 +220,57 @@ impl RedisStore {
     /// Finds names by keys of ours in a keyspace that may have much else.
     async fn look_all(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         let mut names = BTreeSet::new();
-        let pages = |page: Option<::redis::Value>| {
+        for server in self.servers.masters() {
             let mut cursor = "0".to_owned();
-            if let Some(page) = page {
-                let page = answer::Reply::new(page)?;
-                for key in page.list(1)? {
-                    self.add_name(&answer::text(key)?, prefix, &mut names);
+            loop {
+                let (keys, next) = scan(&server, &cursor, keys::OWN).await?;
+                for key in &keys {
+                    self.add_name(key, prefix, &mut names);
                 }
-                cursor = page.text(0)?;
-                if cursor == "0" {
-                    return Ok(None);
+                if next == "0" {
+                    break;
                 }
+                cursor = next;
             }
-            let mut scan = ::redis::cmd("SCAN");
-            scan.arg(&cursor)
-                .arg("MATCH")
-                .arg(format!("{}*", keys::OWN))
-                .arg("COUNT")
-                .arg(1000);
-            Ok(Some(scan))
-        };
-        self.servers.scan(pages).await?;
+            if self.dialect() == Dialect::Redisson {
+                self.add_fenced(&server, prefix, &mut names).await?;
+            }
+        }
         let mut infos = Vec::new();
         for name in &names {
             infos.extend(self.look(name).await?);
         }
         infos.retain(|info| !info.holders.is_empty() || info.waiters > 0);
         Ok(infos)
+    }
+
+    /// A lock that is held, and that nobody else wants, has no key of ours: its fence leads to it.
+    async fn add_fenced(
+        &self,
+        server: &Connection,
+        prefix: &str,
+        names: &mut BTreeSet<Name>,
+    ) -> Result<(), Error> {
+        let own = &self.servers.settings().prefix;
+        let start = format!("{own}{prefix}");
+        let mut cursor = "0".to_owned();
+        loop {
+            let (fences, next) = scan(server, &cursor, keys::FENCE).await?;
+            let mains = fences.iter().flat_map(|fence| keys::fenced(fence));
+            let mains: Vec<&str> = mains.filter(|main| main.starts_with(&start)).collect();
+            let exist = match server.exist(&mains).await {
+                // A slot that is on its way elsewhere: a closer look at each finds it.
+                Err(Fault::Server(_)) => vec![true; mains.len()],
+                exist => exist.map_err(Fault::of_look)?,
+            };
+            for (main, _) in mains.iter().zip(exist).filter(|(_, exists)| *exists) {
+                names.extend(Name::new(&main[own.len()..]).ok());
+            }
+            if next == "0" {
+                return Ok(());
+            }
+            cursor = next;
+        }
     }
 
     fn add_name(&self, key: &str, prefix: &str, names: &mut BTreeSet<Name>) {
@@ -353,6 +379,24 @@ pub fn read_url(url: &StoreUrl) -> Result<String, Error> {
     Settings::parse(url).map(|settings| format!("{settings:?}"))
 }
 
+/// One page of a server's keys that start like this.
+async fn scan(
+    server: &Connection,
+    cursor: &str,
+    start: &str,
+) -> Result<(Vec<String>, String), Error> {
+    let mut scan = ::redis::cmd("SCAN");
+    scan.arg(cursor)
+        .arg("MATCH")
+        .arg(format!("{start}*"))
+        .arg("COUNT")
+        .arg(1000);
+    let page = server.send(&scan, false).await.map_err(Fault::of_look)?;
+    let page = answer::Reply::new(page)?;
+    let keys: Result<_, Error> = page.list(1)?.iter().map(answer::text).collect();
+    Ok((keys?, page.text(0)?))
+}
+
 /// Ends a task when it is dropped.
 struct Ends(AbortHandle);
 
@@ -400,6 +444,10 @@ impl Store for RedisStore {
             Dialect::Redisson => CAPABILITIES,
             Dialect::Plain => PLAIN_CAPABILITIES,
         }
+    }
+    /// The connection is given up with all that is on it when the server is silent.
+    fn ends_in_time(&self) -> bool {
+        true
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(async move {

@@ -6,6 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use ::redis::{Cmd, Value};
 
 use super::answer::{self, Reply, wall};
+use super::batch::{Op, id_arg};
 use super::fault::Fault;
 use super::keys::Keys;
 use super::scripts;
@@ -54,19 +55,20 @@ impl Plain<'_> {
 
     async fn try_once(&self, claim: &Claim, keys: &Keys) -> Result<Reply, Error> {
         let not_after = self.connection.clock().at(claim.not_after);
-        let id = claim.id.to_string();
-        let write = |cmd: &mut Cmd| {
-            cmd.arg(2)
-                .arg(&keys.main)
-                .arg(keys.plain_token())
-                .arg(&id)
-                .arg(millis(claim.lease))
-                .arg(claim.reserve)
-                .arg(not_after)
-                .arg(self.who);
+        let op = Op {
+            verb: &scripts::PLAIN_TRY,
+            who: self.who,
+            keys: &|cmd: &mut Cmd| keys.write_plain(cmd),
+            witness: None,
+            args: &|cmd: &mut Cmd| {
+                id_arg(cmd, claim.id);
+                cmd.arg(millis(claim.lease))
+                    .arg(claim.reserve)
+                    .arg(not_after);
+            },
         };
         let sent = Moment::now();
-        let answer = self.connection.run(&scripts::PLAIN_ACQUIRE, write).await;
+        let answer = self.connection.run_verb(op).await;
         let reply = Reply::new(answer.map_err(Fault::of_change)?)?;
         self.connection
             .clock()
@@ -77,10 +79,16 @@ impl Plain<'_> {
     /// Lets go of a hold. A claim to queue finds no queue: it tries for itself.
     pub async fn release(&self, name: &Name, claim: ClaimId) -> Result<Released, Error> {
         let keys = self.keys(name)?;
-        let write = |cmd: &mut Cmd| {
-            cmd.arg(1).arg(&keys.main).arg(claim.to_string());
+        let op = Op {
+            verb: &scripts::PLAIN_LET_GO,
+            who: "",
+            keys: &|cmd: &mut Cmd| {
+                cmd.arg(&keys.main);
+            },
+            witness: None,
+            args: &|cmd: &mut Cmd| id_arg(cmd, claim),
         };
-        let answer = self.connection.run(&scripts::PLAIN_RELEASE, write).await;
+        let answer = self.connection.run_verb(op).await;
         match answer.map_err(Fault::of_change)? {
             Value::Int(held) => Ok(Released {
                 was_held: held == 1,
@@ -145,7 +153,8 @@ impl Plain<'_> {
                 .arg(keys.plain_token())
                 .arg(keys.broken())
                 .arg(&request.reason)
-                .arg(millis(BREAK_MEMORY));
+                .arg(millis(BREAK_MEMORY))
+                .arg(self.connection.batch().keep());
         };
         let answer = self.connection.run(&scripts::PLAIN_BREAK, write).await;
         held(&Reply::new(answer.map_err(Fault::of_change)?)?)

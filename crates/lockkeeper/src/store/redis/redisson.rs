@@ -6,9 +6,10 @@ use std::time::{Duration, UNIX_EPOCH};
 use ::redis::{Cmd, Value};
 
 use super::answer::{self, Reply};
+use super::batch::{Op, id_arg};
 use super::fault::Fault;
 use super::keys::Keys;
-use super::scripts;
+use super::scripts::{self, Verb};
 use super::subscriptions::Topic;
 use super::way::Way;
 use super::{BREAK_MEMORY, MAX_PERMITS, RENEW_SLICE, millis};
@@ -49,6 +50,32 @@ impl Redisson<'_> {
         Keys::of(self.connection.settings(), name)
     }
 
+    /// The arguments that come first in every script with a record.
+    fn write_head(&self, cmd: &mut Cmd) {
+        cmd.arg(self.who).arg(self.connection.batch().keep());
+    }
+
+    async fn run_verb(
+        &self,
+        verb: &'static Verb,
+        who: &str,
+        keys: &Keys,
+        args: &(dyn Fn(&mut Cmd) + Sync),
+    ) -> Result<Value, Fault> {
+        let write = |cmd: &mut Cmd| match verb.letter {
+            "r" | "R" => keys.write_release(cmd),
+            _ => keys.write_record(cmd),
+        };
+        let op = Op {
+            verb,
+            who,
+            keys: &write,
+            witness: keys.witness(),
+            args,
+        };
+        self.connection.run_verb(op).await
+    }
+
     pub async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         check_permits(claim.mode)?;
         let keys = self.keys(&claim.name)?;
@@ -76,29 +103,34 @@ impl Redisson<'_> {
 
     async fn try_once(&self, claim: &Claim, keys: &Keys) -> Result<Reply, Error> {
         let (mode, limit, count) = letter(claim.mode);
-        let id = claim.id.to_string();
-        let beside = claim.beside.map_or_else(String::new, |id| id.to_string());
         let not_after = self.connection.clock().at(claim.not_after);
         let enqueue = match claim.enqueue {
             true => 1 + u8::from(self.is_deaf(claim.id)),
             false => 0,
         };
-        let write = |cmd: &mut Cmd| {
-            keys.write_record(cmd);
-            cmd.arg(&keys.tag)
-                .arg(&id)
-                .arg(mode)
+        let least = !claim.enqueue && claim.beside.is_none() && count == 0;
+        let args = |cmd: &mut Cmd| {
+            id_arg(cmd, claim.id);
+            cmd.arg(mode)
                 .arg(millis(claim.lease))
                 .arg(claim.reserve)
-                .arg(not_after)
-                .arg(self.who)
-                .arg(enqueue)
-                .arg(limit)
-                .arg(count)
-                .arg(&beside);
+                .arg(not_after);
+            if !least {
+                cmd.arg(enqueue).arg(limit).arg(count);
+                match claim.beside {
+                    Some(beside) => id_arg(cmd, beside),
+                    None => {
+                        cmd.arg("");
+                    }
+                }
+            }
         };
         let sent = Moment::now();
-        let answer = self.connection.run(&scripts::ACQUIRE, write).await;
+        let verb = match least {
+            true => &scripts::TRY,
+            false => &scripts::TRY_OR_QUEUE,
+        };
+        let answer = self.run_verb(verb, self.who, keys, &args).await;
         let reply = Reply::new(answer.map_err(Fault::of_change)?)?;
         self.connection
             .clock()
@@ -139,10 +171,10 @@ impl Redisson<'_> {
 
     pub async fn withdraw(&self, name: &Name, claim: ClaimId) -> Result<(), Error> {
         let keys = self.keys(name)?;
-        let id = claim.to_string();
         let write = |cmd: &mut Cmd| {
-            keys.write_record(cmd);
-            cmd.arg(&keys.tag).arg(&id);
+            keys.write_alone(cmd, None);
+            self.write_head(cmd);
+            id_arg(cmd, claim);
         };
         let answer = self.connection.run(&scripts::WITHDRAW, write).await;
         answer.map(|_| ()).map_err(Fault::of_change)
@@ -150,34 +182,30 @@ impl Redisson<'_> {
 
     pub async fn release(&self, release: &Release) -> Result<Released, Error> {
         let keys = self.keys(&release.name)?;
-        let id = release.claim.to_string();
         let next = release.requeue.as_ref();
         if let Some(next) = next {
             check_permits(next.mode)?;
         }
-        let next = next.map(|next| (next, next.id.to_string(), letter(next.mode)));
-        let write = |cmd: &mut Cmd| {
-            keys.write_record(cmd);
-            cmd.arg(&keys.tag).arg(&id);
-            match &next {
-                None => {
-                    cmd.arg("");
-                }
-                Some((next, id, (mode, limit, count))) => {
-                    cmd.arg(id)
-                        .arg(mode)
-                        .arg(millis(next.lease))
-                        .arg(next.reserve)
-                        .arg(self.connection.clock().at(next.not_after))
-                        .arg(limit)
-                        .arg(count)
-                        .arg(self.who)
-                        .arg(u8::from(self.is_deaf(next.id)));
-                }
+        let args = |cmd: &mut Cmd| {
+            id_arg(cmd, release.claim);
+            if let Some(next) = next {
+                let (mode, limit, count) = letter(next.mode);
+                id_arg(cmd, next.id);
+                cmd.arg(mode)
+                    .arg(millis(next.lease))
+                    .arg(next.reserve)
+                    .arg(self.connection.clock().at(next.not_after))
+                    .arg(limit)
+                    .arg(count)
+                    .arg(u8::from(self.is_deaf(next.id)));
             }
         };
         let sent = Moment::now();
-        let answer = self.connection.run(&scripts::RELEASE, write).await;
+        let (verb, who) = match next {
+            Some(_) => (&scripts::LET_GO_AND_QUEUE, self.who),
+            None => (&scripts::LET_GO, ""),
+        };
+        let answer = self.run_verb(verb, who, &keys, &args).await;
         let reply = Reply::new(answer.map_err(Fault::of_change)?)?;
         match reply.number(3)? {
             0 => {}
@@ -209,7 +237,7 @@ impl Redisson<'_> {
                         .arg(keys.permits());
                 }
                 for (renewal, keys) in slice.iter().zip(&keys) {
-                    cmd.arg(&keys.tag)
+                    cmd.arg(keys.tag().to_string())
                         .arg(renewal.claim.to_string())
                         .arg(millis(renewal.lease));
                 }
@@ -223,8 +251,8 @@ impl Redisson<'_> {
     pub async fn inspect(&self, name: &Name) -> Result<Option<LockInfo>, Error> {
         let keys = self.keys(name)?;
         let write = |cmd: &mut Cmd| {
-            keys.write_record_and_broken(cmd);
-            cmd.arg(&keys.tag);
+            keys.write_alone(cmd, Some(keys.broken()));
+            self.write_head(cmd);
         };
         let answer = self.connection.run(&scripts::INSPECT, write).await;
         let reply = Reply::new(answer.map_err(Fault::of_look)?)?;
@@ -252,10 +280,9 @@ impl Redisson<'_> {
     pub async fn break_lock(&self, request: &Break) -> Result<Vec<Holder>, Error> {
         let keys = self.keys(&request.name)?;
         let write = |cmd: &mut Cmd| {
-            keys.write_record_and_broken(cmd);
-            cmd.arg(&keys.tag)
-                .arg(&request.reason)
-                .arg(millis(BREAK_MEMORY));
+            keys.write_alone(cmd, Some(keys.broken()));
+            self.write_head(cmd);
+            cmd.arg(&request.reason).arg(millis(BREAK_MEMORY));
         };
         let answer = self.connection.run(&scripts::BREAK, write).await;
         match answer.map_err(Fault::of_change)? {

@@ -27,15 +27,32 @@ impl Script {
     }
 }
 
+/// A verb that can share a script with others of its dialect.
+#[derive(Debug)]
+pub(super) struct Verb {
+    /// Its own script.
+    pub script: &'static Script,
+    /// How many keys it has.
+    pub keys: usize,
+    /// How a batch calls it; the number of its arguments follows from that.
+    pub letter: &'static str,
+    /// The script of its batches.
+    pub batch: &'static Script,
+}
+
 fn sha(text: &str) -> String {
     ::redis::Script::new(text).get_hash().to_owned()
 }
 
+macro_rules! files {
+    ($($file:literal),+) => { concat!($(include_str!(concat!("scripts/", $file))),+) };
+}
+
 macro_rules! text {
-    ($($file:literal),+) => {
+    ($text:expr) => {
         Text {
-            text: concat!($(include_str!(concat!("scripts/", $file))),+),
-            sha: LazyLock::new(|| sha(concat!($(include_str!(concat!("scripts/", $file))),+))),
+            text: $text,
+            sha: LazyLock::new(|| sha($text)),
         }
     };
 }
@@ -44,36 +61,76 @@ macro_rules! text {
 macro_rules! publishing {
     ($($name:ident = $($file:literal),+;)*) => {$(
         pub(super) static $name: Script = Script {
-            usual: text!("publish.lua", $($file),+),
-            sharded: Some(text!("publish_sharded.lua", $($file),+)),
+            usual: text!(files!("publish.lua", $($file),+)),
+            sharded: Some(text!(files!("publish_sharded.lua", $($file),+))),
         };
     )*};
 }
 
 /// Scripts that publish nothing, or on ordinary channels only.
 macro_rules! silent {
-    ($($name:ident = $($file:literal),+;)*) => {$(
+    ($($name:ident = $text:expr;)*) => {$(
         pub(super) static $name: Script = Script {
-            usual: text!($($file),+),
+            usual: text!($text),
             sharded: None,
         };
     )*};
 }
 
 publishing! {
-    ACQUIRE = "clock.lua", "acquire_fast.lua", "record.lua", "acquire.lua";
-    RELEASE = "release_fast.lua", "clock.lua", "record.lua", "release.lua";
-    WITHDRAW = "clock.lua", "record.lua", "withdraw.lua";
-    INSPECT = "clock.lua", "record.lua", "inspect.lua";
-    BREAK = "clock.lua", "record.lua", "break.lua";
-    LATCH = "clock.lua", "latch.lua";
+    ACQUIRE = "time.lua", "fence.lua", "acquire_fast.lua", "record.lua", "acquire.lua";
+    RELEASE = "release_fast.lua", "time.lua", "fence.lua", "record.lua", "release.lua";
+    WITHDRAW = "time.lua", "fence.lua", "record.lua", "withdraw.lua";
+    INSPECT = "time.lua", "fence.lua", "record.lua", "inspect.lua";
+    BREAK = "time.lua", "fence.lua", "record.lua", "break.lua";
+    LATCH = "time.lua", "latch.lua";
 }
 
 silent! {
-    RENEW = "clock.lua", "renew.lua";
-    PLAIN_ACQUIRE = "clock.lua", "plain_acquire.lua";
-    PLAIN_RELEASE = "plain_release.lua";
-    PLAIN_RENEW = "plain_renew.lua";
-    PLAIN_INSPECT = "plain_inspect.lua";
-    PLAIN_BREAK = "clock.lua", "plain_break.lua";
+    RENEW = files!("time.lua", "renew.lua");
+    PLAIN_ACQUIRE = files!("time.lua", "fence.lua", "plain_acquire.lua");
+    PLAIN_RELEASE = files!("plain_release.lua");
+    PLAIN_RENEW = files!("plain_renew.lua");
+    PLAIN_INSPECT = files!("plain_inspect.lua");
+    PLAIN_BREAK = files!("time.lua", "fence.lua", "plain_break.lua");
+    // Nodes of a cluster run no batches: there is one text.
+    BATCH = concat!(
+        files!("publish.lua", "time.lua", "fence.lua"),
+        "local function acquire(KEYS, ARGV)\n",
+        files!("acquire_fast.lua", "record.lua", "acquire.lua"),
+        "end\nlocal function release(KEYS, ARGV)\n",
+        files!("release_fast.lua", "record.lua", "release.lua"),
+        "end\nlocal VERBS = { a = { acquire, 4, 5 }, A = { acquire, 4, 9 }, r = { release, 4, 1 }, R = { release, 4, 9 } }\n",
+        files!("batch.lua")
+    );
+    PLAIN_BATCH = concat!(
+        files!("time.lua", "fence.lua"),
+        "local function acquire(KEYS, ARGV)\n",
+        files!("plain_acquire.lua"),
+        "end\nlocal function release(KEYS, ARGV)\n",
+        files!("plain_release.lua"),
+        "end\nlocal VERBS = { a = { acquire, 2, 4 }, r = { release, 1, 1 } }\n",
+        files!("batch.lua")
+    );
+}
+
+macro_rules! verbs {
+    ($($name:ident = $script:ident, $keys:literal, $letter:literal, $batch:ident;)*) => {$(
+        pub(super) static $name: Verb = Verb {
+            script: &$script,
+            keys: $keys,
+            letter: $letter,
+            batch: &$batch,
+        };
+    )*};
+}
+
+// Letters, keys and arguments as VERBS above has them. Capitals have all arguments, the others the least.
+verbs! {
+    TRY = ACQUIRE, 4, "a", BATCH;
+    TRY_OR_QUEUE = ACQUIRE, 4, "A", BATCH;
+    LET_GO = RELEASE, 4, "r", BATCH;
+    LET_GO_AND_QUEUE = RELEASE, 4, "R", BATCH;
+    PLAIN_TRY = PLAIN_ACQUIRE, 2, "a", PLAIN_BATCH;
+    PLAIN_LET_GO = PLAIN_RELEASE, 1, "r", PLAIN_BATCH;
 }

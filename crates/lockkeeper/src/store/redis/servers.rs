@@ -3,12 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ::redis::{Cmd, Value};
 use tokio::runtime::Handle;
 
 use super::cluster::{self, Cluster};
 use super::connection::Connection;
-use super::fault::Fault;
 use super::keys::Keys;
 use super::subscriptions::Subscriptions;
 use super::url::{Settings, Topology};
@@ -17,7 +15,7 @@ use crate::{Error, Name};
 
 #[derive(Debug)]
 pub(super) enum Servers {
-    One(Connection),
+    One(Arc<Connection>),
     Many(Cluster),
 }
 
@@ -28,7 +26,9 @@ impl Servers {
                 let cluster = Cluster::open(settings, seeds, channel).await?;
                 Ok(Servers::Many(cluster))
             }
-            _ => Ok(Servers::One(Connection::open(settings, channel).await?)),
+            _ => Ok(Servers::One(Arc::new(
+                Connection::open(settings, channel).await?,
+            ))),
         }
     }
 
@@ -81,27 +81,12 @@ impl Servers {
         }
     }
 
-    /// Sends a command that looks for something to every server, one after the other: `next` makes it, from the
-    /// answer before.
-    pub async fn scan(
-        &self,
-        mut next: impl FnMut(Option<Value>) -> Result<Option<Cmd>, Error>,
-    ) -> Result<(), Error> {
-        let many: Vec<Arc<Connection>>;
-        let all: Vec<&Connection> = match self {
-            Servers::One(connection) => vec![connection],
-            Servers::Many(cluster) => {
-                many = cluster.masters();
-                many.iter().map(Arc::as_ref).collect()
-            }
-        };
-        for server in all {
-            let mut answer = None;
-            while let Some(cmd) = next(answer.take())? {
-                answer = Some(server.send(&cmd, false).await.map_err(Fault::of_look)?);
-            }
+    /// Every server that has names.
+    pub fn masters(&self) -> Vec<Arc<Connection>> {
+        match self {
+            Servers::One(connection) => vec![connection.clone()],
+            Servers::Many(cluster) => cluster.masters(),
         }
-        Ok(())
     }
 }
 

@@ -23,6 +23,10 @@ const MOST_REPLICAS: u32 = 100;
 const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(10);
 
+/// Far above any lease.
+const RETENTIONS: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(60 * 60)..=Duration::from_secs(3650 * 24 * 60 * 60);
+
 /// Which lock is on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Dialect {
@@ -121,6 +125,8 @@ pub(super) struct Settings {
     /// How many replicas have to confirm a grant, and within which time.
     pub replicas: u32,
     pub replicas_timeout: Duration,
+    /// How long a token key stays after its last use; for ever if nothing is said.
+    pub token_retention: Option<Duration>,
 }
 
 impl fmt::Debug for Settings {
@@ -209,6 +215,7 @@ impl Settings {
             sentinel_password: None,
             replicas: 0,
             replicas_timeout: REPLICAS_TIMEOUT,
+            token_retention: None,
         };
         let mut seen = Vec::new();
         if database.is_some() {
@@ -247,6 +254,7 @@ impl Settings {
             },
             "connect_timeout" => self.connect_timeout = timeout(key, value)?,
             "response_timeout" => self.response_timeout = timeout(key, value)?,
+            "token_retention" => self.token_retention = Some(retention(value)?),
             "password_file" => self.password = Some(password_file(value)?),
             "sentinel_user" => self.sentinel_user = Some(value.to_owned()),
             "sentinel_password_file" => self.sentinel_password = Some(password_file(value)?),
@@ -275,8 +283,8 @@ impl Settings {
             _ => {
                 return refuse(format!(
                     "there is no option {key:.40?}; there are dialect, prefix, db, connect_timeout, \
-                     response_timeout, password_file, replicas, replicas_timeout, ca, cert, key, insecure, sentinel_user \
-                     and sentinel_password_file"
+                     response_timeout, token_retention, password_file, replicas, replicas_timeout, ca, cert, key, \
+                     insecure, sentinel_user and sentinel_password_file"
                 ));
             }
         }
@@ -439,6 +447,17 @@ fn timeout(key: &str, value: &str) -> Result<Duration, Error> {
     }
 }
 
+fn retention(value: &str) -> Result<Duration, Error> {
+    match duration::parse(value) {
+        Ok(retention) if RETENTIONS.contains(&retention) => Ok(retention),
+        Ok(_) => refuse(
+            "token_retention is from 1h to 3650d: it has to be far longer than any lease, or a token of a holder that \
+             still works may be given out again",
+        ),
+        Err(_) => refuse("token_retention is a duration such as 30d"),
+    }
+}
+
 fn password_file(path: &str) -> Result<String, Error> {
     let mut text = String::new();
     let read = std::fs::File::open(path)
@@ -540,12 +559,15 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let url = "redis://h?dialect=plain&prefix=app%3A&connect_timeout=50ms&response_timeout=1s";
+        let url = "redis://h?dialect=plain&prefix=app%3A&connect_timeout=50ms&response_timeout=1s\
+            &token_retention=30d";
         let settings = parse(url).expect("valid");
         assert_eq!(settings.dialect, Dialect::Plain);
         assert_eq!(settings.prefix, "app:");
         assert_eq!(settings.connect_timeout, Duration::from_millis(50));
         assert_eq!(settings.response_timeout, Duration::from_secs(1));
+        let month = Duration::from_secs(30 * 24 * 60 * 60);
+        assert_eq!(settings.token_retention, Some(month));
     }
 
     #[test]
@@ -609,6 +631,8 @@ mod tests {
             ("redis://h?db=1&db=2", "twice"),
             ("redis://h/1?db=2", "twice"),
             ("redis://h?response_timeout=5", "duration"),
+            ("redis://h?token_retention=59m", "1h"),
+            ("redis://h?token_retention=long", "30d"),
             ("redis://h?connect_timeout=1h", "duration"),
             ("redis://h?password=x", "no option"),
             ("redis://h?ca=/x.pem", "rediss:"),

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ::redis::{Cmd, RedisError, Value};
 
+use super::batch::Op;
 use super::connection::Connection;
 use super::fault::{Fault, words};
 use super::scripts::Script;
@@ -60,6 +61,17 @@ impl<'a> Way<'a> {
         match answer {
             Err(Fault::Server(error)) => Err(self.judge(error)),
             answer => answer,
+        }
+    }
+
+    /// Runs a verb: alone on a node of a cluster, elsewhere perhaps with others.
+    pub async fn run_verb(&self, op: Op<'_>) -> Result<Value, Fault> {
+        match &self.server {
+            Server::Only(connection) => connection.run_verb(op).await,
+            Server::Node(node) => {
+                let write = |cmd: &mut Cmd| op.write(cmd, node.batch());
+                self.run(op.verb.script, write).await
+            }
         }
     }
 

@@ -1,5 +1,5 @@
-local id, mode, lease, wanted = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local limit, count, beside = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11]
+local id, mode, lease, wanted = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local limit, count, beside = tonumber(ARGV[9] or '0'), tonumber(ARGV[10] or '0'), ARGV[11] or ''
 
 local function answer(hold)
   prolong(hold, lease)
@@ -24,14 +24,14 @@ if wait == 0 then
   -- Settled: a queue that is not empty has a live head that goes first.
   local first = stands or redis.call('EXISTS', QUEUE) == 0
   if first and admits(mode, limit, count, excused) and not (mode == 'f' and foreign_fair_head()) then
-    hold = grant(id, mode, lease, wanted, limit, count, ARGV[7])
+    hold = grant(id, mode, lease, wanted, limit, count, who)
     save()
     return { 1, hold[TOKEN], hold[RUN], us }
   end
 end
 -- What can never be granted must not keep others waiting.
 if ARGV[8] ~= '0' and beside == '' and count <= limit then
-  enqueue(id, mode, lease, wanted, limit, count, ARGV[7], ARGV[8] == '2')
+  enqueue(id, mode, lease, wanted, limit, count, who, ARGV[8] == '2')
 end
 save()
 local theirs = wait > 0 or foreign or foreign_permits > 0 or (pool and made == 0) or foreign_fair_head()

@@ -1,7 +1,7 @@
 -- An administrator's release (dialect redisson).
 --
--- KEYS  as in acquire, 6 broken
--- ARGV  1 tag  2 reason  3 how long to remember it, in ms
+-- KEYS  as in acquire, 5 broken
+-- ARGV  1 who  2 how long the fence is kept  3 reason  4 how long to remember it, in ms
 -- Result  the holds of ours that ended, as in inspect
 -- Invariant: ends every hold of the name, of whatever client, moves the fence past them, and tells the keepers
 --            that held.
@@ -22,9 +22,9 @@ elseif pool and foreign_permits > 0 then
   pool = redis.call('INCRBY', home, foreign_permits)
   foreign_permits = 0
 end
-reserve(FENCE, 1)
-redis.call('HSET', KEYS[6], 'reason', ARGV[2], 'at', string.format('%.0f', us))
-redis.call('PEXPIRE', KEYS[6], ARGV[3])
+reserve(FENCE, 1, keep)
+redis.call('HSET', KEYS[5], 'reason', ARGV[3], 'at', string.format('%.0f', us))
+redis.call('PEXPIRE', KEYS[5], ARGV[4])
 settle()
 save()
 if mode then announce(mode) end

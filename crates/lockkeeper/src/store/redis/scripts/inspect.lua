@@ -1,7 +1,7 @@
 -- Describes a name (dialect redisson).
 --
--- KEYS  as in acquire, 6 broken
--- ARGV  1 tag
+-- KEYS  as in acquire, 5 broken
+-- ARGV  1 who  2 how long the fence is kept
 -- Result  {holds of ours: {claim, mode, ms left, token, us since, limit, count, who},
 --          fields of others, the mode of others or '', ms left for others, how many wait, last token or 0,
 --          why and when in us it was broken, or nothing}
@@ -29,4 +29,4 @@ for _, id in ipairs(redis.call('LRANGE', FAIR, 0, -1)) do
 end
 local last = tonumber(redis.call('GET', FENCE) or '0') or 0
 return { ours, others, foreign or '', foreign and redis.call('PTTL', home) or 0, waiting, last,
-  redis.call('HMGET', KEYS[6], 'reason', 'at') }
+  redis.call('HMGET', KEYS[5], 'reason', 'at') }

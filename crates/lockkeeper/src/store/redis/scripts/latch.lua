@@ -13,7 +13,7 @@ if not at then
   if kind == 'string' then
     -- The permits of ours are no latch.
     local record = redis.call('GET', KEYS[2])
-    record = record and string.byte(record) ~= 120 and cmsgpack.unpack(record)
+    record = record and cmsgpack.unpack(record)
     if record and record[1] == 0 and record[3][1] and record[3][1][2] == 'p' then at = 'aside' end
   elseif kind ~= 'none' then
     at = 'aside'

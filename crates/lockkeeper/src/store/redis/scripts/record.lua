@@ -1,10 +1,14 @@
 -- What the lock scripts share: who holds a name, who waits, and how both show in Redisson's keys.
 --
--- `holders` has a record of every hold of ours; Redisson's keys have the same holds as its clients read them.
+-- `holders` has a record of every hold of ours; Redisson's keys have the same holds as its clients read them. An
+-- exclusive hold that nobody disturbed has its record in the field `lockkeeper:<claim>` of Redisson's hash instead.
 -- A hold counts while both say so: our record knows each lease, and whatever a Redisson client deletes
 -- (forceUnlock, delete) is gone.
-local MAIN, HOLDERS, QUEUE, FAIR, FENCE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local tag, own = ARGV[1], string.sub(KEYS[2], #'lockkeeper_holders:' + 1)
+local MAIN, HOLDERS, QUEUE = KEYS[1], KEYS[2], KEYS[3]
+local who, keep = ARGV[1], ARGV[2]
+local tag = string.find(MAIN, '{', 1, true) and MAIN or '{' .. MAIN .. '}'
+local FAIR, FENCE = 'redisson_lock_queue:' .. tag, 'redisson_lock_token:' .. tag
+local own = string.sub(KEYS[2], #'lockkeeper_holders:' + 1)
 local WAITERS, ASIDE = 'lockkeeper_waiters:' .. own, 'lockkeeper_aside:' .. own
 local LATCH, TURN = 'lockkeeper_latch:' .. own, 'lockkeeper_turn:' .. own
 local FAIR_TIMEOUTS, PERMITS = 'redisson_lock_timeout:' .. tag, tag .. ':timeout'
@@ -32,17 +36,12 @@ local permit_channel = 'redisson_sc:' .. tag
 local aside, made, holds = 0, 0, {}
 local packed = redis.call('GET', HOLDERS)
 if packed then
-  local last, run, id, who = string.match(packed, '^x (%d+) (%d+) (%S+) (.*)$')
-  if last then
-    -- A single exclusive hold. Its lease is that of the key, and its first token the time it was granted.
-    local first, left = last - run + 1, redis.call('PTTL', HOLDERS)
-    holds[1] = { id, 'x', now + left, first, tonumber(run), first, 0, 0, who }
-  else
-    local record = cmsgpack.unpack(packed)
-    aside, made, holds = record[1], record[2], record[3]
-  end
+  local record = cmsgpack.unpack(packed)
+  aside, made, holds = record[1], record[2], record[3]
 end
 local changed = false
+-- The field that has the record of a hold.
+local noted
 
 -- The strongest mode held by others than us: r w x.
 local foreign
@@ -119,7 +118,20 @@ end
 
 local function load_hash()
   local flat = redis.call('HGETALL', home)
-  for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
+  for i = 1, #flat, 2 do
+    local field, value = flat[i], flat[i + 1]
+    if string.sub(field, 1, #'lockkeeper:') == 'lockkeeper:' then
+      noted = field
+      -- Its lease is that of the key, and its first token the time it was granted.
+      local last, run, holder = string.match(value, '^(%d+) (%d+) (.*)$')
+      local first, left = last - run + 1, redis.call('PTTL', home)
+      if left < 0 then left = GRANT_LEASE end
+      local id = string.sub(field, #'lockkeeper:' + 1)
+      holds[#holds + 1] = { id, 'x', now + left, first, tonumber(run), first, 0, 0, holder }
+    else
+      fields[field] = value
+    end
+  end
   local kept, ours = {}, {}
   for _, hold in ipairs(holds) do
     local field = field_of(hold)
@@ -208,7 +220,7 @@ local function admits(mode, limit, count, beside)
 end
 
 local function grant(id, mode, lease, wanted, limit, count, who)
-  local first, run = reserve(FENCE, wanted)
+  local first, run = reserve(FENCE, wanted, keep)
   local hold = { id, mode, now + lease, first, run, us, limit, count, who }
   if mode == 'p' then
     -- Nobody has said how many permits there are: this claim does.
@@ -310,9 +322,9 @@ local function enqueue(id, mode, lease, wanted, limit, count, who, deaf)
   end
   -- In Redisson's line a dead waiter of ours is known by our record of it: that has to last as long.
   local line = redis.call('LLEN', FAIR)
-  local keep = line > 0 and FAIR_WAIT * (line + 1) or 2 * QUEUE_TTL
-  redis.call('PEXPIRE', QUEUE, keep)
-  redis.call('PEXPIRE', WAITERS, keep)
+  local stays = line > 0 and FAIR_WAIT * (line + 1) or 2 * QUEUE_TTL
+  redis.call('PEXPIRE', QUEUE, stays)
+  redis.call('PEXPIRE', WAITERS, stays)
 end
 
 -- The first in Redisson's fair line if it is not ours, after those whose time is over.
@@ -449,6 +461,8 @@ end
 -- Writes down what changed.
 local function save()
   if not changed then return end
+  -- From now on in `holders`.
+  if noted then redis.call('HDEL', home, noted) end
   if #holds == 0 then
     redis.call('DEL', HOLDERS)
     if made == 1 then

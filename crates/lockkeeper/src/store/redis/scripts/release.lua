@@ -1,18 +1,18 @@
-local hold, index = find(ARGV[2])
+local hold, index = find(ARGV[3])
 if not hold then
   save()
   return { 0, 0, 0, us }
 end
 finish(hold, index)
-local next_id, regrant = ARGV[3], nil
-if next_id ~= '' and tonumber(ARGV[9]) <= tonumber(ARGV[8]) and (ARGV[7] == '0' or us <= tonumber(ARGV[7])) then
-  enqueue(next_id, ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[8]), tonumber(ARGV[9]),
-    ARGV[10], ARGV[11] == '1')
+local next_id, regrant = ARGV[4], nil
+if next_id and tonumber(ARGV[10]) <= tonumber(ARGV[9]) and (ARGV[8] == '0' or us <= tonumber(ARGV[8])) then
+  enqueue(next_id, ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[9]), tonumber(ARGV[10]), who,
+    ARGV[11] == '1')
 end
 if not leave_to_others() then
   settle()
-  regrant = find(next_id)
-  if regrant then prolong(regrant, tonumber(ARGV[5])) end
+  regrant = next_id and find(next_id)
+  if regrant then prolong(regrant, tonumber(ARGV[6])) end
 end
 save()
 announce(hold[MODE])

@@ -9,8 +9,7 @@ for number = 1, #ARGV / 3 do
   local key, arg = 4 * (number - 1), 3 * (number - 1)
   local tag, id, lease = ARGV[arg + 1], ARGV[arg + 2], tonumber(ARGV[arg + 3])
   local packed = redis.call('GET', KEYS[key + 2])
-  local plain = packed and string.byte(packed) == 120
-  local record = packed and not plain and cmsgpack.unpack(packed)
+  local record = packed and cmsgpack.unpack(packed)
   local last, found = 0, nil
   for _, hold in ipairs(record and record[3] or {}) do
     if hold[1] == id and hold[3] > now then
@@ -21,13 +20,12 @@ for number = 1, #ARGV / 3 do
   end
   local home = record and record[1] == 1 and KEYS[key + 3] or KEYS[key + 1]
   local mode, renewed = found and found[2], false
-  if plain then
-    -- A single exclusive hold, whose lease is that of the keys.
-    renewed = string.find(packed, ' ' .. id .. ' ', 1, true) and redis.call('HEXISTS', home, id) == 1
-    if renewed and redis.call('PTTL', KEYS[key + 2]) < lease then
-      redis.call('PEXPIRE', KEYS[key + 2], lease)
-      redis.call('PEXPIRE', home, lease)
-    end
+  if not record then
+    -- An exclusive hold with its record in the hash, whose lease is that of the key. pcall: that may be of another
+    -- kind.
+    local both = redis.pcall('HMGET', home, id, 'lockkeeper:' .. id)
+    renewed = both[1] and both[2]
+    if renewed and redis.call('PTTL', home) < lease then redis.call('PEXPIRE', home, lease) end
   elseif mode == 'p' then
     for permit = 1, found[8] do
       local hex = string.sub(redis.sha1hex(id .. '/' .. permit), 1, 32)
@@ -49,7 +47,7 @@ for number = 1, #ARGV / 3 do
       redis.call('SET', tag .. ':' .. id .. ':rwlock_timeout:1', 1, 'PX', found[3] - now)
     end
   end
-  if renewed and not plain then
+  if renewed and record then
     redis.call('SET', KEYS[key + 2], cmsgpack.pack(record), 'PX', last - now)
   end
   answers[number] = renewed and 1 or 0

@@ -1,0 +1,266 @@
+//! Many verbs at once share a script: each still has its own outcome.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::*;
+use lockkeeper::clock::Moment;
+use lockkeeper::store::redis::RedisStore;
+use lockkeeper::store::{Attempt, Claim, Mode, Store};
+use lockkeeper::{Error, Name};
+use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
+use tokio::task::JoinHandle;
+
+type Try = JoinHandle<Result<Attempt, Error>>;
+
+fn dialects(server: &RedisServer) -> [String; 2] {
+    ["redisson", "plain"].map(|dialect| format!("{}?dialect={dialect}", server.url()))
+}
+
+fn start(store: &Arc<RedisStore>, claim: &Claim) -> Try {
+    let (store, claim) = (store.clone(), claim.clone());
+    tokio::spawn(async move { store.try_acquire(&claim).await })
+}
+
+/// Tries each on a server that does not answer for a moment: they collect, and then go out together.
+async fn together(server: &RedisServer, store: &Arc<RedisStore>, claims: &[Claim]) -> Vec<Try> {
+    server.pause();
+    let tries = claims.iter().map(|claim| start(store, claim)).collect();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    tries
+}
+
+fn claims(prefix: &str, count: usize) -> Vec<Claim> {
+    (0..count)
+        .map(|number| claim(&format!("{prefix}:{number}"), Mode::Exclusive))
+        .collect()
+}
+
+fn calls(server: &RedisServer) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]);
+    let calls = |command: &str| {
+        let (_, rest) = stats.split_once(&format!("cmdstat_{command}:calls="))?;
+        rest.split(',').next()?.parse::<u64>().ok()
+    };
+    calls("evalsha").unwrap_or(0) + calls("eval").unwrap_or(0)
+}
+
+fn is_granted(outcome: &Result<Attempt, Error>) -> bool {
+    matches!(outcome, Ok(Attempt::Granted(_)))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_verbs_take_few_scripts() {
+    let server = RedisServer::start();
+    for url in dialects(&server) {
+        let store = Arc::new(open(&url).await);
+        let wishes = claims("many", 5_000);
+        let before = calls(&server);
+        let tries = together(&server, &store, &wishes).await;
+        server.resume();
+        for outcome in tries {
+            let outcome = outcome.await.expect("no panic");
+            assert!(is_granted(&outcome), "{outcome:?}");
+        }
+        let used = calls(&server) - before;
+        assert!(used < 1_000, "5000 tries took {used} scripts");
+        let releases: Vec<_> = wishes
+            .into_iter()
+            .map(|held| {
+                let store = store.clone();
+                tokio::spawn(async move { release(&store, &held).await })
+            })
+            .collect();
+        for released in releases {
+            assert_eq!(released.await.expect("no panic"), Ok(true));
+        }
+        // The scripts are there after a flush as well.
+        server.command(&["SCRIPT", "FLUSH"]);
+        let tries = together(&server, &store, &claims("many", 50)).await;
+        server.resume();
+        for outcome in tries {
+            assert!(is_granted(&outcome.await.expect("no panic")));
+        }
+        server.command(&["FLUSHALL"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_error_of_one_is_its_own() {
+    let server = RedisServer::start();
+    // A fence that is no string: only the script of that name can find out.
+    server.command(&["RPUSH", "redisson_lock_token:{one:20}", "x"]);
+    server.command(&["RPUSH", "lockkeeper_token:{one:20}", "x"]);
+    for url in dialects(&server) {
+        let store = Arc::new(open(&url).await);
+        let tries = together(&server, &store, &claims("one", 40)).await;
+        server.resume();
+        for (number, outcome) in tries.into_iter().enumerate() {
+            let outcome = outcome.await.expect("no panic");
+            if number == 20 {
+                let error = outcome.expect_err("its fence is a list");
+                assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+                assert!(error.to_string().contains("something else"), "{error}");
+            } else {
+                assert!(is_granted(&outcome), "{number}: {outcome:?}");
+            }
+        }
+        server.command(&["DEL", "one:20"]);
+        for number in (0..40).filter(|number| *number != 20) {
+            server.command(&["DEL", &format!("one:{number}")]);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_suffers_for_a_name_that_the_acl_forbids() {
+    let server = RedisServer::start();
+    server.command(&[
+        "ACL", "SETUSER", "poor", "on", ">pw", "+@all", "&*", "~*app:*",
+    ]);
+    for dialect in ["redisson", "plain"] {
+        let port = server.port();
+        let url = format!("redis://poor:pw@127.0.0.1:{port}?dialect={dialect}");
+        let store = Arc::new(open(&url).await);
+        let mut wishes = claims("app", 40);
+        wishes[20].name = Name::new("forbidden").expect("a name");
+        let tries = together(&server, &store, &wishes).await;
+        server.resume();
+        for (number, outcome) in tries.into_iter().enumerate() {
+            let outcome = outcome.await.expect("no panic");
+            match number {
+                20 => {
+                    let error = outcome.expect_err("forbidden");
+                    assert!(error.to_string().contains("ACL"), "{error}");
+                }
+                _ => assert!(is_granted(&outcome), "{number}: {outcome:?}"),
+            }
+        }
+        server.command(&["FLUSHALL"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_stops_waiting_leaves_the_others_alone() {
+    let server = RedisServer::start();
+    for url in dialects(&server) {
+        let store = Arc::new(open(&url).await);
+        let wishes = claims("left", 80);
+        let tries = together(&server, &store, &wishes).await;
+        // Among them those that are under way already.
+        for gone in tries.iter().step_by(2) {
+            gone.abort();
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        server.resume();
+        for (number, outcome) in tries.into_iter().enumerate() {
+            match outcome.await {
+                Ok(outcome) => assert!(is_granted(&outcome), "{number}: {outcome:?}"),
+                Err(error) => assert!(error.is_cancelled() && number % 2 == 0),
+            }
+        }
+        // The connection is as good as before.
+        for held in wishes.iter().skip(1).step_by(2) {
+            assert_eq!(release(&store, held).await, Ok(true));
+        }
+        server.command(&["FLUSHALL"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_dies_leaves_each_in_doubt_or_undone() {
+    for dialect in ["redisson", "plain"] {
+        let mut server = RedisServer::start_with(RedisOptions {
+            durable: true,
+            ..RedisOptions::default()
+        });
+        let url = format!("{}?dialect={dialect}&response_timeout=1s", server.url());
+        let store = Arc::new(open(&url).await);
+        let tries = together(&server, &store, &claims("dead", 80)).await;
+        let before = Moment::now();
+        server.kill();
+        for outcome in tries {
+            let outcome = outcome.await.expect("no panic");
+            let error = outcome.expect_err("nobody answers");
+            assert!(error.is_transient(), "{error:?}");
+        }
+        assert!(Moment::now().since(before) < Duration::from_secs(10));
+        server.restart();
+        let mut number = 0;
+        until("the store works again", async || {
+            // Another name each time: the last try may have been done after all.
+            number += 1;
+            let wish = claim(&format!("alive:{number}"), Mode::Exclusive);
+            is_granted(&store.try_acquire(&wish).await)
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_task_asks_for_is_done_in_that_order() {
+    let server = RedisServer::start();
+    for url in dialects(&server) {
+        let store = Arc::new(open(&url).await);
+        for round in 0..10 {
+            let held = claim("turn", Mode::Exclusive);
+            granted(&store, &held).await;
+            let fillers = claims(&format!("filler:{round}"), 2 + round);
+            let fillers = together(&server, &store, &fillers).await;
+            let next = claim("turn", Mode::Exclusive);
+            let both = {
+                let (store, next) = (store.clone(), next.clone());
+                // Polled in this order, so that the release is asked for first.
+                tokio::spawn(async move {
+                    tokio::join!(biased; release(&store, &held), store.try_acquire(&next))
+                })
+            };
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            server.resume();
+            let (released, outcome) = both.await.expect("no panic");
+            assert_eq!(released, Ok(true));
+            assert!(is_granted(&outcome), "{outcome:?}");
+            assert_eq!(release(&store, &next).await, Ok(true));
+            for filler in fillers {
+                assert!(is_granted(&filler.await.expect("no panic")));
+            }
+        }
+        server.command(&["FLUSHALL"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_are_kept_for_as_long_as_asked_and_grow_beyond() {
+    let server = RedisServer::start();
+    for (dialect, fence) in [
+        ("redisson", "redisson_lock_token:{kept}"),
+        ("plain", "lockkeeper_token:{kept}"),
+    ] {
+        let url = format!("{}?dialect={dialect}&token_retention=2h", server.url());
+        let store = open(&url).await;
+        let ttl = || -> i64 {
+            let ttl = server.strings(&["PTTL", fence]);
+            ttl[0].parse().expect("a number")
+        };
+        let two_hours = 2 * 60 * 60 * 1000;
+        let first = claim("kept", Mode::Exclusive);
+        let token = granted(&store, &first).await.token;
+        assert!(
+            (two_hours - 60_000..=two_hours).contains(&ttl()),
+            "{}",
+            ttl()
+        );
+        assert_eq!(release(&store, &first).await, Ok(true));
+        // As if the time had passed.
+        server.command(&["DEL", fence]);
+        let second = claim("kept", Mode::Exclusive);
+        assert!(granted(&store, &second).await.token > token);
+        assert!(ttl() > two_hours - 60_000);
+        assert_eq!(release(&store, &second).await, Ok(true));
+        // Without the option it stays for ever.
+        let store = open(&format!("{}?dialect={dialect}", server.url())).await;
+        granted(&store, &claim("kept", Mode::Exclusive)).await;
+        assert_eq!(ttl(), -1);
+        server.command(&["FLUSHALL"]);
+    }
+}
