@@ -276,7 +276,7 @@ impl Shared {
         others.retain(|other| nodes.iter().all(|node| node.address() != *other));
         for other in &others {
             let questions = questions();
-            let asking = ask(&self.settings, other, &questions);
+            let asking = ask(&self.settings, other, &questions, false);
             let asked = tokio::time::timeout(SURVEY_PATIENCE, asking).await;
             if let Ok(Ok(answers)) = asked
                 && let [Ok(slots), Ok(info)] = answers.as_slice()
@@ -330,10 +330,11 @@ async fn ask(
     settings: &Settings,
     address: &Address,
     questions: &[Cmd],
+    first: bool,
 ) -> Result<Vec<Result<Value, RedisError>>, Error> {
     let limit = settings.connect_timeout;
     let asking = async {
-        let mut link = Link::open(address, settings, settings.login(), |_| {}).await?;
+        let mut link = Link::open(address, settings, settings.login(first), |_| {}).await?;
         let mut answers = Vec::new();
         for question in questions {
             let answer = link.connection.send_packed_command(question).await;
@@ -374,7 +375,7 @@ async fn first_survey(settings: &Settings, seeds: &[Address]) -> Result<(Slots, 
     let questions = [slots, info, sharded, wake];
     let mut failures = Vec::new();
     for seed in seeds {
-        let failure = match ask(settings, seed, &questions).await {
+        let failure = match ask(settings, seed, &questions, true).await {
             Ok(answers) => match answers.as_slice() {
                 [Ok(_), Ok(_), Ok(_), Err(error)] if error.code() == Some("NOPERM") => {
                     explain(error)
