@@ -42,7 +42,7 @@ pub enum AnyGuard {
     /// Lockkeeper's, with the lock and the owner that took it.
     Ours(Guard, Lock),
     /// A naive one.
-    Naive(NaiveGuard),
+    Naive(Box<NaiveGuard>),
 }
 
 impl AnyLock {
@@ -85,7 +85,7 @@ impl AnyLock {
                 let guard = lock.acquire_within(patience).await?;
                 guard.map(|guard| AnyGuard::Ours(guard, lock))
             }
-            AnyLock::Naive(lock) => lock.acquire(patience).await?.map(AnyGuard::Naive),
+            AnyLock::Naive(lock) => lock.acquire(patience).await?.map(AnyGuard::naive),
         })
     }
 
@@ -98,6 +98,10 @@ impl AnyLock {
 }
 
 impl AnyGuard {
+    fn naive(guard: NaiveGuard) -> AnyGuard {
+        AnyGuard::Naive(Box::new(guard))
+    }
+
     /// Its token.
     pub fn token(&self) -> u64 {
         match self {
@@ -148,7 +152,7 @@ impl AnyGuard {
                 let guard = lock.try_acquire().await?;
                 guard.map(|guard| AnyGuard::Ours(guard, lock.clone()))
             }
-            AnyGuard::Naive(guard) => guard.again().await?.map(AnyGuard::Naive),
+            AnyGuard::Naive(guard) => guard.again().await?.map(AnyGuard::naive),
         })
     }
 
