@@ -1,6 +1,9 @@
-//! The project's machinery: `cargo xtask test`, `cargo xtask fuzz`, `cargo xtask deny`.
+//! The project's machinery: `cargo xtask test`, and what it leaves out.
 
+mod bench;
+mod interop;
 mod packages;
+mod peers;
 mod steps;
 mod test;
 mod tools;
@@ -13,7 +16,12 @@ usage: cargo xtask COMMAND
   test [--quick]    everything the project checks about itself; --quick leaves out
                     single-feature builds, examples, rustdoc and the fuzz targets
   fuzz [SECONDS]    runs each fuzz target for SECONDS (default 30)
-  deny              licences, advisories and sources of all dependencies (cargo-deny)";
+  deny              licences, advisories and sources of all dependencies (cargo-deny)
+  interop plain     the plain dialect of Redis with redis-py, redsync and redlock,
+                    which are installed from their registries
+  bench peers [--quick]
+                    Lockkeeper on Redis beside other libraries: writes docs/benchmarks/;
+                    --quick only sees whether it works, in a minute";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -27,6 +35,9 @@ fn main() -> ExitCode {
             Err(_) => Err(format!("{seconds:?} is not a whole number of seconds")),
         },
         ["deny"] => tools::deny(),
+        ["bench", "peers"] => bench::run(false),
+        ["bench", "peers", "--quick"] => bench::run(true),
+        ["interop", peers] => interop::run(peers),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use crate::packages::on_path;
 
 /// The fuzz targets, one a parser. See `fuzz/`.
-pub const FUZZ_TARGETS: &[&str] = &["url", "duration", "name"];
+pub const FUZZ_TARGETS: &[&str] = &["url", "redis_url", "duration", "name"];
 
 /// The folder of the workspace.
 pub fn root() -> PathBuf {
@@ -76,7 +76,8 @@ fn has_nightly() -> bool {
         .is_ok_and(|status| status.success())
 }
 
-fn succeed(command: &mut Command) -> Result<(), String> {
+/// Runs a command that has to succeed.
+pub fn succeed(command: &mut Command) -> Result<(), String> {
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{command:?}: {status}")),

@@ -159,6 +159,10 @@ impl Guard {
                 Ok(())
             }
             Some(Renewed::Renewed) => Err(lost()),
+            Some(Renewed::Unknown) => Err(Error::OutcomeUnknown {
+                store: core.store().capabilities().store,
+                reason: "the part of the store that has the lock did not answer".into(),
+            }),
             Some(Renewed::NotHeld) | None => {
                 tenure.hold.gone(&core.shared.observers);
                 Err(lost())

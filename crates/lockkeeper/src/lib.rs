@@ -44,7 +44,7 @@
 //! | feature | default | gives |
 //! | --- | --- | --- |
 //! | `sqlite` | yes | `sqlite:PATH`, and the embedded default store |
-//! | `redis` | yes | `redis://HOST:PORT/DB` and `redis+unix:///SOCKET`: machines of a network, in Redisson's layout |
+//! | `redis` | yes | `redis://HOST:PORT/DB`, `rediss:` with TLS, `redis+unix:`, `redis+sentinel:`, `redis+cluster:`: machines of a network, in Redisson's layout |
 
 pub mod blocking;
 pub mod clock;

@@ -222,3 +222,31 @@ async fn a_silent_store_does_not_stretch_a_wait() {
     })
     .await;
 }
+
+/// As in a cluster of which one node does not answer.
+#[tokio::test]
+async fn a_renewal_without_an_answer_costs_only_its_own_hold() {
+    let lease = Duration::from_secs(2);
+    let store = Tampered::new();
+    let keeper = store.keeper(lease).await;
+    let dark = keeper.lock("dark").expect("a name");
+    let dark = dark.acquire().await.expect("acquired");
+    let lit = keeper.lock("lit").expect("a name");
+    let lit = lit.acquire().await.expect("acquired");
+    // For a while: it is tried again in time.
+    store.leave_unanswered(Some(dark.name().clone()));
+    tokio::time::sleep(lease / 2).await;
+    assert!(matches!(
+        dark.extend(lease * 2).await,
+        Err(Error::OutcomeUnknown { .. })
+    ));
+    store.leave_unanswered(None);
+    tokio::time::sleep(lease * 3 / 2).await;
+    assert!(dark.is_held() && lit.is_held());
+    // For good: it is lost, and the other is not.
+    store.leave_unanswered(Some(dark.name().clone()));
+    let lost = tokio::time::timeout(Duration::from_secs(20), dark.lost()).await;
+    assert!(lost.is_ok(), "nobody told of the loss");
+    tokio::time::sleep(lease).await;
+    assert!(lit.is_held(), "it has nothing to do with it");
+}

@@ -46,6 +46,7 @@ use lockkeeper::store::{BoxFuture, Capabilities, Store};
 pub struct Subject {
     store: Arc<dyn Store>,
     other: Arc<dyn Store>,
+    refuses: fn(&str) -> bool,
     _keep: Vec<Box<dyn Any + Send + Sync>>,
 }
 
@@ -55,6 +56,7 @@ impl Subject {
         Subject {
             other: store.clone(),
             store,
+            refuses: |_| false,
             _keep: Vec::new(),
         }
     }
@@ -68,6 +70,12 @@ impl Subject {
     /// Keeps something, such as a temporary folder, for as long as the case runs.
     pub fn keeping(mut self, thing: impl Any + Send + Sync) -> Subject {
         self._keep.push(Box::new(thing));
+        self
+    }
+
+    /// Says which names the store has to refuse, with [`lockkeeper::Error::InvalidName`].
+    pub fn refusing(mut self, refuses: fn(&str) -> bool) -> Subject {
+        self.refuses = refuses;
         self
     }
 

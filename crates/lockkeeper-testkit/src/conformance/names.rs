@@ -1,7 +1,7 @@
 //! Nothing in a name is special, and no two names are one.
 
-use lockkeeper::MAX_NAME_BYTES;
 use lockkeeper::store::LatchOp::{Read, Set};
+use lockkeeper::{Error, MAX_NAME_BYTES};
 
 use super::Subject;
 use super::client::name;
@@ -66,8 +66,23 @@ fn similar() -> Vec<String> {
     names
 }
 
+/// Looks whether the names that the store cannot keep are refused in words, and answers the others.
+async fn check_refused(s: &Subject, names: Vec<String>) -> Vec<String> {
+    let (a, _) = s.clients();
+    let (refused, kept): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| (s.refuses)(name));
+    for text in &refused {
+        let answer = a.store.try_acquire(&a.claim(text)).await;
+        assert!(
+            matches!(answer, Err(Error::InvalidName { .. })),
+            "{text:?}: {answer:?}"
+        );
+    }
+    kept
+}
+
 /// Holds all names at once, and looks whether each is a lock of its own.
-async fn check_exactly(s: Subject, mut names: Vec<String>) {
+async fn check_exactly(s: Subject, names: Vec<String>) {
+    let mut names = check_refused(&s, names).await;
     let (a, b) = s.clients();
     let mut claims = Vec::new();
     for text in &names {
@@ -101,7 +116,8 @@ pub(super) async fn similar_names_are_different_names(s: Subject) {
 
 pub(super) async fn odd_latch_names_work_exactly(s: Subject) {
     let (a, b) = s.clients();
-    let names: Vec<String> = odd().into_iter().chain(similar()).collect();
+    let names = odd().into_iter().chain(similar()).collect();
+    let names = check_refused(&s, names).await;
     for (count, text) in (1..).zip(&names) {
         assert!(a.latch(text, Set(count)).await.changed, "{text:?}");
     }

@@ -1,5 +1,9 @@
 //! Real servers for tests: started on free ports, in folders of their own, and gone with the test.
 
+pub mod certificates;
+mod leash;
 pub mod proxy;
 pub mod redis;
+pub mod redis_cluster;
+pub mod replicated;
 pub mod wall_clock;

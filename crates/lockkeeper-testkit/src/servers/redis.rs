@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::certificates::Identity;
+use super::leash::Leash;
+
 /// How long a server may take to answer.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
 
@@ -20,19 +23,25 @@ pub struct RedisOptions {
     pub durable: bool,
     /// The password that clients need.
     pub password: Option<String>,
+    /// Speak TLS on the port, as this server.
+    pub tls: Option<Identity>,
+    /// With TLS: clients need a certificate of this authority.
+    pub clients_of: Option<PathBuf>,
+    /// Be a Sentinel instead.
+    pub sentinel: bool,
     /// More lines for the configuration file.
     pub lines: Vec<String>,
     /// More for its environment, such as [a clock](super::wall_clock::WallClock::environment).
     pub environment: Vec<(String, String)>,
 }
 
-/// A running server. Dropping it kills it, also when the test panics.
+/// A running server. Dropping it kills it, also when the test panics; it does not outlive the process either.
 #[derive(Debug)]
 pub struct RedisServer {
     folder: tempfile::TempDir,
     port: u16,
     options: RedisOptions,
-    child: Option<Child>,
+    child: Option<(Leash, Child)>,
 }
 
 impl RedisServer {
@@ -65,9 +74,13 @@ impl RedisServer {
 
     /// The URL of the server over TCP.
     pub fn url(&self) -> String {
+        let scheme = match self.options.tls {
+            Some(_) => "rediss",
+            None => "redis",
+        };
         match &self.options.password {
-            Some(password) => format!("redis://:{password}@127.0.0.1:{}/0", self.port),
-            None => format!("redis://127.0.0.1:{}/0", self.port),
+            Some(password) => format!("{scheme}://:{password}@127.0.0.1:{}/0", self.port),
+            None => format!("{scheme}://127.0.0.1:{}/0", self.port),
         }
     }
 
@@ -86,14 +99,19 @@ impl RedisServer {
         self.folder.path().join("redis.sock")
     }
 
+    /// Where all its files are.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Its process id.
     pub fn pid(&self) -> Option<u32> {
-        self.child.as_ref().map(Child::id)
+        self.child.as_ref().map(|(_, child)| child.id())
     }
 
     /// Kills it at once, as `kill -9` does.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
+        if let Some((_leash, mut child)) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -134,25 +152,29 @@ impl RedisServer {
     /// # Panics
     /// When the server cannot be reached.
     pub fn command(&self, parts: &[&str]) -> String {
-        let mut stream = UnixStream::connect(self.socket()).expect("the server listens");
+        let mut stream = self.dial();
+        if let Some(password) = &self.options.password {
+            exchange(&mut stream, &["AUTH", password]);
+        }
+        exchange(&mut stream, parts)
+    }
+
+    /// The same, as a user of the server's.
+    ///
+    /// # Panics
+    /// When the server cannot be reached, or does not know the user.
+    pub fn command_as(&self, user: &str, password: &str, parts: &[&str]) -> String {
+        let mut stream = self.dial();
+        let known = exchange(&mut stream, &["AUTH", user, password]);
+        assert_eq!(known, "+OK\r\n");
+        exchange(&mut stream, parts)
+    }
+
+    fn dial(&self) -> BufReader<UnixStream> {
+        let stream = UnixStream::connect(self.socket()).expect("the server listens");
         let wait = Some(Duration::from_secs(10));
         stream.set_read_timeout(wait).expect("a timeout");
-        if let Some(password) = &self.options.password {
-            stream
-                .write_all(&encode(&["AUTH", password]))
-                .expect("writes");
-        }
-        stream.write_all(&encode(parts)).expect("writes");
-        // QUIT marks the end of the answer: the server closes after it.
-        stream.write_all(&encode(&["QUIT"])).expect("writes");
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).expect("reads");
-        let answer = String::from_utf8_lossy(&answer);
-        let answer = answer.strip_suffix("+OK\r\n").unwrap_or(&answer);
-        match self.options.password {
-            Some(_) => answer.strip_prefix("+OK\r\n").unwrap_or(answer).to_owned(),
-            None => answer.to_owned(),
-        }
+        BufReader::new(stream)
     }
 
     /// Sends one command, and answers the strings in what comes back.
@@ -175,16 +197,30 @@ impl RedisServer {
     /// # Panics
     /// When the server cannot be reached.
     pub fn listen(&self, channel: &str) -> Listener {
+        self.listen_by("SUBSCRIBE", channel)
+    }
+
+    /// Subscribes to a channel with this command.
+    ///
+    /// # Panics
+    /// When the server cannot be reached.
+    pub fn listen_by(&self, verb: &str, channel: &str) -> Listener {
         let mut stream = UnixStream::connect(self.socket()).expect("the server listens");
-        stream
-            .write_all(&encode(&["SUBSCRIBE", channel]))
-            .expect("writes");
+        stream.write_all(&encode(&[verb, channel])).expect("writes");
         let mut listener = Listener {
             stream: BufReader::new(stream),
         };
         let confirmed = listener.next(Duration::from_secs(10));
         assert!(confirmed.is_some(), "the subscription is confirmed");
         listener
+    }
+
+    /// One field of what it says about itself.
+    pub fn info(&self, field: &str) -> Option<String> {
+        let info = self.command(&["INFO"]);
+        let mut lines = info.lines().filter_map(|line| line.split_once(':'));
+        let found = lines.find(|(name, _)| *name == field);
+        found.map(|(_, value)| value.to_owned())
     }
 
     /// Every key there is, in order.
@@ -198,7 +234,8 @@ impl RedisServer {
         self.folder.path().join("data")
     }
 
-    fn log(&self) -> String {
+    /// What it wrote to its log.
+    pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
@@ -207,18 +244,20 @@ impl RedisServer {
         fs::create_dir_all(self.data()).expect("a folder");
         let config = self.folder.path().join("redis.conf");
         fs::write(&config, self.config()).expect("writes");
+        let sentinel = self.options.sentinel.then_some("--sentinel");
         let child = Command::new("redis-server")
             .arg(&config)
+            .args(sentinel)
             .envs(self.options.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("redis-server is installed; see `cargo xtask test`");
-        self.child = Some(child);
+        self.child = Some((Leash::on(child.id(), self.folder.path()), child));
         let end = Instant::now() + STARTS_WITHIN;
         while Instant::now() < end {
-            if let Some(child) = &mut self.child
+            if let Some((_, child)) = &mut self.child
                 && matches!(child.try_wait(), Ok(Some(_)))
             {
                 self.child = None;
@@ -241,15 +280,29 @@ impl RedisServer {
 
     fn config(&self) -> String {
         let mut lines = vec![
-            format!("port {}", self.port),
             "bind 127.0.0.1".into(),
             format!("unixsocket {}", self.socket().display()),
             format!("dir {}", self.data().display()),
             format!("logfile {}", self.folder.path().join("log").display()),
             "daemonize no".into(),
-            "save \"\"".into(),
-            "enable-debug-command local".into(),
         ];
+        if !self.options.sentinel {
+            lines.push("save \"\"".into());
+            lines.push("enable-debug-command local".into());
+        }
+        match &self.options.tls {
+            None => lines.push(format!("port {}", self.port)),
+            Some(Identity { cert, key }) => {
+                lines.push("port 0".into());
+                lines.push(format!("tls-port {}", self.port));
+                lines.push(format!("tls-cert-file {}", cert.display()));
+                lines.push(format!("tls-key-file {}", key.display()));
+            }
+        }
+        match &self.options.clients_of {
+            Some(ca) => lines.push(format!("tls-ca-cert-file {}", ca.display())),
+            None => lines.push("tls-auth-clients no".into()),
+        }
         if self.options.durable {
             lines.push("appendonly yes".into());
             lines.push("appendfsync always".into());
@@ -328,6 +381,35 @@ fn socket_answers(path: &Path) -> bool {
         }
         _ => false,
     }
+}
+
+/// Sends a command, and answers what comes back.
+fn exchange(stream: &mut BufReader<UnixStream>, parts: &[&str]) -> String {
+    let written = stream.get_mut().write_all(&encode(parts));
+    written.expect("writes");
+    let mut answer = Vec::new();
+    // How many parts are still to come: a list announces more.
+    let mut missing = 1;
+    while missing > 0 {
+        let start = answer.len();
+        let read = stream.read_until(b'\n', &mut answer).expect("reads");
+        assert!(read > 0, "the server closed the connection");
+        let head = String::from_utf8_lossy(&answer[start..])
+            .trim_end()
+            .to_owned();
+        let count = head[1..].parse::<i64>().unwrap_or(-1);
+        missing -= 1;
+        match head.as_bytes()[0] {
+            b'*' => missing += count.max(0),
+            b'$' if count >= 0 => {
+                let mut text = vec![0; count as usize + 2];
+                stream.read_exact(&mut text).expect("reads");
+                answer.extend(text);
+            }
+            _ => {}
+        }
+    }
+    String::from_utf8_lossy(&answer).into_owned()
 }
 
 fn encode(parts: &[&str]) -> Vec<u8> {

@@ -9,7 +9,7 @@ use lockkeeper::store::{
     Attempt, Claim, ClaimId, Grant, Interest, KeeperId, Mode, Release, Store, Subscription,
 };
 use lockkeeper::url::StoreUrl;
-use lockkeeper::{Error, Name};
+use lockkeeper::{Error, Lockkeeper, Name};
 
 pub const LEASE: Duration = Duration::from_secs(30);
 
@@ -85,4 +85,26 @@ pub async fn until(what: &str, mut check: impl AsyncFnMut() -> bool) {
         assert!(Moment::now() < end, "never: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// Every kind of lock, by somebody who is in a hurry.
+pub async fn use_everything(keeper: &Lockkeeper) {
+    let patience = Duration::from_millis(20);
+    for round in 0..10 {
+        let lock = keeper.lock("lock").expect("a lock");
+        drop(lock.acquire_within(patience).await.expect("answers"));
+        let fair = keeper.lock("fair").expect("a lock").fair().expect("fair");
+        drop(fair.acquire_within(patience).await.expect("answers"));
+        let book = keeper.rwlock("book").expect("a lock");
+        match round % 3 {
+            0 => drop(book.write().await.expect("writes")),
+            _ => drop(book.read().await.expect("reads")),
+        }
+        let pool = keeper.semaphore("pool", 2).expect("a semaphore");
+        drop(pool.acquire(1).await.expect("acquires"));
+    }
+    let latch = keeper.latch("gate").expect("a latch");
+    latch.set(1).await.expect("sets");
+    latch.count_down().await.expect("counts");
+    latch.wait().await.expect("waits");
 }

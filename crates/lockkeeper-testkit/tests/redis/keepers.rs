@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::until;
+use crate::common::{until, use_everything};
 use lockkeeper::clock::Moment;
 use lockkeeper::{HandOff, Lockkeeper};
 use lockkeeper_testkit::servers::redis::RedisServer;
@@ -98,77 +98,4 @@ async fn nothing_is_left_behind() {
         clients.matches(" addr=").count() == 1
     })
     .await;
-}
-
-/// The user of docs/redis.md, read from there.
-fn sketched_user() -> Vec<String> {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/redis.md");
-    let page = std::fs::read_to_string(page).expect("the page is there");
-    let from = page.find("ACL SETUSER").expect("it has a user");
-    let rules = page[from..].split("```").next().expect("a block");
-    rules.split_whitespace().map(str::to_owned).collect()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_documented_acl_is_enough_and_keeps_to_its_prefix() {
-    let server = RedisServer::start();
-    let rules = sketched_user();
-    let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
-    assert_eq!(server.command(&rules), "+OK\r\n");
-    let url = format!("redis://locks:PASSWORD@127.0.0.1:{}", server.port());
-    let mut tasks = Vec::new();
-    for _ in 0..2 {
-        let keeper = keeper(&format!("{url}/0?prefix=app:"), HandOff::OFF).await;
-        for _ in 0..3 {
-            let keeper = keeper.clone();
-            tasks.push(tokio::spawn(async move { use_everything(&keeper).await }));
-        }
-    }
-    for task in tasks {
-        task.await.expect("finishes");
-    }
-    let keeper = keeper(&format!("{url}/0?prefix=app:"), HandOff::OFF).await;
-    let lock = keeper.lock("{braces}").expect("a lock");
-    let guard = lock.acquire().await.expect("acquires");
-    assert_eq!(keeper.list("").await.expect("lists").len(), 1);
-    keeper
-        .break_lock("{braces}", "a test")
-        .await
-        .expect("breaks");
-    drop(guard);
-    assert!(
-        server.command(&["ACL", "LOG"]).starts_with("*0"),
-        "something was denied"
-    );
-    let elsewhere = keeper_elsewhere(&url).await;
-    let error = elsewhere.lock("x").expect("a lock").try_acquire().await;
-    assert!(
-        matches!(error, Err(lockkeeper::Error::Refused { .. })),
-        "{error:?}"
-    );
-}
-
-async fn keeper_elsewhere(url: &str) -> Lockkeeper {
-    keeper(&format!("{url}/0?prefix=other:"), HandOff::OFF).await
-}
-
-async fn use_everything(keeper: &Lockkeeper) {
-    let patience = Duration::from_millis(20);
-    for round in 0..10 {
-        let lock = keeper.lock("lock").expect("a lock");
-        drop(lock.acquire_within(patience).await.expect("answers"));
-        let fair = keeper.lock("fair").expect("a lock").fair().expect("fair");
-        drop(fair.acquire_within(patience).await.expect("answers"));
-        let book = keeper.rwlock("book").expect("a lock");
-        match round % 3 {
-            0 => drop(book.write().await.expect("writes")),
-            _ => drop(book.read().await.expect("reads")),
-        }
-        let pool = keeper.semaphore("pool", 2).expect("a semaphore");
-        drop(pool.acquire(1).await.expect("acquires"));
-    }
-    let latch = keeper.latch("gate").expect("a latch");
-    latch.set(1).await.expect("sets");
-    latch.count_down().await.expect("counts");
-    latch.wait().await.expect("waits");
 }

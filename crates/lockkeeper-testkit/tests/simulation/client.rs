@@ -374,6 +374,10 @@ impl Client {
                 outside.wake_in(self.number, left, Wake::Deadline);
                 self.state = State::Holding(holding);
             }
+            Renewed::Unknown => {
+                outside.recorder.unknown(op, "no answer");
+                self.state = State::Holding(holding);
+            }
             Renewed::NotHeld => {
                 outside.recorder.ok(op, Answer::NotHeld);
                 outside.recorder.lost(holding.op);

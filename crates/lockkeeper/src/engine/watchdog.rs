@@ -181,12 +181,11 @@ impl Watchdog {
             patience.max(Duration::from_millis(20)),
             shared.store.renew(&renewals),
         );
-        let answer = answer.await.unwrap_or_else(|_| {
-            Err(crate::Error::Unavailable {
-                store: shared.store.capabilities().store,
-                reason: "it did not answer a renewal in time".into(),
-            })
-        });
+        let silent = || crate::Error::Unavailable {
+            store: shared.store.capabilities().store,
+            reason: "it did not answer a renewal in time".into(),
+        };
+        let answer = answer.await.unwrap_or_else(|_| Err(silent()));
         let now = Moment::now();
         match answer {
             Ok(answers) => {
@@ -194,6 +193,7 @@ impl Watchdog {
                     match answer {
                         Renewed::Renewed => hold.renewed(sent),
                         Renewed::NotHeld => hold.gone(&shared.observers),
+                        Renewed::Unknown => hold.renewal_failed(now, &silent(), &shared.observers),
                     }
                 }
             }

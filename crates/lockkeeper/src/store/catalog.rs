@@ -49,8 +49,35 @@ pub fn schemes() -> &'static [Scheme] {
             capabilities: None,
         },
         Scheme {
+            scheme: "rediss",
+            example: "rediss://db.example:6380/0",
+            feature: Some("redis"),
+            #[cfg(feature = "redis")]
+            capabilities: Some(super::redis::CAPABILITIES),
+            #[cfg(not(feature = "redis"))]
+            capabilities: None,
+        },
+        Scheme {
+            scheme: "redis+sentinel",
+            example: "redis+sentinel://a:26379,b:26379,c:26379/mymaster",
+            feature: Some("redis"),
+            #[cfg(feature = "redis")]
+            capabilities: Some(super::redis::CAPABILITIES),
+            #[cfg(not(feature = "redis"))]
+            capabilities: None,
+        },
+        Scheme {
             scheme: "redis+unix",
             example: "redis+unix:///run/redis/redis.sock",
+            feature: Some("redis"),
+            #[cfg(feature = "redis")]
+            capabilities: Some(super::redis::CAPABILITIES),
+            #[cfg(not(feature = "redis"))]
+            capabilities: None,
+        },
+        Scheme {
+            scheme: "redis+cluster",
+            example: "redis+cluster://node1:6379,node2:6379",
             feature: Some("redis"),
             #[cfg(feature = "redis")]
             capabilities: Some(super::redis::CAPABILITIES),
@@ -67,7 +94,10 @@ pub(crate) async fn open(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
         #[cfg(feature = "sqlite")]
         "sqlite" => Ok(Arc::new(super::sqlite::SqliteStore::open(&url.path()?)?)),
         #[cfg(feature = "redis")]
-        "redis" | "redis+unix" => Ok(Arc::new(super::redis::RedisStore::connect(url).await?)),
+        "redis" | "rediss" | "redis+unix" | "rediss+unix" | "redis+sentinel"
+        | "rediss+sentinel" | "redis+cluster" | "rediss+cluster" => {
+            Ok(Arc::new(super::redis::RedisStore::connect(url).await?))
+        }
         other => Err(Error::InvalidUrl {
             reason: missing(other),
         }),
@@ -89,11 +119,6 @@ fn shared_memory(name: &str) -> Arc<dyn Store> {
 }
 
 fn missing(scheme: &str) -> String {
-    if let "rediss" | "redis+sentinel" | "redis+cluster" = scheme {
-        return format!(
-            "{scheme}: is not supported yet; redis://HOST:PORT/DB names a single server without TLS"
-        );
-    }
     if let Some(known) = schemes().iter().find(|known| known.scheme == scheme) {
         let feature = known.feature.unwrap_or_default();
         return format!("this build has no {scheme} store; enable the cargo feature `{feature}`");

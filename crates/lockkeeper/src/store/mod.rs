@@ -19,7 +19,7 @@
 //!    in microseconds, so that a store that lost its data goes on above what it gave out.
 //! 5. **Hints may be lost, late or doubled.** Nobody relies on them alone.
 //! 6. **A failed verb changed nothing**, unless it failed with [`Error::OutcomeUnknown`]. A batch of renewals
-//!    may be done in parts; it fails with that once a part was done.
+//!    may be done in parts; it fails with that once a part was done, or says [`Renewed::Unknown`] where it was not.
 
 mod catalog;
 mod hints;
@@ -326,6 +326,8 @@ pub enum Renewed {
     Renewed,
     /// The claim holds nothing: its lease had ended, or it was broken.
     NotHeld,
+    /// The part of the store that has it did not answer, while others did. It may have been renewed.
+    Unknown,
 }
 
 /// A hold to let go of.

@@ -40,6 +40,8 @@ pub struct Tampered {
     pub inner: Arc<MemoryStore>,
     /// Whether each verb waits once before and once after it takes effect.
     interruptible: bool,
+    /// The name whose part of the store does not answer renewals.
+    unanswered: Mutex<Option<Name>>,
     faults: Mutex<HashMap<Verb, Fault>>,
     counts: Mutex<HashMap<Verb, u64>>,
 }
@@ -65,6 +67,11 @@ impl Tampered {
             Some(fault) => faults.insert(verb, fault),
             None => faults.remove(&verb),
         };
+    }
+
+    /// From now on renewals of this name have no answer, while those of others do.
+    pub fn leave_unanswered(&self, name: Option<Name>) {
+        *self.unanswered.lock().expect("a name") = name;
     }
 
     pub fn set_all(&self, fault: Option<Fault>) {
@@ -149,7 +156,24 @@ impl Store for Tampered {
         Box::pin(self.verb(Verb::Withdraw, self.inner.withdraw(name, claim)))
     }
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Answer<'a, Vec<Renewed>> {
-        Box::pin(self.verb(Verb::Renew, self.inner.renew(renewals)))
+        let unanswered = self.unanswered.lock().expect("a name").clone();
+        let Some(unanswered) = unanswered else {
+            return Box::pin(self.verb(Verb::Renew, self.inner.renew(renewals)));
+        };
+        let renew = async move {
+            let mut answers = Vec::new();
+            for renewal in renewals {
+                match renewal.name == unanswered {
+                    true => answers.push(Renewed::Unknown),
+                    false => {
+                        let one = std::slice::from_ref(renewal);
+                        answers.extend(self.inner.renew(one).await?);
+                    }
+                }
+            }
+            Ok(answers)
+        };
+        Box::pin(self.verb(Verb::Renew, Box::pin(renew)))
     }
     fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released> {
         Box::pin(self.verb(Verb::Release, self.inner.release(release)))

@@ -16,6 +16,10 @@ pub(super) struct ServerInfo {
     /// Which keys it removes when memory runs out, if there is a limit at all.
     pub evicts: Option<String>,
     pub keeps_a_log: Option<bool>,
+    /// Differs between servers, and after every start.
+    pub run_id: Option<String>,
+    /// How many replicas follow it.
+    pub replicas: Option<u32>,
 }
 
 impl ServerInfo {
@@ -33,11 +37,31 @@ impl ServerInfo {
             mode: field("redis_mode"),
             evicts: field("maxmemory_policy").filter(|policy| limited && policy != "noeviction"),
             keeps_a_log: field("aof_enabled").map(|enabled| enabled == "1"),
+            run_id: field("run_id"),
+            replicas: field("connected_slaves").and_then(|count| count.parse().ok()),
+        }
+    }
+
+    /// Whether enough replicas follow to confirm anything. Later they may come and go; then requests tell.
+    pub fn judge_replicas(&self, wanted: u32, first: bool) -> Result<(), Error> {
+        match self.replicas {
+            Some(found) if found < wanted && first => Err(unavailable(format!(
+                "{found} replicas follow the server, and replicas={wanted} asks for {wanted}"
+            ))),
+            Some(found) if found < wanted => {
+                tracing::warn!(
+                    found,
+                    wanted,
+                    "too few replicas follow the server; it can grant nothing"
+                );
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
 
     /// Refuses a server that cannot keep locks, and warns of one that may lose them.
-    pub fn judge(&self, address: &dyn std::fmt::Display) -> Result<(), Error> {
+    pub fn judge(&self, address: &dyn std::fmt::Display, cluster: bool) -> Result<(), Error> {
         if let Some(version) = &self.version {
             let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0));
             let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
@@ -49,16 +73,16 @@ impl ServerInfo {
             }
         }
         match self.mode.as_deref() {
-            Some("cluster") => {
-                return Err(refused(
-                    "the server is part of a cluster, which this version does not support yet"
-                        .into(),
-                ));
+            Some("cluster") if !cluster => {
+                return Err(refused(format!(
+                    "the server is part of a cluster; write redis+cluster://{address}"
+                )));
             }
+            Some("standalone") if cluster => return Err(not_a_cluster(address)),
             Some("sentinel") => {
                 return Err(refused(
-                    "this is a Sentinel, not a server; name the master itself, as this version does not follow \
-                     Sentinels yet"
+                    "this is a Sentinel, not a server; write redis+sentinel://HOST:PORT/SERVICE to have the service's \
+                     master found"
                         .into(),
                 ));
             }
@@ -91,6 +115,13 @@ impl ServerInfo {
     }
 }
 
+/// A server that is not what its URL says.
+pub(super) fn not_a_cluster(address: &dyn std::fmt::Display) -> Error {
+    refused(format!(
+        "{address} is a server by itself and no part of a cluster; write redis://{address}"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,9 +135,9 @@ mod tests {
         assert_eq!(info.version.as_deref(), Some("7.0.15"));
         assert_eq!(info.evicts, None);
         assert_eq!(info.keeps_a_log, Some(true));
-        info.judge(&"here").expect("it is good");
+        info.judge(&"here", false).expect("it is good");
         // What is hidden is not held against it.
-        ServerInfo::read("").judge(&"here").expect("unknown");
+        ServerInfo::read("").judge(&"here", false).expect("unknown");
     }
 
     #[test]
@@ -115,16 +146,34 @@ mod tests {
             ("7.0.15", "6.0.16", "6.0.16"),
             ("7.0.15", "5.0.14", "6.2"),
             ("role:master", "role:slave", "replica"),
-            ("standalone", "cluster", "cluster"),
+            ("standalone", "cluster", "redis+cluster://here"),
             ("standalone", "sentinel", "Sentinel"),
         ] {
             let info = ServerInfo::read(&GOOD.replace(from, to));
-            let text = info.judge(&"here").expect_err(to).to_string();
+            let text = info.judge(&"here", false).expect_err(to).to_string();
             assert!(text.contains(word), "{text}");
         }
+        let alone = ServerInfo::read(GOOD).judge(&"here", true);
+        let text = alone.expect_err("alone").to_string();
+        assert!(text.contains("redis://here"), "{text}");
+        ServerInfo::read(&GOOD.replace("standalone", "cluster"))
+            .judge(&"here", true)
+            .expect("a part of a cluster");
         ServerInfo::read(&GOOD.replace("7.0.15", "10.1.0"))
-            .judge(&"here")
+            .judge(&"here", false)
             .expect("new");
+    }
+
+    #[test]
+    fn too_few_replicas_are_told_at_first() {
+        let info = ServerInfo::read(&format!("{GOOD}connected_slaves:1\r\n"));
+        info.judge_replicas(1, true).expect("enough");
+        let text = info.judge_replicas(2, true).expect_err("few").to_string();
+        assert!(text.contains("replicas=2"), "{text}");
+        info.judge_replicas(2, false).expect("they may come");
+        ServerInfo::default()
+            .judge_replicas(2, true)
+            .expect("unknown");
     }
 
     #[test]

@@ -63,7 +63,12 @@ pub(super) fn explain(error: &RedisError) -> Error {
         Some("NOREPLICAS") => unavailable(format!(
             "the server has too few replicas to accept changes ({said})"
         )),
-        Some("TRYAGAIN" | "CLUSTERDOWN") => unavailable(said),
+        Some("TRYAGAIN") => unavailable(
+            "the cluster is moving the lock's slot to another node; its locks can be used when that is done".into(),
+        ),
+        Some("CLUSTERDOWN") => unavailable(format!(
+            "the cluster is down: some slots have no master that most others can reach ({said})"
+        )),
         Some("WRONGPASS" | "NOAUTH") => refused(
             "the server refuses the user or password; check them, and the user's ACL".into(),
         ),
@@ -73,8 +78,12 @@ pub(super) fn explain(error: &RedisError) -> Error {
         Some("WRONGTYPE") => refused(format!(
             "a key of the lock is used for something else ({said}); choose another name or a prefix"
         )),
-        Some("MOVED" | "ASK" | "CROSSSLOT") => refused(
-            "the server is part of a cluster, which this version does not support yet".into(),
+        Some("MOVED" | "ASK") => unavailable(format!(
+            "the nodes of the cluster do not agree who serves the lock's slot ({said}); for a cluster write \
+             redis+cluster://"
+        )),
+        Some("CROSSSLOT") => refused(
+            "the server is part of a cluster; write redis+cluster:// instead of redis://".into(),
         ),
         _ if error.kind() == ErrorKind::AuthenticationFailed => refused(
             "the server refuses the user or password; check them, and the user's ACL".into(),

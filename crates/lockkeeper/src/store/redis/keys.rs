@@ -5,6 +5,8 @@
 
 use ::redis::Cmd;
 
+use super::slots;
+use super::url::{Settings, Topology};
 use crate::{Error, Name};
 
 /// What our own keys start with.
@@ -12,6 +14,8 @@ pub(super) const OWN: &str = "lockkeeper_";
 const HOLDERS: &str = "lockkeeper_holders:";
 const QUEUE: &str = "lockkeeper_queue:";
 const TOKEN: &str = "lockkeeper_token:";
+/// What the channels start with on which processes hear hints.
+pub(super) const WAKE: &str = "lockkeeper_wake:";
 
 /// Names that start like this would be taken for keys of another name.
 const RESERVED: [&str; 4] = [
@@ -29,10 +33,46 @@ pub(super) struct Keys {
     /// The name as Redisson puts it into other keys.
     pub tag: String,
     own: String,
+    /// In a cluster, the slot they all share.
+    slot: Option<u16>,
 }
 
 impl Keys {
-    pub fn new(prefix: &str, name: &Name) -> Result<Keys, Error> {
+    /// The keys of a name on these servers.
+    pub fn of(settings: &Settings, name: &Name) -> Result<Keys, Error> {
+        let mut keys = Keys::new(&settings.prefix, name)?;
+        if let Topology::Cluster(_) = settings.topology {
+            keys.slot = Some(keys.common_slot()?);
+        }
+        Ok(keys)
+    }
+
+    /// A name with a brace is hashed by what its braces enclose, in every key. Without one, braces are put around
+    /// the name, which works unless it ends them itself.
+    fn common_slot(&self) -> Result<u16, Error> {
+        let enclosed = slots::hash_tag(self.main.as_bytes()).is_some();
+        match (self.main.contains('{'), self.main.contains('}')) {
+            (false, false) => {}
+            (true, _) if enclosed => {}
+            _ => {
+                return Err(Error::InvalidName {
+                    reason: format!(
+                        "in a cluster the keys of {:.80?} would be on different nodes; enclose a part of the name \
+                         in braces, as in `{{user}}:7`, or use none",
+                        self.main
+                    ),
+                });
+            }
+        }
+        Ok(slots::slot(self.main.as_bytes()))
+    }
+
+    /// The slot of the keys; 0 where there are no slots.
+    pub fn slot(&self) -> u16 {
+        self.slot.unwrap_or(0)
+    }
+
+    fn new(prefix: &str, name: &Name) -> Result<Keys, Error> {
         let main = format!("{prefix}{name}");
         if let Some(reserved) = RESERVED.iter().find(|start| main.starts_with(**start)) {
             return Err(Error::InvalidName {
@@ -45,7 +85,12 @@ impl Keys {
             true => (main.clone(), format!(":{main}")),
             false => (format!("{{{main}}}"), format!("{{{main}}}")),
         };
-        Ok(Keys { main, tag, own })
+        Ok(Keys {
+            main,
+            tag,
+            own,
+            slot: None,
+        })
     }
 
     pub fn holders(&self) -> String {
@@ -68,24 +113,56 @@ impl Keys {
         format!("lockkeeper_broken:{}", self.own)
     }
 
+    /// What is written for replicas to confirm: in the slot of the name, as it has to be on its server.
+    pub fn marker(&self) -> String {
+        format!("lockkeeper_marker:{}", self.own)
+    }
+
     /// The fence of the plain dialect.
     pub fn plain_token(&self) -> String {
         format!("{TOKEN}{}", self.own)
     }
 
-    /// The keys of the scripts that know the whole record, in their order. They derive the rest, which they
+    /// The keys of the scripts that know the whole record, their number first. They derive the rest, which they
     /// seldom need: every argument costs the server time.
     pub fn write_record(&self, cmd: &mut Cmd) {
-        let Keys { main, tag, own } = self;
-        cmd.arg(main)
+        self.write(cmd, None);
+    }
+
+    /// The same, and the key that remembers a break.
+    pub fn write_record_and_broken(&self, cmd: &mut Cmd) {
+        self.write(cmd, Some(self.broken()));
+    }
+
+    fn write(&self, cmd: &mut Cmd, broken: Option<String>) {
+        let Keys { main, tag, own, .. } = self;
+        // While a slot is moved, a node runs a script only if it has every key that is named. In a cluster one
+        // is named that never exists: else a script would end half done at the first it derives and lacks.
+        let witness = self.slot.map(|_| format!("lockkeeper_never:{own}"));
+        cmd.arg(5 + broken.iter().len() + witness.iter().len())
+            .arg(main)
             .arg(format!("{HOLDERS}{own}"))
             .arg(format!("{QUEUE}{own}"))
             .arg(format!("redisson_lock_queue:{tag}"))
             .arg(format!("redisson_lock_token:{tag}"));
+        if let Some(broken) = broken {
+            cmd.arg(broken);
+        }
+        if let Some(witness) = witness {
+            cmd.arg(witness);
+        }
     }
 
-    /// How many keys [`Keys::write_record`] writes.
-    pub const RECORD: usize = 5;
+    /// Where, in a cluster, the process with this channel hears hints about this name.
+    pub fn wake_channel(&self, channel: &str) -> String {
+        let process = channel.trim_start_matches(WAKE);
+        format!("{WAKE}{}:{process}", self.own)
+    }
+
+    /// Whoever listens to Redisson's sharded channels of the name also listens here, to be told apart.
+    pub fn listen_channel(&self) -> String {
+        format!("lockkeeper_listen:{}", self.own)
+    }
 
     /// Where Redisson tells of a lock that is free.
     pub fn lock_channel(&self) -> String {
@@ -102,9 +179,14 @@ impl Keys {
         format!("redisson_sc:{}", self.tag)
     }
 
-    /// Where Redisson tells of a latch. It always adds braces here.
+    /// Where Redisson tells of a latch. It always adds braces here. Where those lead to another slot, as for
+    /// `{user}:7`, nobody can publish there from a script: then a channel of ours.
     pub fn latch_channel(&self) -> String {
-        format!("redisson_countdownlatch__channel__{{{}}}", self.main)
+        let channel = format!("redisson_countdownlatch__channel__{{{}}}", self.main);
+        match self.slot {
+            Some(slot) if slots::slot(channel.as_bytes()) != slot => self.latch(),
+            _ => channel,
+        }
     }
 }
 
@@ -147,6 +229,37 @@ mod tests {
             tagged.latch_channel(),
             "redisson_countdownlatch__channel__{{user}:7}"
         );
+    }
+
+    #[test]
+    fn in_a_cluster_all_keys_of_a_name_share_a_slot() {
+        for name in ["x", "a:b", "{user}:7", "{a}{b}", "x{y}z", "}{a}", "订单"] {
+            let keys = keys("", name);
+            let slot = keys.common_slot().expect(name);
+            for key in [
+                keys.holders(),
+                keys.aside(),
+                keys.permits(),
+                keys.latch(),
+                keys.broken(),
+                keys.plain_token(),
+                keys.lock_channel(),
+                keys.rw_channel(),
+                keys.permit_channel(),
+                keys.listen_channel(),
+                keys.wake_channel("lockkeeper_wake:id"),
+            ] {
+                assert_eq!(slots::slot(key.as_bytes()), slot, "{key}");
+            }
+            let keys = Keys {
+                slot: Some(slot),
+                ..keys
+            };
+            assert_eq!(slots::slot(keys.latch_channel().as_bytes()), slot, "{name}");
+        }
+        for name in ["{", "}", "a}b", "a{}b", "{}", "}{", "{x", "x}", "a{}{b}"] {
+            assert!(keys("", name).common_slot().is_err(), "{name}");
+        }
     }
 
     #[test]

@@ -15,44 +15,56 @@
 //! * A server's clock that is set forward by more than a lease ends leases early.
 //! * A server that removes keys when its memory is full. It is warned of when connecting.
 //!
-//! Not there yet: TLS, Sentinel, Cluster, waiting for replicas.
-//!
 //! # Layout
-//! `url` says where and how, `connection` sends requests, `supervisor` keeps it alive, `checks` judges the server,
+//! `url` says where and how, `link` and `tls` log in, `connection` sends requests, `supervisor` keeps it alive, `checks`
+//! judges the server, `sentinel` finds it, `replicas` waits for its replicas,
 //! `subscriptions` knows who waits for what. `redisson` and `plain` turn verbs into `scripts` and their answers back.
+//! `servers` says which server that is for a name: in a `cluster` the one that has its slot (`slots`), if that does
+//! not send us another `way`.
 
 mod answer;
 mod checks;
+mod cluster;
 mod connection;
 mod fault;
+mod join;
 mod keys;
+mod link;
 mod plain;
 mod redisson;
+mod replicas;
 mod scripts;
+mod sentinel;
 mod server_clock;
+mod servers;
+mod slots;
 mod subscriptions;
 mod supervisor;
+mod tls;
 mod url;
+mod way;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
-use self::connection::Connection;
-use self::fault::{Fault, STORE};
-use self::keys::Keys;
+use self::fault::STORE;
 use self::plain::Plain;
 use self::redisson::Redisson;
+use self::servers::{Servers, visit};
 use self::subscriptions::Topic;
 use self::url::{Dialect, Settings};
+use self::way::Way;
 use super::*;
 use crate::url::StoreUrl;
 
 /// How many holds one script renews: longer ones would keep others waiting.
 const RENEW_SLICE: usize = 64;
+/// Below this lease, slots are waited for as long as with it before a renewal goes on without them.
+const SHORTEST_PATIENCE: Duration = Duration::from_millis(600);
 /// How many permits one claim may take: each is an entry of its own, as Redisson has it.
 const MAX_PERMITS: u32 = 1_000;
 /// How long it is remembered that a lock was broken.
@@ -66,15 +78,24 @@ const POLL_EVERY: Duration = Duration::from_millis(25);
 ///
 /// Dropping it ends its connection. What it still holds stays held until the leases end.
 pub struct RedisStore {
-    connection: Arc<Connection>,
-    /// Our channel and our process, as they are written into holds.
+    servers: Arc<Servers>,
+    us: Us,
+}
+
+/// How this process is known to the servers.
+#[derive(Clone)]
+struct Us {
+    /// Where it hears hints.
+    channel: String,
+    /// The channel and the process, as they are written into holds.
     who: String,
 }
 
 impl RedisStore {
-    /// Connects to the server that a `redis:` or `redis+unix:` URL names.
+    /// Connects to the server that a `redis:`, `rediss:`, `redis+unix:` or `redis+sentinel:` URL names, or to the
+    /// cluster that a `redis+cluster:` URL names nodes of.
     ///
-    /// Call it on the runtime that is to drive the connection.
+    /// Call it on the runtime that is to drive the connections.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`] says what is wrong with the URL. [`Error::Unavailable`] when the server cannot be
@@ -84,49 +105,63 @@ impl RedisStore {
         if settings.password.is_some() && !settings.tls && !settings.topology.is_local() {
             tracing::warn!(
                 server = %settings.topology,
-                "the password crosses the network in plain text; this version has no TLS yet"
+                "the password crosses the network in plain text; use TLS: rediss: instead of redis:"
             );
         }
-        let channel = format!("lockkeeper_wake:{}", Uuid::new_v4());
+        if settings.trust.insecure {
+            tracing::warn!(
+                server = %settings.topology,
+                "insecure=yes: the server's certificate is not looked at, so anyone on the way can be the server"
+            );
+        }
+        let channel = format!("{}{}", keys::WAKE, Uuid::new_v4());
         let who = answer::describe(&channel, &Process::current());
+        let servers = Servers::open(settings, channel.clone()).await?;
         Ok(RedisStore {
-            connection: Arc::new(Connection::open(settings, channel).await?),
-            who,
+            servers: Arc::new(servers),
+            us: Us { channel, who },
         })
     }
 
     fn dialect(&self) -> Dialect {
-        self.connection.settings().dialect
+        self.servers.settings().dialect
     }
 
-    fn redisson(&self) -> Redisson<'_> {
-        Redisson {
-            connection: &self.connection,
-            who: &self.who,
-        }
+    fn redisson<'a>(&'a self, connection: &'a Way<'a>) -> Redisson<'a> {
+        let who = &self.us.who;
+        Redisson { connection, who }
     }
 
-    fn plain(&self) -> Plain<'_> {
-        Plain {
-            connection: &self.connection,
-            who: &self.who,
-        }
-    }
-
-    fn keys(&self, name: &Name) -> Result<Keys, Error> {
-        Keys::new(&self.connection.settings().prefix, name)
+    fn plain<'a>(&'a self, connection: &'a Way<'a>) -> Plain<'a> {
+        let who = &self.us.who;
+        Plain { connection, who }
     }
 
     async fn subscribe_to(&self, interest: Interest) -> Result<Subscription, Error> {
-        let subscriptions = self.connection.subscriptions();
+        let subscriptions = self.servers.subscriptions();
         match (self.dialect(), interest) {
             (Dialect::Redisson, Interest::Claim(name, claim)) => {
-                Ok(subscriptions.claim(name, claim))
+                let keys = self.servers.keys(&name)?;
+                if !self.servers.sharded() {
+                    return Ok(subscriptions.claim(name, claim, None).0);
+                }
+                let wake = Topic::Shard(keys.wake_channel(&self.us.channel));
+                let (subscription, version) =
+                    subscriptions.claim(name, claim, Some((wake, keys.slot())));
+                self.servers.synced(&keys, version).await?;
+                // The claim has not tried yet: a hint so far was only that the channel is open.
+                std::pin::pin!(subscription.hints.notified()).enable();
+                Ok(subscription)
             }
             (Dialect::Redisson, Interest::Latch(name)) => {
-                let topic = Topic::Channel(self.keys(&name)?.latch_channel());
-                let (subscription, version) = subscriptions.topic(Interest::Latch(name), topic);
-                self.connection.synced(version).await?;
+                let keys = self.servers.keys(&name)?;
+                let topic = match self.servers.sharded() {
+                    true => Topic::Shard(keys.latch_channel()),
+                    false => Topic::Channel(keys.latch_channel()),
+                };
+                let (subscription, version) =
+                    subscriptions.topic(Interest::Latch(name), topic, keys.slot());
+                self.servers.synced(&keys, version).await?;
                 Ok(subscription)
             }
             // Told on the channel of the process.
@@ -141,7 +176,7 @@ impl RedisStore {
     fn poll(&self) -> Subscription {
         let hints = Arc::new(Notify::new());
         let hint = hints.clone();
-        let task = self.connection.runtime().spawn(async move {
+        let task = self.servers.runtime().spawn(async move {
             loop {
                 // Spread out, so that those who wait do not all try at once.
                 let spread = Uuid::new_v4().as_u128() % POLL_EVERY.as_micros();
@@ -156,15 +191,15 @@ impl RedisStore {
     async fn watch(&self, name: Name) -> Result<Subscription, Error> {
         let mut seen = sight(self.look(&name).await?);
         let hints = Arc::new(Notify::new());
-        let (hint, who) = (hints.clone(), self.who.clone());
-        let connection = Arc::downgrade(&self.connection);
-        let task = self.connection.runtime().spawn(async move {
+        let (hint, us) = (hints.clone(), self.us.clone());
+        let servers = Arc::downgrade(&self.servers);
+        let task = self.servers.runtime().spawn(async move {
             loop {
                 tokio::time::sleep(LOOK_EVERY).await;
-                let Some(connection) = connection.upgrade() else {
+                let Some(servers) = servers.upgrade() else {
                     return;
                 };
-                if let Ok(info) = look(&connection, &who, &name).await {
+                if let Ok(info) = look(&servers, &us.who, &name).await {
                     let now = sight(info);
                     if now != seen {
                         seen = now;
@@ -177,30 +212,33 @@ impl RedisStore {
     }
 
     async fn look(&self, name: &Name) -> Result<Option<LockInfo>, Error> {
-        look(&self.connection, &self.who, name).await
+        look(&self.servers, &self.us.who, name).await
     }
 
     /// Finds names by keys of ours in a keyspace that may have much else.
     async fn look_all(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         let mut names = BTreeSet::new();
-        let mut cursor = "0".to_owned();
-        loop {
+        let pages = |page: Option<::redis::Value>| {
+            let mut cursor = "0".to_owned();
+            if let Some(page) = page {
+                let page = answer::Reply::new(page)?;
+                for key in page.list(1)? {
+                    self.add_name(&answer::text(key)?, prefix, &mut names);
+                }
+                cursor = page.text(0)?;
+                if cursor == "0" {
+                    return Ok(None);
+                }
+            }
             let mut scan = ::redis::cmd("SCAN");
             scan.arg(&cursor)
                 .arg("MATCH")
                 .arg(format!("{}*", keys::OWN))
                 .arg("COUNT")
                 .arg(1000);
-            let page = self.connection.send(&scan).await.map_err(Fault::of_look)?;
-            let page = answer::Reply::new(page)?;
-            for key in page.list(1)? {
-                self.add_name(&answer::text(key)?, prefix, &mut names);
-            }
-            cursor = page.text(0)?;
-            if cursor == "0" {
-                break;
-            }
-        }
+            Ok(Some(scan))
+        };
+        self.servers.scan(pages).await?;
         let mut infos = Vec::new();
         for name in &names {
             infos.extend(self.look(name).await?);
@@ -210,7 +248,7 @@ impl RedisStore {
     }
 
     fn add_name(&self, key: &str, prefix: &str, names: &mut BTreeSet<Name>) {
-        let own = &self.connection.settings().prefix;
+        let own = &self.servers.settings().prefix;
         let name = match self.dialect() {
             Dialect::Redisson => keys::name_in_use(own, key),
             Dialect::Plain => keys::name_with_token(own, key),
@@ -220,9 +258,86 @@ impl RedisStore {
     }
 
     async fn count(&self, request: &LatchRequest) -> Result<LatchState, Error> {
+        if self.dialect() == Dialect::Plain {
+            return Err(NO_LATCHES);
+        }
+        let route = self.servers.route(&request.name)?;
+        visit!(route, |way| self.redisson(way).latch(request))
+    }
+
+    async fn acquire_once(&self, way: &Way<'_>, claim: &Claim) -> Result<Attempt, Error> {
         match self.dialect() {
-            Dialect::Redisson => self.redisson().latch(request).await,
-            Dialect::Plain => Err(NO_LATCHES),
+            Dialect::Redisson => self.redisson(way).acquire(claim).await,
+            Dialect::Plain => self.plain(way).acquire(claim).await,
+        }
+    }
+
+    async fn withdraw_claim(
+        &self,
+        way: &Way<'_>,
+        name: &Name,
+        claim: ClaimId,
+    ) -> Result<(), Error> {
+        match self.dialect() {
+            Dialect::Redisson => self.redisson(way).withdraw(name, claim).await,
+            Dialect::Plain => self.plain(way).release(name, claim).await.map(|_| ()),
+        }
+    }
+
+    async fn renew_once(&self, way: &Way<'_>, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        match self.dialect() {
+            Dialect::Redisson => self.redisson(way).renew(renewals).await,
+            Dialect::Plain => self.plain(way).renew(renewals).await,
+        }
+    }
+
+    async fn release_once(&self, way: &Way<'_>, release: &Release) -> Result<Released, Error> {
+        match self.dialect() {
+            Dialect::Redisson => self.redisson(way).release(release).await,
+            Dialect::Plain => {
+                let Release { name, claim, .. } = release;
+                self.plain(way).release(name, *claim).await
+            }
+        }
+    }
+
+    /// In a cluster a script touches one slot. A slot whose node does not answer must not cost the others their
+    /// renewal.
+    async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let cluster = match &*self.servers {
+            Servers::One(connection) => {
+                return self.renew_holds(&Way::to(connection), renewals).await;
+            }
+            Servers::Many(cluster) => cluster,
+        };
+        let mut by_slot: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for (number, renewal) in renewals.iter().enumerate() {
+            let slot = self.servers.keys(&renewal.name)?.slot();
+            by_slot.entry(slot).or_default().push(number);
+        }
+        let parts = by_slot.iter().map(|(slot, numbers)| async move {
+            let part: Vec<Renewal> = numbers.iter().map(|at| renewals[*at].clone()).collect();
+            visit!(cluster.route(*slot), |way| self.renew_holds(way, &part))
+        });
+        let shortest = renewals.iter().map(|renewal| renewal.lease).min();
+        let patience = cluster.sleep(shortest.unwrap_or_default().max(SHORTEST_PATIENCE) / 6);
+        let answers = join::all_within(parts.collect(), patience).await;
+        let mut renewed = vec![Renewed::Unknown; renewals.len()];
+        let mut failure = None;
+        for (numbers, answer) in by_slot.values().zip(answers) {
+            match answer {
+                Some(Ok(part)) => {
+                    for (at, answer) in numbers.iter().zip(part) {
+                        renewed[*at] = answer;
+                    }
+                }
+                Some(Err(error)) => failure = Some(error),
+                None => {}
+            }
+        }
+        match failure {
+            Some(error) if renewed.iter().all(|answer| *answer == Renewed::Unknown) => Err(error),
+            _ => Ok(renewed),
         }
     }
 }
@@ -231,6 +346,12 @@ const NO_LATCHES: Error = Error::Unsupported {
     store: STORE,
     what: "latches",
 };
+
+/// What a URL says, without its secrets: for the fuzz target of its parser.
+#[doc(hidden)]
+pub fn read_url(url: &StoreUrl) -> Result<String, Error> {
+    Settings::parse(url).map(|settings| format!("{settings:?}"))
+}
 
 /// Ends a task when it is dropped.
 struct Ends(AbortHandle);
@@ -241,10 +362,12 @@ impl Drop for Ends {
     }
 }
 
-async fn look(connection: &Connection, who: &str, name: &Name) -> Result<Option<LockInfo>, Error> {
-    match connection.settings().dialect {
-        Dialect::Redisson => Redisson { connection, who }.inspect(name).await,
-        Dialect::Plain => Plain { connection, who }.inspect(name).await,
+async fn look(servers: &Servers, who: &str, name: &Name) -> Result<Option<LockInfo>, Error> {
+    let route = servers.route(name)?;
+    match servers.settings().dialect {
+        Dialect::Redisson => visit!(route, |connection| Redisson { connection, who }
+            .inspect(name)),
+        Dialect::Plain => visit!(route, |connection| Plain { connection, who }.inspect(name)),
     }
 }
 
@@ -265,7 +388,7 @@ fn millis(duration: Duration) -> u64 {
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore")
-            .field("server", &format_args!("{}", self.connection.address()))
+            .field("server", &format_args!("{}", self.servers))
             .field("dialect", &self.dialect())
             .finish_non_exhaustive()
     }
@@ -280,34 +403,23 @@ impl Store for RedisStore {
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(async move {
-            match self.dialect() {
-                Dialect::Redisson => self.redisson().acquire(claim).await,
-                Dialect::Plain => self.plain().acquire(claim).await,
-            }
+            let route = self.servers.route(&claim.name)?;
+            visit!(route, |way| self.acquire(way, claim))
         })
     }
     fn withdraw<'a>(&'a self, name: &'a Name, claim: ClaimId) -> Answer<'a, ()> {
         Box::pin(async move {
-            match self.dialect() {
-                Dialect::Redisson => self.redisson().withdraw(name, claim).await,
-                Dialect::Plain => self.plain().release(name, claim).await.map(|_| ()),
-            }
+            let route = self.servers.route(name)?;
+            visit!(route, |way| self.withdraw_claim(way, name, claim))
         })
     }
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Answer<'a, Vec<Renewed>> {
-        Box::pin(async move {
-            match self.dialect() {
-                Dialect::Redisson => self.redisson().renew(renewals).await,
-                Dialect::Plain => self.plain().renew(renewals).await,
-            }
-        })
+        Box::pin(self.renew_all(renewals))
     }
     fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released> {
         Box::pin(async move {
-            match self.dialect() {
-                Dialect::Redisson => self.redisson().release(release).await,
-                Dialect::Plain => self.plain().release(&release.name, release.claim).await,
-            }
+            let route = self.servers.route(&release.name)?;
+            visit!(route, |way| self.release_hold(way, release))
         })
     }
     fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {
@@ -321,9 +433,10 @@ impl Store for RedisStore {
     }
     fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>> {
         Box::pin(async move {
+            let route = self.servers.route(&request.name)?;
             match self.dialect() {
-                Dialect::Redisson => self.redisson().break_lock(request).await,
-                Dialect::Plain => self.plain().break_lock(request).await,
+                Dialect::Redisson => visit!(route, |way| self.redisson(way).break_lock(request)),
+                Dialect::Plain => visit!(route, |way| self.plain(way).break_lock(request)),
             }
         })
     }

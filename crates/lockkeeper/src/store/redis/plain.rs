@@ -6,10 +6,10 @@ use std::time::{Duration, UNIX_EPOCH};
 use ::redis::{Cmd, Value};
 
 use super::answer::{self, Reply, wall};
-use super::connection::Connection;
 use super::fault::Fault;
 use super::keys::Keys;
 use super::scripts;
+use super::way::Way;
 use super::{BREAK_MEMORY, RENEW_SLICE, millis};
 use crate::clock::Moment;
 use crate::store::*;
@@ -17,14 +17,14 @@ use crate::store::*;
 /// The verbs of the contract, as scripts.
 #[derive(Debug)]
 pub(super) struct Plain<'a> {
-    pub connection: &'a Connection,
+    pub connection: &'a Way<'a>,
     /// Our channel and our process, as they are written into holds.
     pub who: &'a str,
 }
 
 impl Plain<'_> {
     fn keys(&self, name: &Name) -> Result<Keys, Error> {
-        Keys::new(&self.connection.settings().prefix, name)
+        Keys::of(self.connection.settings(), name)
     }
 
     pub async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {

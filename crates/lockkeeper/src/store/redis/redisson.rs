@@ -6,11 +6,11 @@ use std::time::{Duration, UNIX_EPOCH};
 use ::redis::{Cmd, Value};
 
 use super::answer::{self, Reply};
-use super::connection::Connection;
 use super::fault::Fault;
 use super::keys::Keys;
 use super::scripts;
 use super::subscriptions::Topic;
+use super::way::Way;
 use super::{BREAK_MEMORY, MAX_PERMITS, RENEW_SLICE, millis};
 use crate::clock::Moment;
 use crate::store::*;
@@ -18,7 +18,7 @@ use crate::store::*;
 /// The verbs of the contract, as scripts.
 #[derive(Debug)]
 pub(super) struct Redisson<'a> {
-    pub connection: &'a Connection,
+    pub connection: &'a Way<'a>,
     /// Our channel and our process, as they are written into holds and queue entries.
     pub who: &'a str,
 }
@@ -46,7 +46,7 @@ fn check_permits(mode: Mode) -> Result<(), Error> {
 
 impl Redisson<'_> {
     fn keys(&self, name: &Name) -> Result<Keys, Error> {
-        Keys::new(&self.connection.settings().prefix, name)
+        Keys::of(self.connection.settings(), name)
     }
 
     pub async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
@@ -79,8 +79,11 @@ impl Redisson<'_> {
         let id = claim.id.to_string();
         let beside = claim.beside.map_or_else(String::new, |id| id.to_string());
         let not_after = self.connection.clock().at(claim.not_after);
+        let enqueue = match claim.enqueue {
+            true => 1 + u8::from(self.is_deaf(claim.id)),
+            false => 0,
+        };
         let write = |cmd: &mut Cmd| {
-            cmd.arg(Keys::RECORD);
             keys.write_record(cmd);
             cmd.arg(&keys.tag)
                 .arg(&id)
@@ -89,7 +92,7 @@ impl Redisson<'_> {
                 .arg(claim.reserve)
                 .arg(not_after)
                 .arg(self.who)
-                .arg(u8::from(claim.enqueue))
+                .arg(enqueue)
                 .arg(limit)
                 .arg(count)
                 .arg(&beside);
@@ -103,26 +106,41 @@ impl Redisson<'_> {
         Ok(reply)
     }
 
+    /// Whether nobody listens for a claim. Elsewhere a process listens for all of its claims at once.
+    fn is_deaf(&self, claim: ClaimId) -> bool {
+        self.connection.sharded() && !self.connection.subscriptions().has(claim)
+    }
+
     /// Hears when a client of Redisson's that is in the way leaves.
     fn listen(&self, claim: &Claim, keys: &Keys) {
-        let topics = || {
-            let fair = format!("{}:{}", keys.lock_channel(), claim.id);
-            vec![
-                Topic::quietly(&keys.lock_channel()),
-                Topic::quietly(&keys.rw_channel()),
-                Topic::quietly(&keys.permit_channel()),
-                Topic::Channel(fair),
+        let fair = || format!("{}:{}", keys.lock_channel(), claim.id);
+        let theirs = || {
+            [
+                keys.lock_channel(),
+                keys.rw_channel(),
+                keys.permit_channel(),
             ]
         };
+        let topics = || match self.connection.sharded() {
+            true => theirs()
+                .into_iter()
+                .chain([keys.listen_channel(), fair()])
+                .map(Topic::Shard)
+                .collect(),
+            false => theirs()
+                .iter()
+                .map(|channel| Topic::quietly(channel))
+                .chain([Topic::Channel(fair())])
+                .collect(),
+        };
         let subscriptions = self.connection.subscriptions();
-        subscriptions.listen(&claim.name, claim.id, topics);
+        subscriptions.listen(&claim.name, claim.id, keys.slot(), topics);
     }
 
     pub async fn withdraw(&self, name: &Name, claim: ClaimId) -> Result<(), Error> {
         let keys = self.keys(name)?;
         let id = claim.to_string();
         let write = |cmd: &mut Cmd| {
-            cmd.arg(Keys::RECORD);
             keys.write_record(cmd);
             cmd.arg(&keys.tag).arg(&id);
         };
@@ -139,7 +157,6 @@ impl Redisson<'_> {
         }
         let next = next.map(|next| (next, next.id.to_string(), letter(next.mode)));
         let write = |cmd: &mut Cmd| {
-            cmd.arg(Keys::RECORD);
             keys.write_record(cmd);
             cmd.arg(&keys.tag).arg(&id);
             match &next {
@@ -154,7 +171,8 @@ impl Redisson<'_> {
                         .arg(self.connection.clock().at(next.not_after))
                         .arg(limit)
                         .arg(count)
-                        .arg(self.who);
+                        .arg(self.who)
+                        .arg(u8::from(self.is_deaf(next.id)));
                 }
             }
         };
@@ -205,9 +223,8 @@ impl Redisson<'_> {
     pub async fn inspect(&self, name: &Name) -> Result<Option<LockInfo>, Error> {
         let keys = self.keys(name)?;
         let write = |cmd: &mut Cmd| {
-            cmd.arg(Keys::RECORD + 1);
-            keys.write_record(cmd);
-            cmd.arg(keys.broken()).arg(&keys.tag);
+            keys.write_record_and_broken(cmd);
+            cmd.arg(&keys.tag);
         };
         let answer = self.connection.run(&scripts::INSPECT, write).await;
         let reply = Reply::new(answer.map_err(Fault::of_look)?)?;
@@ -235,10 +252,8 @@ impl Redisson<'_> {
     pub async fn break_lock(&self, request: &Break) -> Result<Vec<Holder>, Error> {
         let keys = self.keys(&request.name)?;
         let write = |cmd: &mut Cmd| {
-            cmd.arg(Keys::RECORD + 1);
-            keys.write_record(cmd);
-            cmd.arg(keys.broken())
-                .arg(&keys.tag)
+            keys.write_record_and_broken(cmd);
+            cmd.arg(&keys.tag)
                 .arg(&request.reason)
                 .arg(millis(BREAK_MEMORY));
         };

@@ -20,6 +20,12 @@ impl ServerClock {
         *offset = Some(offset.map_or(least, |offset| offset.clamp(least, most)));
     }
 
+    /// Whether anything is known of the server's clock.
+    pub fn is_known(&self) -> bool {
+        let offset = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        offset.is_some()
+    }
+
     /// The server's time at a moment, in microseconds; 0 for a moment that never comes.
     pub fn at(&self, moment: Moment) -> u64 {
         if moment == Moment::NEVER {

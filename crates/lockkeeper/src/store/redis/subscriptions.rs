@@ -1,7 +1,8 @@
 //! Who in this process waits for what, and which channels of the server that takes.
 //!
 //! A claim that waits in our queue needs no channel of its own: whoever makes it the holder writes to the
-//! channel of its process. Redisson's channels are listened to only while one of its clients is in the way.
+//! channel of its process. In a cluster with sharded channels those who wait for one name share one.
+//! Redisson's channels are listened to only while one of its clients is in the way.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -21,6 +22,8 @@ pub(super) enum Topic {
     Channel(String),
     /// A channel, as a pattern: those do not count as subscribers of Redisson's.
     Pattern(String),
+    /// A sharded channel of a cluster: heard of only at the node that serves its slot.
+    Shard(String),
 }
 
 impl Topic {
@@ -43,8 +46,8 @@ pub(super) struct Subscriptions(Arc<Inner>);
 
 struct Inner {
     hints: HintBoard,
-    /// Tells the supervisor that the topics changed.
-    events: mpsc::UnboundedSender<Event>,
+    /// Tells the supervisors that the topics changed.
+    supervisors: Mutex<Vec<mpsc::UnboundedSender<Event>>>,
     state: Mutex<State>,
 }
 
@@ -52,9 +55,24 @@ struct Inner {
 struct State {
     /// Counts changes of `topics`.
     version: u64,
-    topics: HashMap<Topic, Vec<Interest>>,
-    /// The claims that wait, with the topics of each.
-    claims: HashMap<ClaimId, Vec<Topic>>,
+    topics: HashMap<Topic, Wanted>,
+    claims: HashMap<ClaimId, Waiting>,
+}
+
+/// A topic that somebody wants to hear of.
+#[derive(Default)]
+struct Wanted {
+    /// In a cluster, the slot of the name it is about.
+    slot: u16,
+    by: Vec<Interest>,
+}
+
+/// A claim that waits.
+#[derive(Default)]
+struct Waiting {
+    topics: Vec<Topic>,
+    /// Whether it listens to Redisson's channels as well.
+    listens: bool,
 }
 
 impl fmt::Debug for Inner {
@@ -64,12 +82,27 @@ impl fmt::Debug for Inner {
 }
 
 impl Subscriptions {
-    pub fn new(events: mpsc::UnboundedSender<Event>) -> Subscriptions {
+    pub fn new() -> Subscriptions {
         Subscriptions(Arc::new(Inner {
             hints: HintBoard::default(),
-            events,
+            supervisors: Mutex::default(),
             state: Mutex::default(),
         }))
+    }
+
+    /// From now on this supervisor learns when the topics change.
+    pub fn attach(&self, supervisor: mpsc::UnboundedSender<Event>) {
+        self.supervisors().push(supervisor);
+    }
+
+    fn supervisors(&self) -> MutexGuard<'_, Vec<mpsc::UnboundedSender<Event>>> {
+        let supervisors = self.0.supervisors.lock();
+        supervisors.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changed(&self) {
+        self.supervisors()
+            .retain(|supervisor| supervisor.send(Event::Topics).is_ok());
     }
 
     pub fn hints(&self) -> &HintBoard {
@@ -80,50 +113,78 @@ impl Subscriptions {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A claim waits, from now until the subscription is dropped.
-    pub fn claim(&self, name: Name, claim: ClaimId) -> Subscription {
-        self.state().claims.insert(claim, Vec::new());
+    /// A claim waits, from now until the subscription is dropped; `wake` is where it hears hints, if it needs a
+    /// channel for that, and its slot. Answers which version of the topics has it.
+    pub fn claim(
+        &self,
+        name: Name,
+        claim: ClaimId,
+        wake: Option<(Topic, u16)>,
+    ) -> (Subscription, u64) {
         let interest = Interest::Claim(name, claim);
         let subscription = self.0.hints.subscribe(interest.clone());
+        let mut state = self.state();
+        let mut waiting = Waiting::default();
+        if let Some((topic, slot)) = wake {
+            state.add(topic.clone(), slot, interest.clone());
+            waiting.topics.push(topic);
+        }
+        let news = !waiting.topics.is_empty();
+        state.claims.insert(claim, waiting);
+        let version = state.version;
+        drop(state);
+        if news {
+            self.changed();
+        }
         let ends = ClaimEnds {
             all: self.clone(),
             claim,
             interest,
         };
-        and(subscription, ends)
+        (and(subscription, ends), version)
+    }
+
+    /// Whether a claim waits.
+    pub fn has(&self, claim: ClaimId) -> bool {
+        self.state().claims.contains_key(&claim)
     }
 
     /// A client of Redisson's is in a waiting claim's way: listen for what it says when it leaves.
-    pub fn listen(&self, name: &Name, claim: ClaimId, topics: impl FnOnce() -> Vec<Topic>) {
+    pub fn listen(
+        &self,
+        name: &Name,
+        claim: ClaimId,
+        slot: u16,
+        topics: impl FnOnce() -> Vec<Topic>,
+    ) {
         let mut state = self.state();
         // Without a subscription nobody would end the listening.
-        if state
-            .claims
-            .get(&claim)
-            .is_none_or(|known| !known.is_empty())
-        {
+        let Some(waiting) = state.claims.get_mut(&claim) else {
+            return;
+        };
+        if std::mem::replace(&mut waiting.listens, true) {
             return;
         }
         let topics = topics();
+        waiting.topics.extend(topics.iter().cloned());
         let interest = Interest::Claim(name.clone(), claim);
-        for topic in &topics {
-            state.add(topic.clone(), interest.clone());
+        for topic in topics {
+            state.add(topic, slot, interest.clone());
         }
-        state.claims.insert(claim, topics);
         drop(state);
-        let _ = self.0.events.send(Event::Topics);
+        self.changed();
     }
 
     /// Hints whoever subscribes to `interest` when something comes on `topic`. Answers which version of the
     /// topics has it.
-    pub fn topic(&self, interest: Interest, topic: Topic) -> (Subscription, u64) {
+    pub fn topic(&self, interest: Interest, topic: Topic, slot: u16) -> (Subscription, u64) {
         let subscription = self.0.hints.subscribe(interest.clone());
         let version = {
             let mut state = self.state();
-            state.add(topic.clone(), interest.clone());
+            state.add(topic.clone(), slot, interest.clone());
             state.version
         };
-        let _ = self.0.events.send(Event::Topics);
+        self.changed();
         let ends = TopicEnds {
             all: self.clone(),
             topic,
@@ -132,17 +193,33 @@ impl Subscriptions {
         (and(subscription, ends), version)
     }
 
-    /// Every topic, and their version.
-    pub fn wanted(&self) -> (HashSet<Topic>, u64) {
+    /// The topics that `here` picks by themselves and their slots, and the version of all.
+    pub fn wanted(&self, here: impl Fn(&Topic, u16) -> bool) -> (HashSet<Topic>, u64) {
         let state = self.state();
-        (state.topics.keys().cloned().collect(), state.version)
+        let wanted = state.topics.iter();
+        let wanted = wanted.filter(|(topic, wanted)| here(topic, wanted.slot));
+        let wanted = wanted.map(|(topic, _)| topic.clone()).collect();
+        (wanted, state.version)
+    }
+
+    /// The slots of all topics.
+    pub fn slots(&self) -> HashSet<u16> {
+        let state = self.state();
+        state.topics.values().map(|wanted| wanted.slot).collect()
+    }
+
+    /// Slots are served by other nodes than before.
+    pub fn moved(&self) {
+        self.state().version += 1;
+        self.changed();
+        self.0.hints.everyone();
     }
 
     /// Hints whoever wants to hear of these topics: something may have been missed before.
     pub fn hint_all(&self, topics: &[Topic]) {
         let state = self.state();
         let interests = topics.iter().filter_map(|topic| state.topics.get(topic));
-        let interests: Vec<Interest> = interests.flatten().cloned().collect();
+        let interests: Vec<Interest> = interests.flat_map(|wanted| wanted.by.clone()).collect();
         drop(state);
         for interest in &interests {
             self.0.hints.notify(interest);
@@ -153,7 +230,7 @@ impl Subscriptions {
     /// makes the store look who is next.
     pub fn came(&self, topic: &Topic) {
         let state = self.state();
-        let Some(interests) = state.topics.get(topic) else {
+        let Some(Wanted { by: interests, .. }) = state.topics.get(topic) else {
             return;
         };
         let claim = |interest: &&Interest| matches!(interest, Interest::Claim(..));
@@ -174,22 +251,24 @@ impl Subscriptions {
             state.remove(topic, interest);
         }
         drop(state);
-        let _ = self.0.events.send(Event::Topics);
+        self.changed();
     }
 }
 
 impl State {
-    fn add(&mut self, topic: Topic, interest: Interest) {
-        self.topics.entry(topic).or_default().push(interest);
+    fn add(&mut self, topic: Topic, slot: u16, interest: Interest) {
+        let wanted = self.topics.entry(topic).or_default();
+        wanted.slot = slot;
+        wanted.by.push(interest);
         self.version += 1;
     }
 
     fn remove(&mut self, topic: &Topic, interest: &Interest) {
-        if let Some(interests) = self.topics.get_mut(topic) {
-            if let Some(at) = interests.iter().position(|known| known == interest) {
-                interests.remove(at);
+        if let Some(Wanted { by, .. }) = self.topics.get_mut(topic) {
+            if let Some(at) = by.iter().position(|known| known == interest) {
+                by.remove(at);
             }
-            if interests.is_empty() {
+            if by.is_empty() {
                 self.topics.remove(topic);
             }
         }
@@ -211,8 +290,9 @@ struct ClaimEnds {
 
 impl Drop for ClaimEnds {
     fn drop(&mut self) {
-        let topics = self.all.state().claims.remove(&self.claim);
-        self.all.remove(&topics.unwrap_or_default(), &self.interest);
+        let waiting = self.all.state().claims.remove(&self.claim);
+        let topics = waiting.unwrap_or_default().topics;
+        self.all.remove(&topics, &self.interest);
     }
 }
 

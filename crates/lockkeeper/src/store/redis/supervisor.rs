@@ -1,14 +1,14 @@
 //! Keeps a connection alive, and subscribed to what is wanted: see [`connection`](super::connection).
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use ::redis::RedisError;
 use ::redis::aio::MultiplexedConnection;
+use ::redis::{RedisError, Value};
 use tokio::sync::mpsc;
 
-use super::connection::{Event, Fresh, Shared, State};
+use super::connection::{Event, Fresh, Shared, State, Up};
 use super::fault::words;
 use super::subscriptions::Topic;
 use crate::Error;
@@ -17,84 +17,153 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Shared {
-    /// Subscribes to what is wanted and from what is not wanted any more.
+    /// Whether a topic is to be subscribed to over this connection.
+    fn wants(&self, topic: &Topic, slot: u16) -> bool {
+        let sharded = matches!(topic, Topic::Shard(_));
+        self.member.as_ref().is_none_or(|member| {
+            member.ears == sharded && member.map.is_owner(slot, &self.address())
+        })
+    }
+
+    /// Subscribes to what is wanted and from what is not wanted any more. `false`: not to all of it.
     async fn sync(
         &self,
         connection: &mut MultiplexedConnection,
         actual: &mut HashSet<Topic>,
-    ) -> Result<(), String> {
-        let (wanted, version) = self.subscriptions.wanted();
-        let split = |topics: &[Topic]| {
-            let (mut channels, mut patterns) = (Vec::new(), Vec::new());
-            for topic in topics {
-                match topic {
-                    Topic::Channel(channel) => channels.push(channel.clone()),
-                    Topic::Pattern(pattern) => patterns.push(pattern.clone()),
-                }
-            }
-            (channels, patterns)
-        };
+    ) -> Result<bool, String> {
+        let (mut wanted, version) = self
+            .subscriptions
+            .wanted(|topic, slot| self.wants(topic, slot));
         let new: Vec<Topic> = wanted.difference(actual).cloned().collect();
         let old: Vec<Topic> = actual.difference(&wanted).cloned().collect();
         let change = async {
-            let (channels, patterns) = split(&new);
-            if !channels.is_empty() {
-                connection.subscribe(channels).await?;
-            }
-            if !patterns.is_empty() {
-                connection.psubscribe(patterns).await?;
-            }
-            let (channels, patterns) = split(&old);
-            if !channels.is_empty() {
-                connection.unsubscribe(channels).await?;
-            }
-            if !patterns.is_empty() {
-                connection.punsubscribe(patterns).await?;
-            }
-            Ok::<(), RedisError>(())
+            let refused = self.subscribe(connection, &new).await?;
+            self.unsubscribe(connection, &old).await?;
+            Ok::<Vec<Topic>, RedisError>(refused)
         };
-        match tokio::time::timeout(self.settings.response_timeout, change).await {
-            Ok(Ok(())) => {}
+        let refused = match tokio::time::timeout(self.settings.response_timeout, change).await {
+            Ok(Ok(refused)) => refused,
             Ok(Err(error)) if error.code() == Some("NOPERM") => {
                 tracing::warn!(error = %words(&error), "the ACL forbids a channel; waiters poll instead");
+                Vec::new()
             }
             Ok(Err(error)) => return Err(words(&error)),
             Err(_) => return Err("it did not confirm a subscription in time".into()),
+        };
+        for topic in &refused {
+            wanted.remove(topic);
         }
         *actual = wanted;
         // What was said before the subscription is lost: look again.
         self.subscriptions.hint_all(&new);
-        self.synced.send_replace(version);
+        if refused.is_empty() {
+            self.synced.send_replace(version);
+        }
+        Ok(refused.is_empty())
+    }
+
+    /// Answers the topics that the server does not serve, or not now.
+    async fn subscribe(
+        &self,
+        connection: &mut MultiplexedConnection,
+        new: &[Topic],
+    ) -> Result<Vec<Topic>, RedisError> {
+        let Split {
+            channels,
+            patterns,
+            shards,
+        } = split(new);
+        if !channels.is_empty() {
+            connection.subscribe(channels).await?;
+        }
+        if !patterns.is_empty() {
+            connection.psubscribe(patterns).await?;
+        }
+        let answers = each(connection, "SSUBSCRIBE", &shards).await?;
+        let mut refused = Vec::new();
+        for (channel, answer) in shards.into_iter().zip(answers) {
+            let Err(error) = answer.extract_error() else {
+                continue;
+            };
+            if error.code() == Some("NOPERM") {
+                tracing::warn!(error = %words(&error), "the ACL forbids a channel; waiters poll instead");
+            } else {
+                tracing::debug!(server = %self.address(), error = %words(&error), "no sharded channel");
+                refused.push(Topic::Shard(channel));
+            }
+        }
+        if !refused.is_empty() {
+            self.doubt();
+        }
+        Ok(refused)
+    }
+
+    async fn unsubscribe(
+        &self,
+        connection: &mut MultiplexedConnection,
+        old: &[Topic],
+    ) -> Result<(), RedisError> {
+        let Split {
+            channels,
+            patterns,
+            shards,
+        } = split(old);
+        if !channels.is_empty() {
+            connection.unsubscribe(channels).await?;
+        }
+        if !patterns.is_empty() {
+            connection.punsubscribe(patterns).await?;
+        }
+        let leaving = |channels: &[String]| {
+            let leaving = self.leaving.lock();
+            let mut leaving = leaving.unwrap_or_else(PoisonError::into_inner);
+            *leaving = channels.iter().cloned().collect();
+        };
+        leaving(&shards);
+        // One whose slot has gone is refused: it has gone with the slot.
+        each(connection, "SUNSUBSCRIBE", &shards).await?;
+        leaving(&[]);
         Ok(())
     }
 
     /// Uses a connection until it breaks. Answers why it did.
     async fn serve(&self, fresh: &Fresh, inbox: &mut mpsc::UnboundedReceiver<Event>) -> String {
-        let (number, mut connection) = (fresh.number, fresh.connection.clone());
+        let (number, mut connection) = (fresh.number, fresh.link.connection.clone());
         let mut actual = HashSet::new();
-        if let Err(reason) = self.sync(&mut connection, &mut actual).await {
-            return reason;
-        }
+        let mut complete = match self.sync(&mut connection, &mut actual).await {
+            Ok(complete) => complete,
+            Err(reason) => return reason,
+        };
         self.say_given_up("");
-        self.state
-            .send_replace(State::Up(number, connection.clone()));
-        self.subscriptions.hints().everyone();
+        self.state.send_replace(State::Up(Up {
+            number,
+            connection: connection.clone(),
+            syncer: fresh.syncer.as_ref().map(|(syncer, _)| syncer.clone()),
+        }));
+        if number > 1 {
+            self.subscriptions.hints().everyone();
+        }
         let quarter = self.settings.response_timeout / 4;
         let mut ping = tokio::time::interval(quarter);
         ping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 event = inbox.recv() => match event {
-                    Some(Event::Topics) => {
-                        if let Err(reason) = self.sync(&mut connection, &mut actual).await {
-                            return reason;
-                        }
-                    }
+                    Some(Event::Topics) => match self.sync(&mut connection, &mut actual).await {
+                        Ok(all) => complete = all,
+                        Err(reason) => return reason,
+                    },
                     Some(Event::Broken(which, reason)) if which == number => return reason,
                     Some(Event::Broken(..)) => {}
                     None => return "it is no longer needed".into(),
                 },
                 _ = ping.tick() => {
+                    if !complete {
+                        match self.sync(&mut connection, &mut actual).await {
+                            Ok(all) => complete = all,
+                            Err(reason) => return reason,
+                        }
+                    }
                     let ping = ::redis::cmd("PING");
                     let answer = connection.send_packed_command(&ping);
                     match tokio::time::timeout(3 * quarter, answer).await {
@@ -111,14 +180,50 @@ impl Shared {
     }
 }
 
+#[derive(Default)]
+struct Split {
+    channels: Vec<String>,
+    patterns: Vec<String>,
+    shards: Vec<String>,
+}
+
+fn split(topics: &[Topic]) -> Split {
+    let mut split = Split::default();
+    for topic in topics {
+        match topic {
+            Topic::Channel(channel) => split.channels.push(channel.clone()),
+            Topic::Pattern(pattern) => split.patterns.push(pattern.clone()),
+            Topic::Shard(channel) => split.shards.push(channel.clone()),
+        }
+    }
+    split
+}
+
+/// Sends a command for each channel: they may be in different slots. The library has no call for these.
+async fn each(
+    connection: &mut MultiplexedConnection,
+    verb: &str,
+    channels: &[String],
+) -> Result<Vec<Value>, RedisError> {
+    if channels.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut all = ::redis::pipe();
+    for channel in channels {
+        all.cmd(verb).arg(channel);
+    }
+    connection
+        .send_packed_commands(&all, 0, channels.len())
+        .await
+}
+
 /// Runs for as long as the connection is wanted: uses one until it breaks, then makes the next.
 pub(super) async fn supervise(
     shared: Arc<Shared>,
-    first: Fresh,
+    mut fresh: Option<Fresh>,
     mut inbox: mpsc::UnboundedReceiver<Event>,
 ) {
-    let mut number = first.number;
-    let mut fresh = Some(first);
+    let mut number = fresh.as_ref().map_or(0, |first| first.number);
     let mut pause = FIRST_PAUSE;
     loop {
         if let Some(fresh) = fresh.take() {
@@ -127,14 +232,20 @@ pub(super) async fn supervise(
             shared.say_given_up(&reason);
             // Whatever waits for an answer on it learns that none will come.
             drop(fresh);
-            let server = &shared.address;
+            let server = shared.address();
             tracing::warn!(%server, %reason, "the connection is lost; connecting again");
             shared.state.send_replace(State::Connecting);
+            shared.doubt();
             // Whoever sleeps for a hint that may not come any more.
             shared.subscriptions.hints().everyone();
         }
         number += 1;
-        match shared.connect(number).await {
+        let connected = tokio::select! {
+            connected = shared.connect(number) => connected,
+            // Whoever does not answer is not the server any more.
+            () = shared.elsewhere.notified() => continue,
+        };
+        match connected {
             Ok(again) => fresh = Some(again),
             Err(error) => {
                 tracing::debug!(%error, "not connected");
@@ -143,7 +254,8 @@ pub(super) async fn supervise(
                     other => other.to_string(),
                 };
                 shared.state.send_replace(State::Down(reason));
-                tokio::time::sleep(pause).await;
+                shared.doubt();
+                let _ = tokio::time::timeout(pause, shared.elsewhere.notified()).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }

@@ -1,9 +1,11 @@
 //! What a `redis:` URL says: where the server is, who we are to it, and how to speak.
 
 use std::fmt;
+use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::tls::Trust;
 use crate::url::StoreUrl;
 use crate::{Error, duration};
 
@@ -11,8 +13,13 @@ const DEFAULT_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 /// More would be a mistake: a few of a deployment's addresses are enough to find the others.
 const MOST_ADDRESSES: usize = 64;
+/// A password is a line; whatever is longer is another file.
+const MOST_PASSWORD: u64 = 64 * 1024;
 /// Long enough for a busy server, short enough to try again within any ordinary lease.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Replicas that follow confirm within milliseconds; a hold that is not confirmed has to be given back soon.
+const REPLICAS_TIMEOUT: Duration = Duration::from_secs(1);
+const MOST_REPLICAS: u32 = 100;
 const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(10);
 
@@ -99,6 +106,7 @@ pub(super) struct Settings {
     pub topology: Topology,
     /// Whether to speak TLS.
     pub tls: bool,
+    pub trust: Trust,
     pub user: Option<String>,
     pub password: Option<String>,
     pub database: u32,
@@ -107,6 +115,12 @@ pub(super) struct Settings {
     pub prefix: String,
     pub connect_timeout: Duration,
     pub response_timeout: Duration,
+    /// Who we are to the Sentinels.
+    pub sentinel_user: Option<String>,
+    pub sentinel_password: Option<String>,
+    /// How many replicas have to confirm a grant, and within which time.
+    pub replicas: u32,
+    pub replicas_timeout: Duration,
 }
 
 impl fmt::Debug for Settings {
@@ -119,6 +133,7 @@ impl fmt::Debug for Settings {
             .field("database", &self.database)
             .field("dialect", &self.dialect)
             .field("prefix", &self.prefix)
+            .field("replicas", &self.replicas)
             .finish_non_exhaustive()
     }
 }
@@ -152,6 +167,9 @@ impl Settings {
             .trim_start_matches("rediss")
             .trim_start_matches("redis")
         {
+            "+unix" if scheme.starts_with("rediss") => {
+                return refuse("a socket needs no TLS; write redis+unix:///run/redis/redis.sock");
+            }
             "+unix" => (Topology::Single(socket(host, path)?), None),
             "+sentinel" => {
                 let (service, path) = service(path)?;
@@ -179,6 +197,7 @@ impl Settings {
         let mut settings = Settings {
             topology,
             tls: scheme.starts_with("rediss"),
+            trust: Trust::default(),
             user,
             password,
             database: database.unwrap_or(0),
@@ -186,6 +205,10 @@ impl Settings {
             prefix: String::new(),
             connect_timeout: DEFAULT_TIMEOUT,
             response_timeout: DEFAULT_TIMEOUT,
+            sentinel_user: None,
+            sentinel_password: None,
+            replicas: 0,
+            replicas_timeout: REPLICAS_TIMEOUT,
         };
         let mut seen = Vec::new();
         if database.is_some() {
@@ -199,6 +222,7 @@ impl Settings {
             seen.push(key);
             settings.set(key, &decode(value)?)?;
         }
+        settings.check(&seen)?;
         Ok(settings)
     }
 
@@ -224,6 +248,24 @@ impl Settings {
             "connect_timeout" => self.connect_timeout = timeout(key, value)?,
             "response_timeout" => self.response_timeout = timeout(key, value)?,
             "password_file" => self.password = Some(password_file(value)?),
+            "sentinel_user" => self.sentinel_user = Some(value.to_owned()),
+            "sentinel_password_file" => self.sentinel_password = Some(password_file(value)?),
+            "replicas" => match value.parse() {
+                Ok(replicas) if replicas <= MOST_REPLICAS => self.replicas = replicas,
+                _ => {
+                    return refuse(format!(
+                        "replicas is how many have to confirm a grant: 0 to {MOST_REPLICAS}"
+                    ));
+                }
+            },
+            "replicas_timeout" => self.replicas_timeout = timeout(key, value)?,
+            "ca" => self.trust.ca = Some(path(key, value)?),
+            "cert" => self.trust.identity.get_or_insert_default().0 = path(key, value)?,
+            "key" => self.trust.identity.get_or_insert_default().1 = path(key, value)?,
+            "insecure" => match value {
+                "yes" => self.trust.insecure = true,
+                _ => return refuse("insecure=yes trusts every server; leave it out otherwise"),
+            },
             "password" | "pass" | "auth" => {
                 return refuse(
                     "a password is no option, as it would be shown; write redis://USER:PASSWORD@HOST in \
@@ -233,11 +275,54 @@ impl Settings {
             _ => {
                 return refuse(format!(
                     "there is no option {key:.40?}; there are dialect, prefix, db, connect_timeout, \
-                     response_timeout and password_file"
+                     response_timeout, password_file, replicas, replicas_timeout, ca, cert, key, insecure, sentinel_user \
+                     and sentinel_password_file"
                 ));
             }
         }
         Ok(())
+    }
+
+    /// Whether the options go together.
+    fn check(&self, given: &[&str]) -> Result<(), Error> {
+        let given = |option: &str| given.contains(&option);
+        if let Some(option) = ["ca", "cert", "key", "insecure"]
+            .into_iter()
+            .find(|option| given(option) && !self.tls)
+        {
+            return refuse(format!(
+                "{option} is for TLS; write rediss: instead of redis:"
+            ));
+        }
+        if let Some(option) = ["sentinel_user", "sentinel_password_file"]
+            .into_iter()
+            .find(|option| given(option) && !matches!(self.topology, Topology::Sentinel(..)))
+        {
+            return refuse(format!(
+                "{option} is for Sentinels; write redis+sentinel://HOSTS/SERVICE"
+            ));
+        }
+        if given("replicas_timeout") && self.replicas == 0 {
+            return refuse(
+                "replicas_timeout says how long replicas have; say how many with replicas=N",
+            );
+        }
+        if given("cert") != given("key") {
+            return refuse("cert=PATH and key=PATH belong together: a certificate and its key");
+        }
+        if given("ca") && self.trust.insecure {
+            return refuse(
+                "ca=PATH says whom to trust, insecure=yes to trust anyone; leave one out",
+            );
+        }
+        Ok(())
+    }
+}
+
+fn path(key: &str, value: &str) -> Result<PathBuf, Error> {
+    match value.is_empty() {
+        true => refuse(format!("{key} names a file: {key}=/PATH/TO/FILE.pem")),
+        false => Ok(value.into()),
     }
 }
 
@@ -355,14 +440,14 @@ fn timeout(key: &str, value: &str) -> Result<Duration, Error> {
 }
 
 fn password_file(path: &str) -> Result<String, Error> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) => {
-            return refuse(format!(
-                "the password file {path:?} cannot be read: {error}"
-            ));
-        }
-    };
+    let mut text = String::new();
+    let read = std::fs::File::open(path)
+        .and_then(|file| file.take(MOST_PASSWORD).read_to_string(&mut text));
+    if let Err(error) = read {
+        return refuse(format!(
+            "the password file {path:?} cannot be read: {error}"
+        ));
+    }
     match text.lines().next() {
         Some(password) if !password.is_empty() => Ok(password.to_owned()),
         _ => refuse(format!(
@@ -464,6 +549,31 @@ mod tests {
     }
 
     #[test]
+    fn options_of_replicas_and_sentinels_are_read() {
+        let url = "rediss+sentinel://a,b/m?replicas=2&replicas_timeout=300ms&sentinel_user=watch";
+        let settings = parse(url).expect("valid");
+        assert!(settings.tls);
+        assert_eq!(settings.replicas, 2);
+        assert_eq!(settings.replicas_timeout, Duration::from_millis(300));
+        assert_eq!(settings.sentinel_user.as_deref(), Some("watch"));
+        assert_eq!(parse("redis://h").expect("valid").replicas, 0);
+    }
+
+    #[test]
+    fn files_of_tls_are_read() {
+        let settings = parse("rediss://h?ca=/a%20b.pem&key=/k&cert=/c").expect("valid");
+        assert!(settings.tls);
+        assert_eq!(settings.trust.ca, Some("/a b.pem".into()));
+        assert_eq!(settings.trust.identity, Some(("/c".into(), "/k".into())));
+        assert!(
+            parse("rediss://h?insecure=yes")
+                .expect("valid")
+                .trust
+                .insecure
+        );
+    }
+
+    #[test]
     fn a_password_comes_from_a_file() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("secret");
@@ -501,6 +611,22 @@ mod tests {
             ("redis://h?response_timeout=5", "duration"),
             ("redis://h?connect_timeout=1h", "duration"),
             ("redis://h?password=x", "no option"),
+            ("redis://h?ca=/x.pem", "rediss:"),
+            ("redis://h?insecure=yes", "rediss:"),
+            ("rediss://h?cert=/x.pem", "belong together"),
+            ("rediss://h?key=/x.pem", "belong together"),
+            ("rediss://h?ca=", "a file"),
+            ("rediss://h?insecure=no", "insecure=yes"),
+            ("rediss://h?insecure=yes&ca=/x.pem", "leave one out"),
+            ("rediss+unix:///run/r.sock", "no TLS"),
+            ("redis://h?sentinel_user=me", "redis+sentinel:"),
+            ("redis://h?replicas=many", "how many"),
+            ("redis://h?replicas=-1", "how many"),
+            ("redis://h?replicas_timeout=1s", "replicas=N"),
+            (
+                "redis+sentinel://h/m?sentinel_password_file=/no/such",
+                "cannot be read",
+            ),
             ("redis://h#x", "%23"),
             ("redis://u:%zz@h", "hexadecimal"),
             ("redis://u:%ff@h", "UTF-8"),

@@ -30,8 +30,8 @@ if wait == 0 then
   end
 end
 -- What can never be granted must not keep others waiting.
-if ARGV[8] == '1' and beside == '' and count <= limit then
-  enqueue(id, mode, lease, wanted, limit, count, ARGV[7])
+if ARGV[8] ~= '0' and beside == '' and count <= limit then
+  enqueue(id, mode, lease, wanted, limit, count, ARGV[7], ARGV[8] == '2')
 end
 save()
 local theirs = foreign or foreign_permits > 0 or (pool and made == 0) or foreign_fair_head()

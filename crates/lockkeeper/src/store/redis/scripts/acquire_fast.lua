@@ -3,7 +3,7 @@
 -- KEYS  1 the name  2 holders  3 queue  4 Redisson's fair queue  5 fence; the others follow from these
 -- ARGV  1 tag  2 claim  3 mode: x f r w p  4 lease in ms  5 tokens wanted
 --       6 server time in us past which to do nothing, 0 for never  7 who: channel and process
---       8 whether to queue: 0 1  9 limit  10 count  11 claim to stand beside, or empty
+--       8 whether to queue: 0 1, 2 if nobody listens for it  9 limit  10 count  11 claim to stand beside, or empty
 -- Result  {1, token, tokens, us} granted · {0, ms until it may be free or -1, whether a holder that is not
 --         ours is in the way, us} busy · {2, 0, 0, us} too late
 -- Invariant: a claim is granted once, and never past a live claim that waits. Asking again as the holder

@@ -10,6 +10,7 @@ for number, hold in ipairs(holds) do
   ended[number] = { hold[ID], hold[MODE], hold[EXPIRES] - now, hold[TOKEN], hold[SINCE], hold[LIMIT], hold[COUNT],
     hold[WHO] }
   mode = hold[MODE]
+  -- To the process, wherever in a cluster it is connected: always an ordinary channel.
   redis.call('PUBLISH', string.match(hold[WHO], '^[^\n]*'), '! ' .. hold[ID])
 end
 while #holds > 0 do finish(holds[1], 1) end

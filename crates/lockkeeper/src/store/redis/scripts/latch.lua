@@ -56,9 +56,9 @@ if changed == 1 then
   end
   -- As Redisson: 0 opens, 1 is a new count. It says nothing in between; nor do we.
   if count == 0 then
-    redis.call('PUBLISH', ARGV[5], 0)
+    redis.call(PUBLISH, ARGV[5], 0)
   elseif what == 'set' then
-    redis.call('PUBLISH', ARGV[5], 1)
+    redis.call(PUBLISH, ARGV[5], 1)
   end
 end
 return { count, changed, us }

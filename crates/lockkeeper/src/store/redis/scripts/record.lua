@@ -12,7 +12,7 @@ local FAIR_TIMEOUTS, PERMITS = 'redisson_lock_timeout:' .. tag, tag .. ':timeout
 -- Parts of a hold.
 local ID, MODE, EXPIRES, TOKEN, RUN, SINCE, LIMIT, COUNT, WHO = 1, 2, 3, 4, 5, 6, 7, 8, 9
 -- Parts of a waiter.
-local W_MODE, W_LEASE, W_WANTED, W_LIMIT, W_COUNT, W_WHO, W_UNTIL = 1, 2, 3, 4, 5, 6, 7
+local W_MODE, W_LEASE, W_WANTED, W_LIMIT, W_COUNT, W_WHO, W_UNTIL, W_DEAF = 1, 2, 3, 4, 5, 6, 7, 8
 
 -- All in ms. The first two are the contract's GRANT_LEASE and QUEUE_TTL.
 local GRANT_LEASE, QUEUE_TTL = 1000, 5000
@@ -282,9 +282,9 @@ local function drop_waiter(id, mode)
 end
 
 -- Puts a claim at the end of the queue, or keeps its place. A fair claim stands in Redisson's line as well,
--- with the score its clients would give it.
-local function enqueue(id, mode, lease, wanted, limit, count, who)
-  local waiter = { mode, lease, wanted, limit, count, who, now + QUEUE_TTL }
+-- with the score its clients would give it. A deaf one listens to no channel.
+local function enqueue(id, mode, lease, wanted, limit, count, who, deaf)
+  local waiter = { mode, lease, wanted, limit, count, who, now + QUEUE_TTL, deaf }
   redis.call('HSET', WAITERS, id, cmsgpack.pack(waiter))
   if not redis.call('ZSCORE', QUEUE, id) then
     -- Behind everyone, also if the clock was set back.
@@ -342,9 +342,12 @@ local function queue_head()
   end
 end
 
--- Tells a waiter, on the channel of its process, to try. Answers whether anybody listens there.
+-- Tells a waiter, on the channel of its process, to try. Answers whether it may live: somebody listens there, or
+-- never did. In a cluster with sharded channels a process has one for each name it waits for, in the name's slot.
 local function hint(id, waiter)
-  return redis.call('PUBLISH', string.match(waiter[W_WHO], '^[^\n]*'), id .. ' ' .. MAIN) > 0
+  local channel = string.match(waiter[W_WHO], '^[^\n]*')
+  if SHARDED then channel = 'lockkeeper_wake:' .. own .. string.sub(channel, #'lockkeeper_wake' + 1) end
+  return redis.call(PUBLISH, channel, id .. ' ' .. MAIN) > 0 or waiter[W_DEAF]
 end
 
 -- For how long ours leave a free lock to Redisson's clients, in ms.
@@ -364,7 +367,7 @@ local function settle()
     if waiter[W_MODE] == 'f' then
       local head = foreign_fair_head()
       if head then
-        redis.call('PUBLISH', lock_channel .. ':' .. head, 0)
+        redis.call(PUBLISH, lock_channel .. ':' .. head, 0)
         return
       end
     end
@@ -377,11 +380,13 @@ local function settle()
 end
 
 -- Whether a lock that just became free while ours wait goes to Redisson's clients: they wait as well, and
--- have had no turn for a while. Our subscriptions to these channels are patterns, which NUMSUB leaves out.
+-- have had no turn for a while. Our subscriptions to these channels are patterns, which NUMSUB leaves out. Sharded
+-- channels have no patterns: there each process of ours that listens to the three also listens to a fourth.
 local function leave_to_others()
   if #holds > 0 or foreign or redis.call('EXISTS', QUEUE) == 0 then return false end
-  local subscribers = redis.call('PUBSUB', 'NUMSUB', lock_channel, rw_channel, permit_channel)
-  if subscribers[2] + subscribers[4] + subscribers[6] == 0 and not foreign_fair_head() then
+  local subscribers = redis.call('PUBSUB', NUMSUB, lock_channel, rw_channel, permit_channel,
+    'lockkeeper_listen:' .. own)
+  if subscribers[2] + subscribers[4] + subscribers[6] <= 3 * subscribers[8] and not foreign_fair_head() then
     return false
   end
   local last = tonumber(redis.call('GET', TURN) or '0')
@@ -397,21 +402,21 @@ end
 local function announce(mode)
   if mode == 'p' then
     if pool and pool > 0 and (made == 0 or #holds > 0) then
-      redis.call('PUBLISH', permit_channel, string.format('%.0f', pool))
+      redis.call(PUBLISH, permit_channel, string.format('%.0f', pool))
     end
   elseif #holds == 0 and not foreign then
     if mode == 'w' then
-      redis.call('PUBLISH', rw_channel, 1)
+      redis.call(PUBLISH, rw_channel, 1)
     elseif mode == 'r' then
-      redis.call('PUBLISH', rw_channel, 0)
+      redis.call(PUBLISH, rw_channel, 0)
     else
-      redis.call('PUBLISH', lock_channel, 0)
+      redis.call(PUBLISH, lock_channel, 0)
     end
     local head = foreign_fair_head()
-    if head then redis.call('PUBLISH', lock_channel .. ':' .. head, 0) end
+    if head then redis.call(PUBLISH, lock_channel .. ':' .. head, 0) end
   elseif mode == 'w' and fields.mode == 'read' then
     -- Became a reader: readers that wait may join. Redisson itself stays silent here.
-    redis.call('PUBLISH', rw_channel, 1)
+    redis.call(PUBLISH, rw_channel, 1)
   end
 end
 

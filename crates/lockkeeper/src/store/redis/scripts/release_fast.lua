@@ -3,6 +3,7 @@
 -- KEYS  as in acquire
 -- ARGV  1 tag  2 claim  3 the claim to queue, or empty; of that one: 4 mode  5 lease in ms  6 tokens wanted
 --       7 server time in us past which to leave it  8 limit  9 count  10 who
+--       11 whether nobody listens for it: 0 1
 -- Result  {whether it was held: 0 1, token of the queued claim if it was granted at once or 0, tokens,
 --          us or 0}
 -- Invariant: changes nothing unless exactly this claim holds. Whoever waits first becomes the holder in the
@@ -19,6 +20,6 @@ if ARGV[3] == '' and string.byte(record) == 120 and string.find(record, ' ' .. A
   if redis.call('HDEL', KEYS[1], ARGV[2]) == 0 then
     return { 0, 0, 0, 0 }
   end
-  redis.call('PUBLISH', 'redisson_lock__channel:' .. ARGV[1], 0)
+  redis.call(PUBLISH, 'redisson_lock__channel:' .. ARGV[1], 0)
   return { 1, 0, 0, 0 }
 end

@@ -1,0 +1,429 @@
+//! The masters of a cluster: which of them serves a name, and a connection to each that is needed.
+//!
+//! Each master has a supervised [`Connection`] of ours, made when it is first needed, and a second one for
+//! sharded channels once somebody waits there. A surveyor asks who serves what: whenever a connection is lost or a
+//! node sends us elsewhere, and now and then. What it finds moves the subscriptions, and tells everyone who waits
+//! to look again.
+//!
+//! A script is sent to one node at a time, and to another only after the first said that it did nothing.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ::redis::{Cmd, RedisError, Value};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use super::checks::not_a_cluster;
+use super::connection::{Connection, Member};
+use super::fault::{Fault, explain, unavailable, words};
+use super::keys::WAKE;
+use super::link::Link;
+use super::slots::{Map, SLOTS, Slots};
+use super::subscriptions::Subscriptions;
+use super::url::{Address, Settings};
+use super::way::{Elsewhere, Way};
+use crate::Error;
+use crate::clock::Moment;
+
+/// How often to look although nothing seems wrong.
+const SURVEY_EVERY: Duration = Duration::from_secs(15);
+/// How long to pause between two looks.
+const SURVEY_PAUSE: Duration = Duration::from_millis(50);
+/// How long a node may take to say who serves what, before another is asked.
+const SURVEY_PATIENCE: Duration = Duration::from_millis(500);
+/// How often a request follows nodes that send it elsewhere before it pauses each time.
+const QUICK_REDIRECTS: u32 = 4;
+const FIRST_PAUSE: Duration = Duration::from_millis(4);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The nodes, and who looks after them.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    shared: Arc<Shared>,
+    surveyor: AbortHandle,
+}
+
+struct Shared {
+    settings: Settings,
+    seeds: Vec<Address>,
+    /// Where this process is told that a lock was broken.
+    channel: String,
+    runtime: Handle,
+    sharded: bool,
+    subscriptions: Subscriptions,
+    map: Arc<Map>,
+    /// The connections, with whether they are for sharded channels.
+    nodes: Mutex<HashMap<(Address, bool), Arc<Connection>>>,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.surveyor.abort();
+    }
+}
+
+impl Cluster {
+    /// Finds the masters. The first failure is reported; later ones are tried again.
+    pub async fn open(
+        settings: Settings,
+        seeds: Vec<Address>,
+        channel: String,
+    ) -> Result<Cluster, Error> {
+        let (survey, sharded) = first_survey(&settings, &seeds).await?;
+        let shared = Arc::new(Shared {
+            settings,
+            seeds,
+            channel,
+            runtime: Handle::current(),
+            sharded,
+            subscriptions: Subscriptions::new(),
+            map: Arc::new(Map::new(survey)),
+            nodes: Mutex::default(),
+        });
+        let surveyor = tokio::spawn(shared.clone().keep_surveying()).abort_handle();
+        Ok(Cluster { shared, surveyor })
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    pub fn subscriptions(&self) -> &Subscriptions {
+        &self.shared.subscriptions
+    }
+
+    pub fn runtime(&self) -> &Handle {
+        &self.shared.runtime
+    }
+
+    /// Whether names have sharded channels.
+    pub fn sharded(&self) -> bool {
+        self.shared.sharded
+    }
+
+    /// A connection to every master.
+    pub fn masters(&self) -> Vec<Arc<Connection>> {
+        let masters = self.shared.map.masters();
+        let masters = masters.iter();
+        masters.map(|at| self.shared.node(at, false)).collect()
+    }
+
+    /// The way of a request to the node that serves a slot, wherever that is.
+    pub fn route(&self, slot: u16) -> Route<'_> {
+        Route {
+            cluster: self,
+            slot,
+            end: Moment::now() + self.shared.settings.response_timeout,
+            redirects: 0,
+            pause: FIRST_PAUSE,
+            ask: None,
+        }
+    }
+
+    /// Waits until the node that serves a slot has confirmed this version of the topics.
+    pub async fn synced(&self, slot: u16, version: u64) -> Result<(), Error> {
+        let shared = &self.shared;
+        let end = Moment::now() + shared.settings.response_timeout;
+        loop {
+            let at = shared.map.owner(slot).ok_or_else(|| no_master(slot))?;
+            let node = shared.node(&at, shared.sharded);
+            if node.synced_within(version, LONGEST_PAUSE).await {
+                return Ok(());
+            }
+            if Moment::now() >= end {
+                return Err(unavailable(format!("{at} did not confirm a subscription")));
+            }
+        }
+    }
+
+    /// Under the keeper's own timer, so that it works under any executor.
+    pub async fn sleep(&self, pause: Duration) {
+        let sleep = {
+            let _context = self.shared.runtime.enter();
+            tokio::time::sleep(pause)
+        };
+        sleep.await;
+    }
+}
+
+/// Follows a request from node to node.
+#[derive(Debug)]
+pub(super) struct Route<'a> {
+    cluster: &'a Cluster,
+    slot: u16,
+    /// Until when it is tried.
+    end: Moment,
+    redirects: u32,
+    pause: Duration,
+    /// Whom to ask next, once.
+    ask: Option<Address>,
+}
+
+impl<'a> Route<'a> {
+    pub async fn way(&mut self) -> Result<Way<'a>, Error> {
+        let shared = &self.cluster.shared;
+        let asked = self.ask.take();
+        let asking = asked.is_some();
+        let at = asked.or_else(|| shared.map.owner(self.slot));
+        let node = shared.node(&at.ok_or_else(|| no_master(self.slot))?, false);
+        node.ready().await.inspect_err(|_| shared.map.doubt())?;
+        Ok(Way::to_node(node, asking))
+    }
+
+    /// What a try on this way came to; `None` if it has to be tried on the next.
+    pub async fn settle<T>(
+        &mut self,
+        way: &Way<'_>,
+        answer: Result<T, Error>,
+    ) -> Option<Result<T, Error>> {
+        let map = &self.cluster.shared.map;
+        let wait = match way.elsewhere() {
+            None => {
+                if matches!(answer, Err(Error::Unavailable { .. })) {
+                    map.doubt();
+                }
+                return Some(answer);
+            }
+            Some(Elsewhere::Moved(to)) => {
+                tracing::debug!(slot = self.slot, %to, "the slot has moved");
+                map.moved(self.slot, to);
+                map.doubt();
+                self.redirects > QUICK_REDIRECTS
+            }
+            Some(Elsewhere::Ask(to)) => {
+                self.ask = Some(to);
+                self.redirects > QUICK_REDIRECTS
+            }
+            Some(Elsewhere::TryAgain) => true,
+        };
+        self.redirects += 1;
+        if wait {
+            if Moment::now() + self.pause > self.end {
+                return Some(answer);
+            }
+            self.cluster.sleep(self.pause).await;
+            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        }
+        None
+    }
+}
+
+impl Shared {
+    fn nodes(&self) -> MutexGuard<'_, HashMap<(Address, bool), Arc<Connection>>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection to a node: for requests, or for sharded channels.
+    fn node(&self, at: &Address, ears: bool) -> Arc<Connection> {
+        let mut nodes = self.nodes();
+        let node = nodes.entry((at.clone(), ears)).or_insert_with(|| {
+            let member = Member {
+                map: self.map.clone(),
+                sharded: self.sharded,
+                ears,
+            };
+            Arc::new(Connection::to_member(
+                self.settings.clone(),
+                at.clone(),
+                self.channel.clone(),
+                self.subscriptions.clone(),
+                member,
+                &self.runtime,
+            ))
+        });
+        node.clone()
+    }
+
+    async fn keep_surveying(self: Arc<Self>) {
+        loop {
+            let _ = tokio::time::timeout(SURVEY_EVERY, self.map.doubted.notified()).await;
+            if let Some(survey) = self.survey().await {
+                self.apply(survey);
+            }
+            tokio::time::sleep(SURVEY_PAUSE).await;
+        }
+    }
+
+    /// Asks one node after the other until one is content with its cluster: one that was cut off from the
+    /// others knows nothing new.
+    async fn survey(&self) -> Option<Slots> {
+        let nodes: Vec<Arc<Connection>> = {
+            let nodes = self.nodes();
+            let nodes = nodes
+                .iter()
+                .filter(|((_, ears), node)| !ears && node.is_up());
+            nodes.map(|(_, node)| node.clone()).collect()
+        };
+        let mut second_best = None;
+        for node in &nodes {
+            let asking = async {
+                let [slots, info] = questions();
+                let slots = node.send(&slots, false).await?;
+                Ok::<_, Fault>((slots, node.send(&info, false).await?))
+            };
+            let asked = tokio::time::timeout(SURVEY_PATIENCE, asking).await;
+            if let Ok(Ok((slots, info))) = asked {
+                match Slots::read(&slots, &node.address()) {
+                    Some(slots) if is_ok(&info) => return Some(slots),
+                    slots => second_best = second_best.or(slots),
+                }
+            }
+        }
+        let mut others = self.map.masters();
+        others.extend(self.seeds.iter().cloned());
+        others.retain(|other| nodes.iter().all(|node| node.address() != *other));
+        for other in &others {
+            let questions = questions();
+            let asking = ask(&self.settings, other, &questions);
+            let asked = tokio::time::timeout(SURVEY_PATIENCE, asking).await;
+            if let Ok(Ok(answers)) = asked
+                && let [Ok(slots), Ok(info)] = answers.as_slice()
+            {
+                match Slots::read(slots, other) {
+                    Some(slots) if is_ok(info) => return Some(slots),
+                    slots => second_best = second_best.or(slots),
+                }
+            }
+        }
+        second_best
+    }
+
+    fn apply(&self, survey: Slots) {
+        let news = self.map.replace(survey);
+        let masters = self.map.masters();
+        self.nodes().retain(|(at, _), _| masters.contains(at));
+        if news {
+            tracing::debug!(?masters, "slots have moved");
+            for slot in self.subscriptions.slots() {
+                if let Some(at) = self.map.owner(slot) {
+                    self.node(&at, self.sharded);
+                }
+            }
+            self.subscriptions.moved();
+        }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Cluster").field(&self.settings).finish()
+    }
+}
+
+fn no_master(slot: u16) -> Error {
+    unavailable(format!("no node of the cluster serves slot {slot}"))
+}
+
+fn questions() -> [Cmd; 2] {
+    let question = |what: &str| {
+        let mut cmd = ::redis::cmd("CLUSTER");
+        cmd.arg(what);
+        cmd
+    };
+    [question("SLOTS"), question("INFO")]
+}
+
+/// Asks a server that may be of any kind, over a connection that ends with the answers.
+async fn ask(
+    settings: &Settings,
+    address: &Address,
+    questions: &[Cmd],
+) -> Result<Vec<Result<Value, RedisError>>, Error> {
+    let limit = settings.connect_timeout;
+    let asking = async {
+        let mut link = Link::open(address, settings, settings.login(), |_| {}).await?;
+        let mut answers = Vec::new();
+        for question in questions {
+            let answer = link.connection.send_packed_command(question).await;
+            answers.push(answer.and_then(Value::extract_error));
+        }
+        Ok(answers)
+    };
+    match tokio::time::timeout(limit, asking).await {
+        Ok(answers) => answers,
+        Err(_) => Err(unavailable(format!(
+            "{address} did not answer within {limit:?}"
+        ))),
+    }
+}
+
+fn is_ok(info: &Value) -> bool {
+    info_says(info, "cluster_state") == Some("ok")
+}
+
+fn info_says<'a>(info: &'a Value, what: &str) -> Option<&'a str> {
+    let text = match info {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?,
+        Value::VerbatimString { text, .. } | Value::SimpleString(text) => text,
+        _ => return None,
+    };
+    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+    lines.find(|(key, _)| *key == what).map(|(_, value)| value)
+}
+
+/// Asks the seeds who serves what, and whether there are sharded channels: Redisson's clients ask the same.
+async fn first_survey(settings: &Settings, seeds: &[Address]) -> Result<(Slots, bool), Error> {
+    let [slots, info] = questions();
+    let mut sharded = ::redis::cmd("PUBSUB");
+    sharded.arg("SHARDNUMSUB");
+    // Without this a waiter would be passed over in the line. Permission is asked before who serves the slot.
+    let mut wake = ::redis::cmd("SSUBSCRIBE");
+    wake.arg(format!("{WAKE}{{probe}}:probe"));
+    let questions = [slots, info, sharded, wake];
+    let mut failures = Vec::new();
+    for seed in seeds {
+        let failure = match ask(settings, seed, &questions).await {
+            Ok(answers) => match answers.as_slice() {
+                [Ok(_), Ok(_), Ok(_), Err(error)] if error.code() == Some("NOPERM") => {
+                    explain(error)
+                }
+                [Ok(slots), Ok(info), sharded, _] => match judge(slots, info, seed) {
+                    Ok(slots) => return Ok((slots, sharded.is_ok())),
+                    Err(failure) => failure,
+                },
+                [Err(error), ..] if words(error).contains("cluster support disabled") => {
+                    not_a_cluster(seed)
+                }
+                answers => {
+                    let mut errors = answers.iter().filter_map(|answer| answer.as_ref().err());
+                    errors
+                        .next()
+                        .map_or_else(|| unavailable("no answer".into()), explain)
+                }
+            },
+            Err(failure) => failure,
+        };
+        // Whatever the other seeds say, this does not pass by itself.
+        if !failure.is_transient() {
+            return Err(failure);
+        }
+        failures.push(match failure {
+            Error::Unavailable { reason, .. } => format!("{seed}: {reason}"),
+            other => format!("{seed}: {other}"),
+        });
+    }
+    Err(unavailable(format!(
+        "no node of the cluster can be used: {}",
+        failures.join("; ")
+    )))
+}
+
+fn judge(slots: &Value, info: &Value, seed: &Address) -> Result<Slots, Error> {
+    let slots = Slots::read(slots, seed).ok_or_else(|| super::answer::nonsense(slots))?;
+    if slots.served() == 0 {
+        return Err(unavailable(
+            "it serves no slots; create the cluster first, with `redis-cli --cluster create`"
+                .into(),
+        ));
+    }
+    if info_says(info, "cluster_state") == Some("fail") {
+        return Err(unavailable(format!(
+            "the cluster is down (cluster_state:fail): {} of {SLOTS} slots have a master, {} of them a reachable one",
+            slots.served(),
+            info_says(info, "cluster_slots_ok").unwrap_or("not all"),
+        )));
+    }
+    Ok(slots)
+}

@@ -1,0 +1,31 @@
+//! Several futures at once.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+/// Runs all until each has its output or `patience` ends; `None` for those that have none by then.
+pub(super) async fn all_within<T>(
+    futures: Vec<impl Future<Output = T>>,
+    patience: impl Future<Output = ()>,
+) -> Vec<Option<T>> {
+    let mut running: Vec<_> = futures.into_iter().map(|f| Some(Box::pin(f))).collect();
+    let mut outputs: Vec<Option<T>> = running.iter().map(|_| None).collect();
+    let mut patience = pin!(patience);
+    poll_fn(|cx| {
+        for (slot, output) in running.iter_mut().zip(&mut outputs) {
+            if let Some(future) = slot
+                && let Poll::Ready(done) = future.as_mut().poll(cx)
+            {
+                *output = Some(done);
+                *slot = None;
+            }
+        }
+        match running.iter().all(Option::is_none) {
+            true => Poll::Ready(()),
+            false => patience.as_mut().poll(cx),
+        }
+    })
+    .await;
+    outputs
+}

@@ -1,0 +1,151 @@
+//! One way in: a stream to an address, with or without TLS, and our login on it.
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{
+    AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError,
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::AbortHandle;
+
+use super::fault::{explain, refused, unavailable, words};
+use super::tls;
+use super::url::{Address, Settings};
+use crate::Error;
+
+/// How many requests may wait to be written.
+const WRITE_QUEUE: usize = 4096;
+
+/// A connection that we are logged in on. It ends with its owner.
+pub(super) struct Link {
+    pub connection: MultiplexedConnection,
+    _driver: Driver,
+}
+
+/// The task that reads and writes.
+struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Who we are to a server.
+#[derive(Clone, Copy)]
+pub(super) struct Login<'a> {
+    pub user: Option<&'a str>,
+    pub password: Option<&'a str>,
+    pub database: u32,
+}
+
+impl Settings {
+    /// Who we are to a server that keeps locks.
+    pub fn login(&self) -> Login<'_> {
+        Login {
+            user: self.user.as_deref(),
+            password: self.password.as_deref(),
+            database: self.database,
+        }
+    }
+}
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+impl Link {
+    /// Connects and logs in. `pushed` gets what comes without being asked for.
+    pub async fn open(
+        address: &Address,
+        settings: &Settings,
+        login: Login<'_>,
+        pushed: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> Result<Link, Error> {
+        let stream = stream(address, settings).await?;
+        let mut info = RedisConnectionInfo::default()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_lib_name("lockkeeper", env!("CARGO_PKG_VERSION"))
+            .set_db(i64::from(login.database));
+        if let Some(user) = login.user {
+            info = info.set_username(user);
+        }
+        if let Some(password) = login.password {
+            info = info.set_password(password);
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(WRITE_QUEUE)
+            .set_push_sender(move |push: PushInfo| {
+                pushed(push);
+                Ok::<(), ::redis::aio::SendError>(())
+            });
+        match MultiplexedConnection::new_with_config(&info, stream, config).await {
+            Ok((connection, driver)) => Ok(Link {
+                connection,
+                _driver: Driver(tokio::spawn(driver).abort_handle()),
+            }),
+            // A server that expects TLS closes the connection, or says something that is none of ours.
+            Err(error) if error.code().is_none() && !settings.tls => {
+                match tls::speaks_tls(address).await {
+                    true => Err(refused(format!(
+                        "{address} speaks TLS; write rediss: instead of redis:"
+                    ))),
+                    false => Err(explain_refusal(&error, login)),
+                }
+            }
+            Err(error) => Err(explain_refusal(&error, login)),
+        }
+    }
+}
+
+async fn stream(address: &Address, settings: &Settings) -> Result<Box<dyn Stream>, Error> {
+    let unreachable =
+        |error: std::io::Error| unavailable(format!("{address} cannot be reached: {error}"));
+    let (host, port) = match address {
+        Address::Unix(path) => {
+            let stream = UnixStream::connect(path).await.map_err(unreachable)?;
+            return Ok(Box::new(stream));
+        }
+        Address::Tcp(host, port) => (host.as_str(), *port),
+    };
+    let stream = TcpStream::connect((host, port)).await;
+    let stream = stream.map_err(unreachable)?;
+    // Without it every small request waits for the acknowledgement of the one before.
+    stream.set_nodelay(true).map_err(unreachable)?;
+    let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
+    if !settings.tls {
+        return Ok(Box::new(stream));
+    }
+    let limit = settings.connect_timeout / 2;
+    match tokio::time::timeout(limit, tls::handshake(stream, host, &settings.trust)).await {
+        Ok(Ok(stream)) => Ok(Box::new(stream)),
+        Ok(Err(error)) => Err(error),
+        // To a server without TLS a handshake is the start of a long line, whose end it waits for.
+        Err(_) => match tokio::time::timeout(limit / 2, tls::speaks_plainly(address)).await {
+            Ok(true) => Err(refused(tls::no_tls(address))),
+            _ => Err(unavailable(format!(
+                "{address} did not answer the TLS handshake within {limit:?}"
+            ))),
+        },
+    }
+}
+
+/// Why a server does not let us in.
+fn explain_refusal(error: &RedisError, login: Login<'_>) -> Error {
+    if error.kind() == ErrorKind::RESP3NotSupported {
+        return refused("the server does not speak RESP3; locks need Redis 6.2 or newer".into());
+    }
+    let said = words(error);
+    if let Some(reason) = tls::explain_alert(&said) {
+        return refused(reason);
+    }
+    if said.contains("DB index") {
+        return refused(format!("the server has no database {}", login.database));
+    }
+    match login.password {
+        None if error.code() == Some("NOAUTH") || said.contains("NOAUTH") => refused(
+            "the server asks for a password; put it into the URL or name a password_file".into(),
+        ),
+        _ => explain(error),
+    }
+}

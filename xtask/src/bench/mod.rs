@@ -1,0 +1,154 @@
+//! `cargo xtask bench peers`: Lockkeeper on Redis beside other libraries, in one run on one server.
+//!
+//! # Layout
+//! [`cast`] is who is measured, [`scenario`] what, in which order; [`process`] talks to the programs of `bench/peers`,
+//! [`server`] is the Redis and counts commands, [`figures`] adds up, [`targets`] judges, [`page`] and [`plot`] tell.
+
+mod cast;
+mod figures;
+mod machine;
+mod page;
+mod plot;
+mod process;
+mod scenario;
+mod server;
+mod targets;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::peers::Need;
+use crate::tools::root;
+use cast::{Kit, PEERS, Peer};
+use machine::Machine;
+use scenario::{Row, SCENARIOS};
+use server::Server;
+use targets::Target;
+
+/// A peer as the report names it.
+#[derive(Debug, Serialize)]
+struct Entry {
+    name: &'static str,
+    ours: bool,
+    version: Option<String>,
+    settings: &'static str,
+    /// Why it is not measured.
+    left_out: Option<String>,
+}
+
+/// All that a run found.
+#[derive(Debug, Serialize)]
+struct Report {
+    machine: Machine,
+    rotations: usize,
+    window_s: f64,
+    peers: Vec<Entry>,
+    scenarios: BTreeMap<&'static str, Vec<Row>>,
+    targets: Vec<Target>,
+}
+
+/// Measures, and writes the table, the plot and the data. A quick run is not worth keeping and goes elsewhere.
+pub fn run(quick: bool) -> Result<(), String> {
+    if let Some(missing) = Need::Redis.missing() {
+        return Err(missing);
+    }
+    let started = Instant::now();
+    let (window, rotations) = match quick {
+        true => (Duration::from_millis(50), 1),
+        false => (Duration::from_millis(1250), 3),
+    };
+    let left_out = build()?;
+    let present: Vec<Peer> = PEERS
+        .iter()
+        .filter(|peer| !left_out.contains_key(peer.name))
+        .copied()
+        .collect();
+    let server = Server::start(&root().join("target/bench/redis"))?;
+    let ping = server.ping()?.as_secs_f64() * 1e6;
+    let machine = Machine::look(server.version()?, ping);
+    let mut versions = BTreeMap::new();
+    let mut scenarios = BTreeMap::new();
+    for scenario in SCENARIOS {
+        let elapsed = started.elapsed().as_secs();
+        println!("==> {} (after {elapsed} s)", scenario.title);
+        let note = |peer: &Peer, version: &str| {
+            versions.insert(peer.name, version.to_owned());
+        };
+        let rows = scenario.run(&present, &server, window, rotations, note)?;
+        for row in &rows {
+            if let Some(median) = &row.median {
+                let (rate, wait) = (median.pairs_per_second, page::time(median.wait_p99));
+                let handoff = median.handoff_p50.map(page::time);
+                let seen = match handoff {
+                    Some(handoff) => format!("hand-off p50 {handoff}"),
+                    None => format!("{rate:>9.0} pairs/s, wait p99 {wait}"),
+                };
+                println!("    {:32} {seen}", row.peer);
+            }
+        }
+        scenarios.insert(scenario.name, rows);
+    }
+    let peers = PEERS.iter().map(|peer| Entry {
+        name: peer.name,
+        ours: peer.is_ours(),
+        version: versions.get(peer.name).cloned(),
+        settings: peer.settings,
+        left_out: left_out.get(peer.name).cloned(),
+    });
+    let report = Report {
+        machine,
+        rotations,
+        window_s: window.as_secs_f64(),
+        peers: peers.collect(),
+        targets: targets::judge(&scenarios),
+        scenarios,
+    };
+    write(&report, quick)?;
+    println!("in {:.0} s", started.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Builds every program. Answers which peers have to be left out, and why; ours must be there.
+fn build() -> Result<BTreeMap<&'static str, String>, String> {
+    let mut left_out = BTreeMap::new();
+    for kit in Kit::ALL {
+        println!("==> build {kit:?}");
+        let Err(reason) = kit.build() else {
+            continue;
+        };
+        if kit == Kit::Lockkeeper {
+            return Err(reason);
+        }
+        println!("left out: {reason}");
+        let peers = PEERS.iter().filter(|peer| peer.kit == kit);
+        // Only the program's own folders are named in what others read.
+        let reason = reason.replace(&root().display().to_string(), ".");
+        left_out.extend(peers.map(|peer| (peer.name, reason.clone())));
+    }
+    Ok(left_out)
+}
+
+fn write(report: &Report, quick: bool) -> Result<(), String> {
+    let folder = root().join(match quick {
+        true => "target/bench/quick",
+        false => "docs/benchmarks",
+    });
+    fs::create_dir_all(&folder).map_err(|error| format!("{folder:?}: {error}"))?;
+    let json = serde_json::to_string_pretty(report).map_err(|error| error.to_string())?;
+    for (file, text) in [
+        ("peers.json", json + "\n"),
+        ("peers.md", page::text(report)),
+        ("peers.svg", plot::text(report)),
+    ] {
+        let path = folder.join(file);
+        fs::write(&path, text).map_err(|error| format!("{path:?}: {error}"))?;
+        println!("{}", path.display());
+    }
+    for target in &report.targets {
+        println!("{}", target.text());
+    }
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! What the figures are to show, and whether they do.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::cast::{OURS, OURS_OFF, OURS_PLAIN, PEERS, RSLOCK};
+use super::figures::Figures;
+use super::page::time;
+use super::scenario::{CONTENDED, CONTENDED_HELD, PARALLEL, PROCESSES, PROCESSES_HELD, Row};
+
+/// One thing that is to hold.
+#[derive(Debug, Serialize)]
+pub struct Target {
+    pub what: String,
+    pub seen: String,
+    /// `None` if it could not be judged.
+    pub met: Option<bool>,
+}
+
+impl Target {
+    pub fn text(&self) -> String {
+        format!("{}: {}: {}", self.verdict(), self.what, self.seen)
+    }
+
+    pub fn verdict(&self) -> &'static str {
+        match self.met {
+            Some(true) => "met",
+            Some(false) => "not met",
+            None => "not judged",
+        }
+    }
+}
+
+type Scenarios = BTreeMap<&'static str, Vec<Row>>;
+
+fn find<'a>(scenarios: &'a Scenarios, scenario: &str, peer: &str) -> Option<&'a Figures> {
+    let rows = scenarios.get(scenario)?;
+    rows.iter().find(|row| row.peer == peer)?.median.as_ref()
+}
+
+pub fn judge(scenarios: &Scenarios) -> Vec<Target> {
+    let mut targets = vec![
+        times_rslock(scenarios, CONTENDED, OURS, 50.0),
+        times_rslock(scenarios, PROCESSES, OURS, 40.0),
+        times_rslock(scenarios, PARALLEL, OURS_PLAIN, 1.0),
+    ];
+    for scenario in [CONTENDED, CONTENDED_HELD, PROCESSES, PROCESSES_HELD] {
+        targets.push(ahead(scenarios, scenario, &WAIT_P99));
+        targets.push(ahead(scenarios, scenario, &WAIT_MAX));
+        targets.push(ahead(scenarios, scenario, &TASK_SHARE));
+        if scenario.starts_with(PROCESSES) {
+            targets.push(ahead(scenarios, scenario, &PROCESS_SHARE));
+        }
+        if scenario.ends_with("1ms") {
+            targets.push(ahead(scenarios, scenario, &RATE));
+        }
+        targets.push(few_commands(scenarios, scenario));
+    }
+    targets
+}
+
+/// A figure by which libraries are compared.
+struct Aspect {
+    name: &'static str,
+    of: fn(&Figures) -> f64,
+    write: fn(f64) -> String,
+    more_is_better: bool,
+}
+
+const WAIT_P99: Aspect = Aspect {
+    name: "wait p99",
+    of: |figures| figures.wait_p99,
+    write: time,
+    more_is_better: false,
+};
+const WAIT_MAX: Aspect = Aspect {
+    name: "longest wait",
+    of: |figures| figures.wait_max,
+    write: time,
+    more_is_better: false,
+};
+const TASK_SHARE: Aspect = Aspect {
+    name: "share per task",
+    of: |figures| figures.task_share,
+    write: |share| format!("{} : 1", number(share)),
+    more_is_better: false,
+};
+const PROCESS_SHARE: Aspect = Aspect {
+    name: "share per process",
+    of: |figures| figures.process_share,
+    write: |share| format!("{} : 1", number(share)),
+    more_is_better: false,
+};
+const RATE: Aspect = Aspect {
+    name: "pairs/s",
+    of: |figures| figures.pairs_per_second,
+    write: number,
+    more_is_better: true,
+};
+
+fn times_rslock(scenarios: &Scenarios, scenario: &str, ours: &str, factor: f64) -> Target {
+    let rate = |peer| find(scenarios, scenario, peer).map(|figures| figures.pairs_per_second);
+    let what = format!("*{scenario}*: {ours} ≥ {factor} × rslock's pairs/s");
+    match (rate(ours), rate(RSLOCK)) {
+        (Some(ours), Some(theirs)) => Target {
+            what,
+            seen: format!("{ours:.0} to {theirs:.0}, {:.2} ×", ours / theirs),
+            met: Some(ours >= factor * theirs),
+        },
+        _ => unknown(what, "there are no figures"),
+    }
+}
+
+/// Whether ours without hand-off is ahead of every peer, or equal.
+fn ahead(scenarios: &Scenarios, scenario: &str, aspect: &Aspect) -> Target {
+    let name = aspect.name;
+    let what = format!("*{scenario}*: {OURS_OFF}, {name} ahead of every peer's");
+    let Some(ours) = find(scenarios, scenario, OURS_OFF).map(aspect.of) else {
+        return unknown(what, "there are no figures");
+    };
+    let peers = PEERS.iter().filter(|peer| !peer.is_ours());
+    let theirs = peers.filter_map(|peer| Some((peer.name, find(scenarios, scenario, peer.name)?)));
+    let best = theirs.min_by(|(_, a), (_, b)| {
+        let order = (aspect.of)(a).total_cmp(&(aspect.of)(b));
+        if aspect.more_is_better {
+            order.reverse()
+        } else {
+            order
+        }
+    });
+    let Some((best, figures)) = best else {
+        return unknown(what, "no peer has figures");
+    };
+    let theirs = (aspect.of)(figures);
+    let starved = match figures.without {
+        0 => String::new(),
+        tasks => format!(" ({tasks} tasks got nothing)"),
+    };
+    let (ours_text, theirs_text) = ((aspect.write)(ours), (aspect.write)(theirs));
+    Target {
+        what,
+        seen: format!("{ours_text}; the best peer, {best}: {theirs_text}{starved}"),
+        met: Some(match aspect.more_is_better {
+            true => ours >= theirs,
+            // Where a task got nothing, it is no comfort that others did no better.
+            false => ours.is_finite() && ours <= theirs,
+        }),
+    }
+}
+
+fn few_commands(scenarios: &Scenarios, scenario: &str) -> Target {
+    let what = format!("*{scenario}*: {OURS_OFF}, at most 3 commands for a lock");
+    match find(scenarios, scenario, OURS_OFF) {
+        Some(figures) => Target {
+            what,
+            seen: format!("{:.2}", figures.commands),
+            met: Some(figures.commands <= 3.0),
+        },
+        None => unknown(what, "there are no figures"),
+    }
+}
+
+fn unknown(what: String, seen: &str) -> Target {
+    Target {
+        what,
+        seen: seen.to_owned(),
+        met: None,
+    }
+}
+
+/// With three digits or so.
+pub fn number(value: f64) -> String {
+    match value {
+        v if v.is_nan() => "–".into(),
+        v if v.is_infinite() => "∞".into(),
+        v if v >= 100.0 => group(v.round() as u64),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v if v >= 0.1 || v == 0.0 => format!("{v:.2}"),
+        v => format!("{v:.4}"),
+    }
+}
+
+fn group(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(number(0.123), "0.12");
+        assert_eq!(number(0.0041), "0.0041");
+        assert_eq!(number(12.34), "12.3");
+        assert_eq!(number(404_321.0), "404,321");
+        assert_eq!(number(f64::INFINITY), "∞");
+    }
+}
