@@ -2,6 +2,7 @@
 //!
 //! It is the `lock-taker` program of this crate; see there for what it can be told.
 
+use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -16,6 +17,8 @@ pub struct Taker {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
+    /// All it said, for when it fails to say more.
+    said: RefCell<Vec<String>>,
 }
 
 impl Taker {
@@ -56,6 +59,7 @@ impl Taker {
             stdin: child.stdin.take(),
             child,
             lines,
+            said: RefCell::default(),
         })
     }
 
@@ -70,9 +74,16 @@ impl Taker {
     /// When it has ended without another line.
     pub fn line_within(&self, time: Duration) -> Option<String> {
         match self.lines.recv_timeout(time) {
-            Ok(line) => Some(line),
+            Ok(line) => {
+                self.said.borrow_mut().push(line.clone());
+                Some(line)
+            }
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => panic!("process {} has ended", self.pid()),
+            Err(RecvTimeoutError::Disconnected) => panic!(
+                "process {} has ended; it said {:?}",
+                self.pid(),
+                self.said.borrow()
+            ),
         }
     }
 
@@ -89,15 +100,14 @@ impl Taker {
     /// # Panics
     /// When none comes within a minute.
     pub fn expect_one(&self, words: &[&str]) -> String {
-        let mut passed = Vec::new();
         loop {
             let Some(line) = self.line_within(Duration::from_secs(60)) else {
-                panic!("{} never says {words:?}, but {passed:?}", self.pid());
+                let (pid, said) = (self.pid(), self.said.borrow());
+                panic!("{pid} never says {words:?}; it said {said:?}");
             };
             if words.iter().any(|word| line.starts_with(word)) {
                 return line;
             }
-            passed.push(line);
         }
     }
 

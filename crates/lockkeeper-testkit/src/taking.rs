@@ -85,10 +85,7 @@ impl AnyLock {
                 let guard = lock.acquire_within(patience).await?;
                 guard.map(|guard| AnyGuard::Ours(guard, lock))
             }
-            AnyLock::Naive(lock) => lock
-                .acquire(patience)
-                .await?
-                .map(|guard| AnyGuard::Naive(Box::new(guard))),
+            AnyLock::Naive(lock) => lock.acquire(patience).await?.map(AnyGuard::naive),
         })
     }
 
@@ -101,6 +98,10 @@ impl AnyLock {
 }
 
 impl AnyGuard {
+    fn naive(guard: NaiveGuard) -> AnyGuard {
+        AnyGuard::Naive(Box::new(guard))
+    }
+
     /// Its token.
     pub fn token(&self) -> u64 {
         match self {
@@ -151,10 +152,7 @@ impl AnyGuard {
                 let guard = lock.try_acquire().await?;
                 guard.map(|guard| AnyGuard::Ours(guard, lock.clone()))
             }
-            AnyGuard::Naive(guard) => guard
-                .again()
-                .await?
-                .map(|guard| AnyGuard::Naive(Box::new(guard))),
+            AnyGuard::Naive(guard) => guard.again().await?.map(AnyGuard::naive),
         })
     }
 

@@ -188,7 +188,7 @@ fn a_hundred_thousand_events_are_judged_in_no_time() {
 }
 
 #[test]
-fn a_look_after_the_deadline_is_a_revival() {
+fn a_look_that_says_yes_too_late_is_a_violation() {
     let mut author = Author::default();
     let hold = author.acquire(10 * MS, 11 * MS, "me", Mode::Alone, 1);
     let look = |asked, deadline| What::Look {
@@ -200,6 +200,10 @@ fn a_look_after_the_deadline_is_a_revival() {
     author.push(500 * MS, look(100 * MS, 110 * MS));
     check(&author.events, &Demands::none()).expect_valid();
     author.push(501 * MS, look(115 * MS, 110 * MS));
+    assert!(check(&author.events, &Demands::none()).breaks(Rule::S1));
+    author.events.pop();
+    // The same after it was told.
+    author.push(90 * MS, What::Lost { hold });
     assert!(check(&author.events, &Demands::none()).breaks(Rule::S1));
     author.events.pop();
     // It believes for longer than was granted: what others are granted meanwhile overlaps.

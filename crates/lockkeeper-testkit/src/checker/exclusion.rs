@@ -9,6 +9,7 @@ use crate::history::Mode;
 /// Sweeps the holds of one lock in order of time.
 pub(super) fn check(lock: &Lock, found: &mut Vec<Violation>) {
     revivals(lock, found);
+    beliefs(lock, found);
     let mut holds = lock.valid_holds();
     holds.retain(|valid| valid.end > valid.hold.ok);
     // At one moment ends come before starts: holds that touch do not overlap.
@@ -54,6 +55,24 @@ fn revivals(lock: &Lock, found: &mut Vec<Violation>) {
                 found.push(lock.violation(Rule::S1, text));
             }
             deadline = deadline.max(renewal.deadline);
+        }
+    }
+}
+
+/// A guard does not say yes after the deadline it tells, nor after its holder was told of the loss.
+fn beliefs(lock: &Lock, found: &mut Vec<Violation>) {
+    for acquire in &lock.acquires {
+        for (asked, deadline) in &acquire.looks {
+            let over = (*deadline).min(acquire.lost.unwrap_or(u64::MAX));
+            if *asked > over {
+                let text = format!(
+                    "the hold of {} was over at {} and was believed in at {}",
+                    acquire.owner,
+                    show(over),
+                    show(*asked)
+                );
+                found.push(lock.violation(Rule::S1, text));
+            }
         }
     }
 }

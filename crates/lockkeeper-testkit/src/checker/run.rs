@@ -40,6 +40,8 @@ pub(super) struct Acquire {
     pub outcome: Outcome,
     /// In the order in which they were answered.
     pub renewals: Vec<Renewal>,
+    /// When a look at the guard said yes, and until when it said to hold.
+    pub looks: Vec<(u64, u64)>,
     pub releases: Vec<Release>,
     pub lost: Option<u64>,
     /// When its process was about to be killed: nobody is left to believe in the hold.
@@ -107,7 +109,8 @@ impl Acquire {
     /// The latest deadline the holder was told.
     pub fn deadline(&self) -> Option<u64> {
         let renewed = self.renewals.iter().map(|renewal| renewal.deadline);
-        Some(renewed.fold(self.hold()?.deadline, u64::max))
+        let seen = self.looks.iter().map(|(_, deadline)| *deadline);
+        Some(renewed.chain(seen).fold(self.hold()?.deadline, u64::max))
     }
 
     /// When the holder itself began to let go.
@@ -233,17 +236,12 @@ impl Run {
                 Some(acquire) => acquire.lost = Some(acquire.lost.unwrap_or(event.at)),
                 None => self.contradiction(event, "loses a hold that was never asked for"),
             },
-            // A look tells what a renewal does: until when the holder believes.
             What::Look {
                 hold,
                 asked,
                 deadline,
             } => match self.acquire(&id(*hold), slots) {
-                Some(acquire) => acquire.renewals.push(Renewal {
-                    invoked: *asked,
-                    answered: *asked,
-                    deadline: *deadline,
-                }),
+                Some(acquire) => acquire.looks.push((*asked, *deadline)),
                 None => self.contradiction(event, "looks at a hold that was never asked for"),
             },
             What::Healed => self.healed.push(event.at),
@@ -269,6 +267,7 @@ impl Run {
                     completed: None,
                     outcome: Outcome::Unknown,
                     renewals: Vec::new(),
+                    looks: Vec::new(),
                     releases: Vec::new(),
                     lost: None,
                     killed: None,

@@ -211,14 +211,17 @@ impl Shared {
                 _ = rules.wait_for(|rules| rules.ended) => return,
                 client = listener.accept() => client,
             };
+            // Before the look at `refuses`: whoever refuses cuts afterwards.
+            let generation = self.rules.borrow().generation;
             match client {
                 Ok((client, _)) if !self.refuses.load(SeqCst) => {
                     let shared = self.clone();
-                    let generation = self.rules.borrow().generation;
                     tokio::spawn(async move {
                         shared.open.fetch_add(1, SeqCst);
                         let mut rules = shared.rules.subscribe();
                         tokio::select! {
+                            // First: what a cut connection holds is lost, even if all is healed by now.
+                            biased;
                             _ = rules.wait_for(|r| r.ended || r.generation > generation) => {}
                             _ = shared.connect(client) => {}
                         }

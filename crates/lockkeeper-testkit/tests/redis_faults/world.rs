@@ -137,9 +137,13 @@ impl World {
         self.place.resource.state().expect("reads").seq
     }
 
-    /// Waits until the load has written so much more.
+    /// Waits until the load has written so much more; `LOCKKEEPER_LOAD=N` makes it N times as much.
     pub fn work(&self, more: u64) {
-        let enough = self.written() + more;
+        let times = std::env::var("LOCKKEEPER_LOAD").ok();
+        let times = times.map_or(1, |times| {
+            times.parse().expect("LOCKKEEPER_LOAD is a number")
+        });
+        let enough = self.written() + more * times;
         self.until("the load works", || self.written() >= enough);
     }
 

@@ -85,7 +85,7 @@ impl Place {
     #[allow(dead_code, reason = "each test file uses its part")]
     pub fn holds(&self, process: &str) -> bool {
         let events = history::read(&self.file(&format!("{process}.jsonl"))).unwrap_or_default();
-        let soon = (Moment::now() + Duration::from_millis(20)).as_nanos();
+        let soon = (Moment::now() + Duration::from_millis(300)).as_nanos();
         let granted = events.iter().rev().find_map(|event| match event.what {
             What::Ok {
                 op,

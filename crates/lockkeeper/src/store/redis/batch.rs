@@ -80,11 +80,6 @@ impl Batch {
         }
     }
 
-    /// Our channel and our process, as they are written into holds.
-    pub fn who(&self) -> &str {
-        &self.who
-    }
-
     /// How long the fence is kept, as an argument.
     pub fn keep(&self) -> &str {
         &self.keep
