@@ -9,6 +9,7 @@ mod batch;
 mod common;
 mod faults;
 mod keepers;
+mod lane;
 mod replicas;
 mod rows;
 mod sentinel;

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::Error;
 use crate::clock::Moment;
+use crate::store::caller::apart;
 
 /// After a suspend, timers are late by as long as it took: no sleep is longer than this without a look at
 /// the clock.
@@ -165,7 +166,8 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     // it cannot do here.
     let mut future = pin!(tokio::task::unconstrained(future));
     loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+        // The runtime that this thread may belong to does not go on meanwhile.
+        if let Poll::Ready(output) = apart(|| future.as_mut().poll(&mut context)) {
             return output;
         }
         std::thread::park();

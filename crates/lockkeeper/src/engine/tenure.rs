@@ -10,6 +10,7 @@ use super::waiting::Contest;
 use crate::clock::Moment;
 use crate::guard::ReleaseOutcome;
 use crate::owner::OwnerId;
+use crate::store::caller::apart;
 use crate::store::{Grant, Release};
 use crate::{Error, Token};
 
@@ -142,7 +143,7 @@ impl Departure {
         let arbiter = self.arbiter.clone();
         let mut run = Box::pin(self.run());
         let mut context = Context::from_waker(Waker::noop());
-        if run.as_mut().poll(&mut context).is_pending() {
+        if apart(|| run.as_mut().poll(&mut context)).is_pending() {
             arbiter.core.background.spawn_cleanup(async move {
                 let _ = run.await;
             });

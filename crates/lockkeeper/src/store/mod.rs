@@ -21,6 +21,7 @@
 //! 6. **A failed verb changed nothing**, unless it failed with [`Error::OutcomeUnknown`]. A batch of renewals
 //!    may be done in parts; it fails with that once a part was done, or says [`Renewed::Unknown`] where it was not.
 
+pub(crate) mod caller;
 mod catalog;
 mod hints;
 pub mod memory;

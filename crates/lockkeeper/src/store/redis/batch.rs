@@ -107,12 +107,12 @@ impl State {
 
 impl Connection {
     /// Runs a verb, alone or with others.
-    pub async fn run_verb(&self, op: Op<'_>) -> Result<Value, Fault> {
+    pub async fn run_verb(&self, op: &Op<'_>) -> Result<Value, Fault> {
         let shared = self.shared();
         let batch = &shared.batch;
         let has_room = batch.state().has_room();
         let joined = match has_room {
-            true => match self.run_now(&op).await {
+            true => match self.run_now(op).await {
                 Some(answer) => return answer,
                 None => op.join(shared),
             },
@@ -276,7 +276,7 @@ impl Shared {
         drop(state);
         for (batch, sending, began) in together {
             let finish = self.clone().finish(batch, sending, began);
-            self.runtime.spawn(finish);
+            self.driver().spawn(finish);
         }
         self.run_each(alone);
     }
@@ -349,7 +349,7 @@ impl Shared {
     fn run_each(self: &Arc<Shared>, ops: Vec<Waiting>) {
         for op in ops {
             let shared = self.clone();
-            self.runtime.spawn(async move {
+            self.driver().spawn(async move {
                 let answer = shared.run(op.verb.script, false, |cmd| {
                     cmd.arg(op.verb.keys);
                     op.keys().for_each(|key| {

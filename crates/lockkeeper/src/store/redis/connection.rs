@@ -26,6 +26,7 @@ use super::batch::Batch;
 use super::checks::ServerInfo;
 use super::fault::{Fault, explain, is_demoted, refused, unavailable, words};
 use super::keys::WAKE;
+use super::lane::Beside;
 use super::link::Link;
 use super::replicas::{Syncer, SyncerEnds};
 use super::scripts::Script;
@@ -62,12 +63,16 @@ pub(super) struct Up {
     pub number: u64,
     pub connection: MultiplexedConnection,
     pub syncer: Option<Syncer>,
+    /// Of a lane: the number of the main connection that it was opened beside.
+    pub beside: u64,
 }
 
 /// Where to connect to.
 enum Target {
     Server(Address),
     MasterOf(Arc<Sentinels>),
+    /// Where another connection leads to.
+    Beside(Beside),
 }
 
 /// A connection's part in a cluster.
@@ -112,6 +117,8 @@ pub(super) struct Shared {
     pub member: Option<Member>,
     /// The sharded channels that are being unsubscribed from.
     pub leaving: Mutex<HashSet<String>>,
+    /// Which server it is, since it was started.
+    run_id: Mutex<Option<String>>,
     /// Why the supervisor gave up the last connection.
     given_up: Mutex<String>,
 }
@@ -121,6 +128,7 @@ pub(super) struct Fresh {
     pub number: u64,
     pub link: Link,
     pub syncer: Option<(Syncer, SyncerEnds)>,
+    pub beside: u64,
 }
 
 impl Drop for Connection {
@@ -189,6 +197,38 @@ impl Connection {
         );
         let tasks = vec![runtime.spawn(supervise(shared.clone(), None, inbox))];
         Connection { shared, tasks }
+    }
+
+    /// A second connection to the same server, driven by another runtime. It is made in the background.
+    pub fn beside(main: &Connection, runtime: Handle) -> Connection {
+        let main = &main.shared;
+        let _context = main.runtime.enter();
+        let (settings, channel) = (main.settings.clone(), main.channel.clone());
+        let target = Target::Beside(Beside {
+            main: main.clone(),
+            runtime,
+        });
+        // It hears nothing.
+        let subscriptions = Subscriptions::new();
+        let (shared, inbox) = Shared::new(
+            settings,
+            target,
+            main.address(),
+            channel,
+            subscriptions,
+            None,
+        );
+        let tasks = vec![tokio::spawn(supervise(shared.clone(), None, inbox))];
+        Connection { shared, tasks }
+    }
+
+    /// Whether a lane is up, beside the main connection that is in use now.
+    pub fn stands_beside(&self, main: &Connection) -> bool {
+        let number = match &*main.shared.state.borrow() {
+            State::Up(up) => up.number,
+            _ => return false,
+        };
+        matches!(&*self.shared.state.borrow(), State::Up(up) if up.beside == number)
     }
 
     /// Waits for the first connection: without it nothing is known of the server's clock, and requests could not
@@ -338,9 +378,28 @@ impl Shared {
             clock: ServerClock::default(),
             member,
             leaving: Mutex::default(),
+            run_id: Mutex::default(),
             given_up: Mutex::default(),
         });
         (shared, inbox)
+    }
+
+    /// What makes it a lane, if it is one.
+    pub fn lane(&self) -> Option<&Beside> {
+        match &self.target {
+            Target::Beside(beside) => Some(beside),
+            _ => None,
+        }
+    }
+
+    /// The runtime that reads and writes.
+    pub fn driver(&self) -> &Handle {
+        self.lane().map_or(&self.runtime, |lane| &lane.runtime)
+    }
+
+    pub fn run_id(&self) -> Option<String> {
+        let run_id = self.run_id.lock();
+        run_id.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// In a cluster, has somebody look who serves what.
@@ -415,6 +474,9 @@ impl Shared {
     pub async fn current(&self) -> Result<Up, Fault> {
         if let State::Up(up) = &*self.state.borrow() {
             return Ok(up.clone());
+        }
+        if self.lane().is_some() {
+            return Err(Fault::NotSent("there is no lane now".into()));
         }
         let mut state = self.state.subscribe();
         let limit = self.settings.response_timeout;
@@ -498,6 +560,7 @@ impl Shared {
         match &self.target {
             Target::Server(address) => self.connect_to(number, address).await,
             Target::MasterOf(sentinels) => sentinel::connect(self, sentinels, number).await,
+            Target::Beside(beside) => beside.connect(self, number).await,
         }
     }
 
@@ -524,10 +587,17 @@ impl Shared {
             }
         };
         let settings = &self.settings;
-        let mut link = Link::open(address, settings, settings.login(number == 1), pushed).await?;
+        let mut link = match self.lane() {
+            None => Link::open(address, settings, settings.login(number == 1), pushed).await?,
+            Some(Beside { runtime, .. }) => {
+                Link::open_on(runtime, address.clone(), settings.clone(), pushed).await?
+            }
+        };
         let connection = &mut link.connection;
         let info = look_at(connection).await?;
         info.judge(address, self.member.is_some())?;
+        let run_id = self.run_id.lock();
+        *run_id.unwrap_or_else(PoisonError::into_inner) = info.run_id.clone();
         let sent = Moment::now();
         let time: (u64, u64) = ::redis::cmd("TIME")
             .query_async(connection)
@@ -535,11 +605,12 @@ impl Shared {
             .map_err(|error| explain(&error))?;
         self.clock
             .saw(time.0 * 1_000_000 + time.1, sent, Moment::now());
-        if self.member.as_ref().is_some_and(|member| member.ears) {
+        if self.lane().is_some() || self.member.as_ref().is_some_and(|member| member.ears) {
             return Ok(Fresh {
                 number,
                 link,
                 syncer: None,
+                beside: 0,
             });
         }
         info.judge_replicas(settings.replicas, number == 1)?;
@@ -555,6 +626,7 @@ impl Shared {
             number,
             link,
             syncer,
+            beside: 0,
         })
     }
 

@@ -6,6 +6,7 @@ use ::redis::{
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::fault::{explain, refused, unavailable, words};
@@ -57,6 +58,23 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 impl Link {
+    /// As [`open`](Link::open), on another runtime, which drives the connection from then on. [`Error::Closed`] if it
+    /// has ended.
+    pub async fn open_on(
+        runtime: &Handle,
+        address: Address,
+        settings: Settings,
+        pushed: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> Result<Link, Error> {
+        let task = runtime.spawn(async move {
+            let login = settings.login(false);
+            Link::open(&address, &settings, login, pushed).await
+        });
+        // Nobody waits any longer: it ends.
+        let _ends = Driver(task.abort_handle());
+        task.await.unwrap_or(Err(Error::Closed))
+    }
+
     /// Connects and logs in. `pushed` gets what comes without being asked for.
     pub async fn open(
         address: &Address,

@@ -18,7 +18,7 @@
 //! # Layout
 //! `url` says where and how, `link` and `tls` log in, `connection` sends requests, `supervisor` keeps it alive, `checks`
 //! judges the server, `sentinel` finds it, `replicas` waits for its replicas, `batch` lets many verbs share a script,
-//! `subscriptions` knows who waits for what. `redisson` and `plain` turn verbs into `scripts` and their answers back.
+//! `subscriptions` knows who waits for what. A `lane` is a second connection, for tasks that wait. `redisson` and `plain` turn verbs into `scripts` and their answers back.
 //! `servers` says which server that is for a name: in a `cluster` the one that has its slot (`slots`), if that does
 //! not send us another `way`.
 
@@ -30,6 +30,7 @@ mod connection;
 mod fault;
 mod join;
 mod keys;
+mod lane;
 mod link;
 mod plain;
 mod redisson;
@@ -54,6 +55,7 @@ use uuid::Uuid;
 
 use self::connection::Connection;
 use self::fault::{Fault, STORE};
+use self::lane::Does;
 use self::plain::Plain;
 use self::redisson::Redisson;
 use self::servers::{Servers, visit};
@@ -78,7 +80,7 @@ const POLL_EVERY: Duration = Duration::from_millis(25);
 
 /// Keeps locks on a Redis server.
 ///
-/// Dropping it ends its connection. What it still holds stays held until the leases end.
+/// Dropping it ends its connections. What it still holds stays held until the leases end.
 pub struct RedisStore {
     servers: Arc<Servers>,
     us: Us,
@@ -97,7 +99,8 @@ impl RedisStore {
     /// Connects to the server that a `redis:`, `rediss:`, `redis+unix:` or `redis+sentinel:` URL names, or to the
     /// cluster that a `redis+cluster:` URL names nodes of.
     ///
-    /// Call it on the runtime that is to drive the connections.
+    /// Call it on the runtime that is to drive the connections. Tasks of another runtime that use it often get a
+    /// connection that theirs drives; that one needs its I/O and timers enabled.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`] says what is wrong with the URL. [`Error::Unavailable`] when the server cannot be
@@ -331,8 +334,8 @@ impl RedisStore {
     /// renewal.
     async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let cluster = match &*self.servers {
-            Servers::One(connection) => {
-                return self.renew_holds(&Way::to(connection), renewals).await;
+            Servers::One(lanes) => {
+                return self.renew_holds(&Way::to(&lanes.main), renewals).await;
             }
             Servers::Many(cluster) => cluster,
         };
@@ -451,13 +454,14 @@ impl Store for RedisStore {
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(async move {
-            let route = self.servers.route(&claim.name)?;
+            let does = Does::Claims(claim.id);
+            let route = self.servers.quickest(&claim.name, does)?;
             visit!(route, |way| self.acquire(way, claim))
         })
     }
     fn withdraw<'a>(&'a self, name: &'a Name, claim: ClaimId) -> Answer<'a, ()> {
         Box::pin(async move {
-            let route = self.servers.route(name)?;
+            let route = self.servers.behind(name, claim)?;
             visit!(route, |way| self.withdraw_claim(way, name, claim))
         })
     }
@@ -466,7 +470,8 @@ impl Store for RedisStore {
     }
     fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released> {
         Box::pin(async move {
-            let route = self.servers.route(&release.name)?;
+            let does = Does::Releases(release.requeue.as_ref().map(|next| next.id));
+            let route = self.servers.quickest(&release.name, does)?;
             visit!(route, |way| self.release_hold(way, release))
         })
     }

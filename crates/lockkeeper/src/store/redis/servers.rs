@@ -8,14 +8,16 @@ use tokio::runtime::Handle;
 use super::cluster::{self, Cluster};
 use super::connection::Connection;
 use super::keys::Keys;
+use super::lane::{Does, Lanes, Passage};
 use super::subscriptions::Subscriptions;
 use super::url::{Settings, Topology};
 use super::way::Way;
+use crate::store::ClaimId;
 use crate::{Error, Name};
 
 #[derive(Debug)]
 pub(super) enum Servers {
-    One(Arc<Connection>),
+    One(Box<Lanes>),
     Many(Cluster),
 }
 
@@ -26,29 +28,30 @@ impl Servers {
                 let cluster = Cluster::open(settings, seeds, channel).await?;
                 Ok(Servers::Many(cluster))
             }
-            _ => Ok(Servers::One(Arc::new(
-                Connection::open(settings, channel).await?,
-            ))),
+            _ => {
+                let main = Connection::open(settings, channel).await?;
+                Ok(Servers::One(Box::new(Lanes::new(main))))
+            }
         }
     }
 
     pub fn settings(&self) -> &Settings {
         match self {
-            Servers::One(connection) => connection.settings(),
+            Servers::One(lanes) => lanes.main.settings(),
             Servers::Many(cluster) => cluster.settings(),
         }
     }
 
     pub fn runtime(&self) -> &Handle {
         match self {
-            Servers::One(connection) => connection.runtime(),
+            Servers::One(lanes) => lanes.main.runtime(),
             Servers::Many(cluster) => cluster.runtime(),
         }
     }
 
     pub fn subscriptions(&self) -> &Subscriptions {
         match self {
-            Servers::One(connection) => connection.subscriptions(),
+            Servers::One(lanes) => lanes.main.subscriptions(),
             Servers::Many(cluster) => cluster.subscriptions(),
         }
     }
@@ -67,8 +70,26 @@ impl Servers {
 
     /// The way of a request to the server that has a name.
     pub fn route(&self, name: &Name) -> Result<Route<'_>, Error> {
+        self.route_by(name, Lanes::main)
+    }
+
+    /// The way of a request that a task may wait for.
+    pub fn quickest(&self, name: &Name, does: Does) -> Result<Route<'_>, Error> {
+        self.route_by(name, |lanes| lanes.quickest(does))
+    }
+
+    /// The way of a claim's withdrawal.
+    pub fn behind(&self, name: &Name, claim: ClaimId) -> Result<Route<'_>, Error> {
+        self.route_by(name, |lanes| lanes.behind(claim))
+    }
+
+    fn route_by<'a>(
+        &'a self,
+        name: &Name,
+        lane: impl FnOnce(&'a Lanes) -> Passage<'a>,
+    ) -> Result<Route<'a>, Error> {
         Ok(match self {
-            Servers::One(connection) => Route::Straight(connection),
+            Servers::One(lanes) => Route::Straight(lane(lanes)),
             Servers::Many(cluster) => Route::Searching(cluster.route(self.keys(name)?.slot())),
         })
     }
@@ -76,7 +97,7 @@ impl Servers {
     /// Waits until the server that has these keys has confirmed this version of the topics.
     pub async fn synced(&self, keys: &Keys, version: u64) -> Result<(), Error> {
         match self {
-            Servers::One(connection) => connection.synced(version).await,
+            Servers::One(lanes) => lanes.main.synced(version).await,
             Servers::Many(cluster) => cluster.synced(keys.slot(), version).await,
         }
     }
@@ -84,7 +105,7 @@ impl Servers {
     /// Every server that has names.
     pub fn masters(&self) -> Vec<Arc<Connection>> {
         match self {
-            Servers::One(connection) => vec![connection.clone()],
+            Servers::One(lanes) => vec![lanes.main.clone()],
             Servers::Many(cluster) => cluster.masters(),
         }
     }
@@ -94,7 +115,7 @@ impl Servers {
 impl fmt::Display for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Servers::One(connection) => connection.address().fmt(f),
+            Servers::One(lanes) => lanes.main.address().fmt(f),
             Servers::Many(cluster) => cluster.settings().topology.fmt(f),
         }
     }
@@ -102,14 +123,14 @@ impl fmt::Display for Servers {
 
 /// The way of a request.
 pub(super) enum Route<'a> {
-    Straight(&'a Connection),
+    Straight(Passage<'a>),
     Searching(cluster::Route<'a>),
 }
 
 impl<'a> Route<'a> {
     pub async fn way(&mut self) -> Result<Way<'a>, Error> {
         match self {
-            Route::Straight(connection) => Ok(Way::to(connection)),
+            Route::Straight(passage) => Ok(passage.way()),
             Route::Searching(route) => route.way().await,
         }
     }
@@ -121,7 +142,10 @@ impl<'a> Route<'a> {
         answer: Result<T, Error>,
     ) -> Option<Result<T, Error>> {
         match self {
-            Route::Straight(_) => Some(answer),
+            Route::Straight(passage) => {
+                passage.answered();
+                Some(answer)
+            }
             Route::Searching(route) => route.settle(way, answer).await,
         }
     }

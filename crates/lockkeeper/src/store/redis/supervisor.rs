@@ -1,6 +1,7 @@
 //! Keeps a connection alive, and subscribed to what is wanted: see [`connection`](super::connection).
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -139,6 +140,7 @@ impl Shared {
             number,
             connection: connection.clone(),
             syncer: fresh.syncer.as_ref().map(|(syncer, _)| syncer.clone()),
+            beside: fresh.beside,
         }));
         if number > 1 {
             self.subscriptions.hints().everyone();
@@ -157,6 +159,9 @@ impl Shared {
                     Some(Event::Broken(..)) => {}
                     None => return "it is no longer needed".into(),
                 },
+                () = self.left_behind(fresh.beside) => {
+                    return "the main connection is another one now".into();
+                }
                 _ = ping.tick() => {
                     if !complete {
                         match self.sync(&mut connection, &mut actual).await {
@@ -164,19 +169,61 @@ impl Shared {
                             Err(reason) => return reason,
                         }
                     }
-                    let ping = ::redis::cmd("PING");
-                    let answer = connection.send_packed_command(&ping);
-                    match tokio::time::timeout(3 * quarter, answer).await {
-                        Ok(Ok(_)) => {}
-                        Ok(Err(error)) => return words(&error),
-                        Err(_) => {
-                            let limit = self.settings.response_timeout;
-                            return format!("the server did not answer within {limit:?}");
-                        }
+                    if let Err(reason) = self.ping(&mut connection, quarter).await {
+                        return reason;
                     }
                 }
             }
         }
+    }
+}
+
+impl Shared {
+    /// Whether the server answers within three quarters of the time-out.
+    async fn ping(
+        &self,
+        connection: &mut MultiplexedConnection,
+        quarter: Duration,
+    ) -> Result<(), String> {
+        let ping = ::redis::cmd("PING");
+        let mut answer = pin!(connection.send_packed_command(&ping));
+        let mut answered = tokio::time::timeout(2 * quarter, &mut answer).await;
+        if answered.is_err() {
+            // A runtime that is busy with something else is no silent server.
+            if let Some(lane) = self.lane() {
+                let driven = lane.is_driven().await;
+                driven.map_err(|_| "its runtime has ended".to_owned())?;
+            }
+            answered = tokio::time::timeout(quarter, answer).await;
+        }
+        match answered {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(words(&error)),
+            Err(_) => {
+                let limit = self.settings.response_timeout;
+                Err(format!("the server did not answer within {limit:?}"))
+            }
+        }
+    }
+
+    /// Waits until a lane belongs to a main connection that is no more.
+    async fn left_behind(&self, beside: u64) {
+        match self.lane() {
+            Some(lane) => lane.is_left_behind(beside).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The connection is lost, and hints may have been.
+    fn tell_lost(&self, reason: &str) {
+        let server = self.address();
+        if self.lane().is_some() {
+            return tracing::debug!(%server, %reason, "a lane is lost; connecting again");
+        }
+        tracing::warn!(%server, %reason, "the connection is lost; connecting again");
+        self.doubt();
+        // Whoever sleeps for a hint that may not come any more.
+        self.subscriptions.hints().everyone();
     }
 }
 
@@ -232,12 +279,8 @@ pub(super) async fn supervise(
             shared.say_given_up(&reason);
             // Whatever waits for an answer on it learns that none will come.
             drop(fresh);
-            let server = shared.address();
-            tracing::warn!(%server, %reason, "the connection is lost; connecting again");
             shared.state.send_replace(State::Connecting);
-            shared.doubt();
-            // Whoever sleeps for a hint that may not come any more.
-            shared.subscriptions.hints().everyone();
+            shared.tell_lost(&reason);
         }
         number += 1;
         let connected = tokio::select! {
@@ -247,6 +290,13 @@ pub(super) async fn supervise(
         };
         match connected {
             Ok(again) => fresh = Some(again),
+            // The runtime of a lane has ended, or cannot have one.
+            Err(Error::Closed) => {
+                shared
+                    .state
+                    .send_replace(State::Down("there is no lane".into()));
+                return;
+            }
             Err(error) => {
                 tracing::debug!(%error, "not connected");
                 let reason = match error {
