@@ -1,6 +1,6 @@
 //! The second connection, which the caller's runtime drives: what uses it, what must not, and how it ends.
 
-use std::future::Future;
+use std::future::Future as _;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -74,13 +74,6 @@ fn blocks_until(what: &str, check: impl Fn() -> bool) {
     }
 }
 
-/// Polls once what nobody waits for then.
-fn begin(future: impl Future) {
-    let mut future = std::pin::pin!(future);
-    let mut context = Context::from_waker(Waker::noop());
-    assert!(future.as_mut().poll(&mut context).is_pending());
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_asks_often_gets_a_second_connection_and_leaves_none() {
     let server = RedisServer::start();
@@ -136,15 +129,24 @@ async fn a_dropped_guard_is_released_while_the_runtime_is_blocked() {
     blocks_until("it is released", || !is_held(&server, "dropped"));
 }
 
-#[tokio::test]
-async fn threads_that_block_need_no_runtime() {
-    let server = RedisServer::start();
-    let keeper = blocking::Lockkeeper::connect(&server.url()).expect("connects");
-    give_lane(keeper.asynchronous(), &server).await;
-    // On the thread that would drive the lane.
-    let guard = keeper.lock("blocking").expect("a lock").acquire();
-    let released = guard.expect("acquires").release();
-    released.expect("releases");
+#[test]
+fn threads_that_block_need_no_runtime() {
+    let (done, ends) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let server = RedisServer::start();
+        let keeper = blocking::Lockkeeper::connect(&server.url()).expect("connects");
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            give_lane(keeper.asynchronous(), &server).await;
+            // On the thread that would drive the lane.
+            let guard = keeper.lock("blocking").expect("a lock").acquire();
+            guard.expect("acquires").release().expect("releases");
+        });
+        done.send(()).expect("somebody waits");
+    });
+    let ended = ends.recv_timeout(Duration::from_secs(30));
+    ended.expect("it waits for the runtime that it keeps busy");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -159,34 +161,34 @@ async fn whoever_drops_a_guard_finds_it_released() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_withdrawal_does_not_overtake_the_try_it_undoes() {
-    let server = RedisServer::start();
     for dialect in ["redisson", "plain"] {
-        let url = format!("{}?dialect={dialect}", server.url());
+        let server = RedisServer::start();
+        let url = format!("{}?dialect={dialect}&response_timeout=8s", server.url());
         let keeper = with_lane(&url, &server).await;
-        let name = format!("cancelled {dialect}");
-        let lock = keeper
-            .lock(&name)
-            .expect("a lock")
-            .ttl(Duration::from_secs(30));
-        let lock = lock.expect("a lease");
-        begin(lock.acquire());
-        // The try is on its way out of this runtime, which does not go on; the keeper's thread does.
-        std::thread::sleep(Duration::from_millis(500));
-        assert!(!is_held(&server, &name));
-        let later = Moment::now() + Duration::from_secs(1);
-        let mut seen_free = Moment::now();
-        while Moment::now() < later {
+        let lock = keeper.lock("cancelled").expect("a lock");
+        let lock = lock.ttl(Duration::from_secs(300)).expect("a lease");
+        server.pause();
+        // A server reads first from whom it first heard: from the main connection.
+        let looks = tokio::spawn({
+            let keeper = keeper.clone();
+            async move { keeper.inspect("first").await }
+        });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let cancelled = tokio::time::timeout(Duration::from_millis(200), lock.acquire()).await;
+        assert!(cancelled.is_err(), "the server does nothing");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        server.resume();
+        looks.await.expect("finishes").expect("answers");
+        // It goes the way of the try, and comes after it.
+        pair(&keeper, "second").await;
+        // Much sooner than the engine withdraws once more.
+        let end = Moment::now() + Duration::from_secs(5);
+        while is_held(&server, "cancelled") {
+            assert!(Moment::now() < end, "the try came after its withdrawal");
             tokio::time::sleep(Duration::from_millis(5)).await;
-            if !is_held(&server, &name) {
-                seen_free = Moment::now();
-            }
         }
-        assert!(
-            Moment::now().since(seen_free) < Duration::from_millis(500),
-            "the try came after its withdrawal, and is held"
-        );
     }
 }
 
