@@ -22,8 +22,11 @@ for number = 1, #ARGV / 3 do
   local mode, renewed = found and found[2], false
   if not record then
     -- An exclusive hold with its record in the hash, whose lease is that of the key. pcall: that may be of another
-    -- kind.
+    -- kind. Any other error is one.
     local both = redis.pcall('HMGET', home, id, 'lockkeeper:' .. id)
+    if both.err and not string.find(both.err, 'WRONGTYPE', 1, true) then
+      both = redis.call('HMGET', home, id, 'lockkeeper:' .. id)
+    end
     renewed = both[1] and both[2]
     if renewed and redis.call('PTTL', home) < lease then redis.call('PEXPIRE', home, lease) end
   elseif mode == 'p' then
