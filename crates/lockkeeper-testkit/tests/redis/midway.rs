@@ -145,3 +145,35 @@ async fn with_replicas_a_full_memory_costs_nobody_the_connection() {
         assert!(made <= 4, "{made} new connections");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_became_something_else_costs_the_others_no_renewal() {
+    let server = RedisServer::start();
+    let [redisson, plain] = DIALECTS.map(|dialect| format!("{}?dialect={dialect}", server.url()));
+    for (url, mode) in [
+        (&plain, Mode::Exclusive),
+        (&redisson, Mode::Exclusive),
+        (&redisson, Mode::Fair),
+        (&redisson, Mode::Read),
+        (&redisson, Mode::Write),
+        (&redisson, Mode::Permit { limit: 2, count: 1 }),
+    ] {
+        let store = open(url).await;
+        let (lost, kept) = (claim("lost", mode), claim("kept", mode));
+        granted(&store, &lost).await;
+        granted(&store, &kept).await;
+        let renewals = [&lost, &kept].map(|held| Renewal {
+            name: held.name.clone(),
+            claim: held.id,
+            lease: LEASE,
+        });
+        for key in ["lost", "{lost}:timeout"] {
+            server.command(&["DEL", key]);
+            server.command(&["RPUSH", key, "somebody's"]);
+        }
+        let renewed = store.renew(&renewals).await;
+        let expected = vec![Renewed::NotHeld, Renewed::Renewed];
+        assert_eq!(renewed, Ok(expected), "{mode}");
+        server.command(&["FLUSHALL"]);
+    }
+}
