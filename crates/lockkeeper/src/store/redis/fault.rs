@@ -93,7 +93,7 @@ pub(super) fn explain(error: &RedisError) -> Error {
         Some("NOREPLICAS") => unavailable(format!(
             "the server has too few replicas to accept changes ({said})"
         )),
-        Some("TRYAGAIN") => unavailable(
+        Some("TRYAGAIN" | "ASK") => unavailable(
             "the cluster is moving the lock's slot to another node; its locks can be used when that is done".into(),
         ),
         Some("CLUSTERDOWN") => unavailable(format!(
@@ -108,7 +108,7 @@ pub(super) fn explain(error: &RedisError) -> Error {
         Some("WRONGTYPE") => refused(format!(
             "a key of the lock is used for something else ({said}); choose another name or a prefix"
         )),
-        Some("MOVED" | "ASK") => unavailable(format!(
+        Some("MOVED") => unavailable(format!(
             "the nodes of the cluster do not agree who serves the lock's slot ({said}); for a cluster write \
              redis+cluster://"
         )),
