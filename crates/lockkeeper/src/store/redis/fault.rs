@@ -69,9 +69,10 @@ pub(super) fn code(error: &RedisError) -> Option<&str> {
     }
 }
 
-/// Whether the connection is of no more use after this answer: the server is no longer one to write to.
+/// Whether the connection is of no more use after this answer: the server is no longer one to write to. A WAIT that was
+/// under way is UNBLOCKED then.
 pub(super) fn is_demoted(error: &RedisError) -> bool {
-    matches!(code(error), Some("READONLY" | "MASTERDOWN"))
+    matches!(code(error), Some("READONLY" | "MASTERDOWN" | "UNBLOCKED"))
 }
 
 /// A server's error in words. Its text never has a secret: the server does not repeat passwords.
