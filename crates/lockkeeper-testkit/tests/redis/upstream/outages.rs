@@ -83,16 +83,9 @@ async fn renewal_survives_errors_as_long_as_the_lease() {
 async fn a_server_that_is_down_is_an_error_in_bounded_time() {
     let mut server = RedisServer::start();
     let keeper = keeper_at(&format!("{}?response_timeout=400ms", server.url()), LEASE).await;
-    drop(
-        keeper
-            .lock("a")
-            .expect("a lock")
-            .acquire()
-            .await
-            .expect("acquires"),
-    );
-    server.kill();
     let lock = keeper.lock("a").expect("a lock");
+    let_go(lock.acquire().await.expect("acquires")).await;
+    server.kill();
     let before = Moment::now();
     let error = lock.try_acquire().await.expect_err("nobody is there");
     assert!(error.is_transient(), "{error:?}");
