@@ -3,9 +3,13 @@
 //! `load` has many processes on one lock while something breaks; `victims` has one holder that it happens to;
 //! `unsafe_` shows what one server cannot protect from; `naive` has the locks with mistakes, and ours in the same scenes.
 
+mod cluster;
+mod crew;
+mod crews;
 mod load;
 mod naive;
 #[path = "../support/place.rs"]
 mod place;
+mod sentinel;
 mod victims;
 mod world;

@@ -1,0 +1,157 @@
+//! Several crews at once on servers that replace each other, each with promises of its own.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use lockkeeper_testkit::checker::{Demands, FaultKind, Rule};
+use lockkeeper_testkit::history::{Event, Fault};
+
+use crate::crew::{Crew, LEASE, demands, grants, judged};
+
+/// What a crew's URL asks for, and its keys begin with.
+pub struct Kind {
+    pub prefix: &'static str,
+    pub plain: bool,
+    /// Replicas have to confirm what it is granted.
+    pub strict: bool,
+}
+
+/// One that trusts the master alone, and two whose grants are on every replica.
+pub const KINDS: [Kind; 3] = [
+    Kind {
+        prefix: "trusting:",
+        plain: false,
+        strict: false,
+    },
+    Kind {
+        prefix: "strict:",
+        plain: false,
+        strict: true,
+    },
+    Kind {
+        prefix: "plain:",
+        plain: true,
+        strict: true,
+    },
+];
+
+impl Kind {
+    /// A URL with this kind's options. `tag` puts all kinds into one slot of a cluster.
+    pub fn url(&self, url: &str, tag: &str, replicas: usize) -> String {
+        let mut url = format!("{url}?prefix={tag}{}&response_timeout=600ms", self.prefix);
+        if self.plain {
+            url += "&dialect=plain";
+        }
+        if self.strict {
+            url += &format!("&replicas={replicas}&replicas_timeout=400ms");
+        }
+        url
+    }
+}
+
+pub struct Crews {
+    all: Vec<(&'static Kind, Crew)>,
+    faults: BTreeSet<String>,
+}
+
+impl Crews {
+    /// Two processes of each kind, which have done half of their work when this returns.
+    pub fn start(url: &str, tag: &str, replicas: usize) -> Crews {
+        let crew = |kind: &'static Kind| {
+            let mut crew = Crew::at(&kind.url(url, tag, replicas));
+            crew.tasks = 2;
+            let url = crew.url();
+            crew.load(2, &url);
+            (kind, crew)
+        };
+        let crews = Crews {
+            all: KINDS.iter().map(crew).collect(),
+            faults: BTreeSet::new(),
+        };
+        crews.work(50);
+        crews
+    }
+
+    /// Waits until each has done so much more.
+    pub fn work(&self, more: u64) {
+        let before: Vec<u64> = self.all.iter().map(|(_, crew)| crew.written()).collect();
+        for ((_, crew), before) in self.all.iter().zip(before) {
+            crew.until("the load works", || crew.written() >= before + more);
+        }
+    }
+
+    /// Those that trust the master alone work: nothing else is needed.
+    pub fn trusting_work(&self, more: u64) {
+        for (_, crew) in self.all.iter().filter(|(kind, _)| !kind.strict) {
+            crew.healed();
+            crew.work(more);
+        }
+    }
+
+    /// Makes sure that nobody is granted anything: the fault bites.
+    pub fn bites(&mut self, name: &str) {
+        // What was granted before may still be written.
+        std::thread::sleep(LEASE);
+        let written = |crews: &Crews| -> Vec<u64> {
+            crews.all.iter().map(|(_, crew)| crew.written()).collect()
+        };
+        let before = written(self);
+        std::thread::sleep(Duration::from_millis(400));
+        assert_eq!(written(self), before, "{name} lets work go on");
+        self.bitten(name);
+    }
+
+    /// Records that a fault was seen to bite.
+    pub fn bitten(&mut self, name: &str) {
+        for (_, crew) in &self.all {
+            crew.driver.fault(Fault::Other(name.into()));
+        }
+        self.expect(name);
+    }
+
+    /// A run without this fault proves nothing.
+    pub fn expect(&mut self, name: &str) {
+        self.faults.insert(name.to_owned());
+    }
+
+    pub fn healed(&self) {
+        for (_, crew) in &self.all {
+            crew.healed();
+        }
+    }
+
+    /// Ends all, and holds them to every rule; those that trust the master alone only to these: `lost` says whether
+    /// it may have taken grants with it that no replica had.
+    pub fn finish(mut self, lost: bool, leftovers: impl Fn() -> Vec<String>) {
+        for (_, crew) in &mut self.all {
+            crew.stop();
+        }
+        let mut demands = demands();
+        for fault in &self.faults {
+            demands = demands.fault(FaultKind::Other(fault.clone()), 1);
+        }
+        for (kind, crew) in &mut self.all {
+            let events = crew.finish(&leftovers);
+            print!("{:<10}", kind.prefix);
+            match lost && !kind.strict {
+                true => safe_or_fenced(&events, &demands),
+                false => drop(judged(&events, &demands).expect_valid()),
+            }
+        }
+    }
+}
+
+/// Two may have held at the same time, if a grant died with its master; but tokens grow, no update is lost, and work
+/// goes on.
+pub fn safe_or_fenced(events: &[Event], demands: &Demands) {
+    assert!(grants(events) >= 100, "{} grants", grants(events));
+    let verdict = judged(events, demands);
+    let rules = verdict.rules();
+    if rules.is_empty() {
+        verdict.expect_valid();
+        return;
+    }
+    // That it was gone before its deadline is the same thing, seen by its holder.
+    let expected = [Rule::S1, Rule::S4].into();
+    assert!(rules.is_subset(&expected), "{verdict}");
+}
