@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use lockkeeper_testkit::servers::redis_cluster::{ClusterOptions, RedisCluster};
 
-use crate::crew::left_on;
-use crate::crews::Crews;
+use crate::crew::{Crew, Watcher, left_on};
+use crate::crews::{Crews, TRUSTING, believes_in_vain, shown_unsafe, victim};
 
 /// All names are in one slot, so that whatever happens to it happens to all.
 const TAG: &str = "{slot}";
@@ -74,4 +74,46 @@ fn a_master_is_killed_under_load() {
     crews.healed();
     crews.work(50);
     crews.finish(true, || leftovers(&cluster));
+}
+
+#[test]
+fn a_lock_that_its_replica_had_not_is_granted_again_and_the_fence_holds() {
+    let cluster = cluster();
+    let old = cluster.master_of(TAG);
+    let replica = cluster.replica_of(old);
+    let mut scenes = TRUSTING.map(|kind| {
+        let mut crew = Crew::at(&kind.url(&cluster.url(), TAG, 1));
+        let url = crew.url();
+        crew.load(2, &url);
+        crew.work(30);
+        let watcher = Watcher::new(&kind.strict().url(&cluster.url(), TAG, 1));
+        watcher.take("b").expect("its replica confirms");
+        (crew, watcher, None)
+    });
+    let rules = ["ACL", "SETUSER", "default", "-psync", "-sync"];
+    assert_eq!(cluster.command(old, &rules), "+OK\r\n");
+    let cut = cluster.command(old, &["CLIENT", "KILL", "TYPE", "replica"]);
+    assert_eq!(cut, ":1\r\n");
+    for (crew, watcher, slot) in &mut scenes {
+        let error = watcher.take("c").expect_err("nobody confirms");
+        let text = error.to_string();
+        assert!(text.contains("0 of 1 replicas confirmed"), "{text}");
+        // It waits for its master for so long that it does not hear of the other one.
+        let url = crew.url().replace("=600ms", "=10s");
+        *slot = Some(victim(crew, &url));
+    }
+    cluster.pause(old);
+    let took = cluster.command(replica, &["CLUSTER", "FAILOVER", "TAKEOVER"]);
+    assert_eq!(took, "+OK\r\n");
+    for (crew, _, slot) in &mut scenes {
+        believes_in_vain(crew, slot.as_mut().expect("there is one"));
+    }
+    cluster.resume(old);
+    assert_eq!(
+        cluster.command(old, &["ACL", "SETUSER", "default", "+@all"]),
+        "+OK\r\n"
+    );
+    cluster.wait_until_ok();
+    let scenes = scenes.map(|(crew, _, victim)| (crew, victim.expect("there is one")));
+    shown_unsafe(scenes, || leftovers(&cluster));
 }

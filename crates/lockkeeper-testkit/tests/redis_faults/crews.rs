@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use lockkeeper_testkit::checker::{Demands, FaultKind, Rule};
 use lockkeeper_testkit::history::{Event, Fault};
+use lockkeeper_testkit::process::Taker;
 
 use crate::crew::{Crew, LEASE, demands, grants, judged};
 
 /// What a crew's URL asks for, and its keys begin with.
+#[derive(Clone, Copy)]
 pub struct Kind {
-    pub prefix: &'static str,
-    pub plain: bool,
+    prefix: &'static str,
+    plain: bool,
     /// Replicas have to confirm what it is granted.
-    pub strict: bool,
+    strict: bool,
 }
 
 /// One that trusts the master alone, and two whose grants are on every replica.
@@ -35,7 +37,24 @@ pub const KINDS: [Kind; 3] = [
     },
 ];
 
+/// Two that trust the master alone, one of each dialect.
+pub const TRUSTING: [Kind; 2] = [
+    KINDS[0],
+    Kind {
+        strict: false,
+        ..KINDS[2]
+    },
+];
+
 impl Kind {
+    /// The same, with replicas that confirm.
+    pub fn strict(self) -> Kind {
+        Kind {
+            strict: true,
+            ..self
+        }
+    }
+
     /// A URL with this kind's options. `tag` puts all kinds into one slot of a cluster.
     pub fn url(&self, url: &str, tag: &str, replicas: usize) -> String {
         let mut url = format!("{url}?prefix={tag}{}&response_timeout=600ms", self.prefix);
@@ -154,4 +173,46 @@ pub fn safe_or_fenced(events: &[Event], demands: &Demands) {
     // That it was gone before its deadline is the same thing, seen by its holder.
     let expected = [Rule::S1, Rule::S4].into();
     assert!(rules.is_subset(&expected), "{verdict}");
+}
+
+/// A process that holds, and has read the resource.
+pub fn victim(crew: &Crew, url: &str) -> Taker {
+    let mut victim = crew.holder("victim", url, "60s", &[]);
+    victim.expect("held");
+    victim.tell("read").expect("listens");
+    victim.expect("read");
+    victim
+}
+
+/// The others are granted the lock that the victim believes to hold, and only the fence keeps it out.
+pub fn believes_in_vain(crew: &Crew, victim: &mut Taker) {
+    crew.driver.fault(Fault::Other("fail-over".into()));
+    crew.healed();
+    crew.work(60);
+    victim.tell("is-held").expect("listens");
+    victim.expect("is-held true");
+    victim.tell("write").expect("listens");
+    victim.expect("refused");
+}
+
+/// The victims learn it, and the checker has seen two holders, but neither tokens that go back nor a lost update.
+pub fn shown_unsafe(mut scenes: [(Crew, Taker); 2], leftovers: impl Fn() -> Vec<String>) {
+    for (crew, victim) in &mut scenes {
+        victim.expect("lost");
+        victim.tell("release").expect("listens");
+        let said = victim.expect_one(&["not-held", "release-unknown", "released"]);
+        assert!(!said.starts_with("released"), "{said}");
+        assert!(victim.wait().expect("ends"));
+        crew.healed();
+        crew.work(30);
+        crew.stop();
+    }
+    for (mut crew, _) in scenes {
+        let events = crew.finish(&leftovers);
+        assert!(grants(&events) >= 100, "{} grants", grants(&events));
+        let verdict = judged(&events, &demands());
+        assert!(verdict.breaks(Rule::S1), "it was safe: {verdict}");
+        let expected = [Rule::S1, Rule::S4].into();
+        assert!(verdict.rules().is_subset(&expected), "{verdict}");
+    }
 }

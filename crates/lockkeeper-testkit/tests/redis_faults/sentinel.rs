@@ -1,14 +1,11 @@
 //! A master that Sentinels replace while many processes take locks on it.
 
-use lockkeeper_testkit::checker::Rule;
-use lockkeeper_testkit::history::Fault;
-use lockkeeper_testkit::process::Taker;
 use lockkeeper_testkit::servers::proxy::Proxy;
 use lockkeeper_testkit::servers::redis::RedisServer;
 use lockkeeper_testkit::servers::replicated::{Replicated, SERVICE};
 
-use crate::crew::{Crew, Watcher, connections, demands, grants, judged, left_on};
-use crate::crews::{Crews, Kind};
+use crate::crew::{Crew, Watcher, connections, left_on};
+use crate::crews::{Crews, TRUSTING, believes_in_vain, shown_unsafe, victim};
 
 fn leftovers(servers: &Replicated) -> Vec<String> {
     let left = servers.servers().iter().flat_map(left_on);
@@ -69,14 +66,6 @@ fn cut_off(master: &RedisServer) {
     assert_eq!(master.info("connected_slaves").as_deref(), Some("0"));
 }
 
-/// A crew, a holder that cannot hear the Sentinels, and one that wants replicas to confirm.
-struct Scene {
-    crew: Crew,
-    strict: Taker,
-    watcher: Watcher,
-    victim: Option<Taker>,
-}
-
 #[test]
 fn a_lock_that_no_replica_had_is_granted_again_and_the_fence_holds() {
     let servers = Replicated::with_sentinels();
@@ -86,94 +75,46 @@ fn a_lock_that_no_replica_had_is_granted_again_and_the_fence_holds() {
         .iter()
         .map(|one| format!("127.0.0.1:{}", one.port()));
     let hosts: Vec<String> = hosts.collect();
+    // The way of those who will not hear of the new master.
     let secluded = format!("redis+sentinel://{}/{SERVICE}", hosts.join(","));
-    let [redisson, plain] = [false, true].map(|plain| Kind {
-        prefix: if plain { "p:" } else { "r:" },
-        plain,
-        strict: false,
-    });
-    let mut scenes = [&redisson, &plain].map(|kind| {
+    let crews = TRUSTING.map(|kind| {
         let mut crew = Crew::at(&kind.url(&servers.url(), "", 2));
         let url = crew.url();
         crew.load(2, &url);
-        let strict = Kind {
-            strict: true,
-            ..*kind
-        };
-        let url = strict.url(&servers.url(), "", 2);
-        let watcher = Watcher::new(&url);
-        let mut strict = crew.holder("strict", &url, "2s", &["--patience", "2s"]);
-        strict.expect("held");
-        strict.tell("release").expect("listens");
-        strict.expect("released");
         crew.work(30);
-        Scene {
-            crew,
-            strict,
-            watcher,
-            victim: None,
-        }
+        let url = kind.strict().url(&servers.url(), "", 2);
+        let watcher = Watcher::new(&url);
+        let strict = crew.holder("strict", &url, "2s", &["--patience", "2s"]);
+        strict.expect("held");
+        (crew, watcher, strict, kind)
     });
     let old = servers.master();
     cut_off(&servers.servers()[old]);
-    for (scene, kind) in scenes.iter_mut().zip([&redisson, &plain]) {
-        // Who asks for replicas is refused what the others get.
-        scene.strict.tell("acquire").expect("listens");
-        let refused = scene.strict.expect_one(&["failed", "held", "busy"]);
+    let mut scenes = crews.map(|(crew, watcher, mut strict, kind)| {
+        // Whoever asks for replicas is told in time that they have nothing of it, and refused what others get.
+        strict.expect("lost");
+        strict.tell("release").expect("listens");
+        strict.expect_one(&["released", "not-held"]);
+        strict.tell("acquire").expect("listens");
+        let refused = strict.expect_one(&["failed", "held", "busy"]);
         assert!(!refused.starts_with("held"), "{refused}");
-        let error = scene.watcher.take("b").expect_err("nobody confirms");
+        assert!(strict.wait().expect("ends"));
+        let error = watcher.take("b").expect_err("nobody confirms");
         let text = error.to_string();
         assert!(text.contains("0 of 2 replicas confirmed"), "{text}");
-        let mut victim = scene
-            .crew
-            .holder("victim", &kind.url(&secluded, "", 2), "60s", &[]);
-        victim.expect("held");
-        victim.tell("read").expect("listens");
-        victim.expect("read");
-        scene.victim = Some(victim);
-    }
+        let victim = victim(&crew, &kind.url(&secluded, "", 2));
+        (crew, victim)
+    });
     proxies.iter().for_each(Proxy::refuse);
     let new = servers.fail_over();
-    for scene in &mut scenes {
-        scene.crew.driver.fault(Fault::Other("fail-over".into()));
-        scene.crew.healed();
-        scene.crew.work(60);
-        let victim = scene.victim.as_mut().expect("there is one");
-        victim.tell("is-held").expect("listens");
-        victim.expect("is-held true");
-        victim.tell("write").expect("listens");
-        victim.expect("refused");
+    for (crew, victim) in &mut scenes {
+        believes_in_vain(crew, victim);
     }
     let (old, new) = (&servers.servers()[old], &servers.servers()[new]);
     assert_eq!(old.info("role").as_deref(), Some("master"));
     assert!(is_used(old) && is_used(new), "each serves its own");
-    assert_eq!(
-        old.command(&["ACL", "SETUSER", "default", "+@all"]),
-        "+OK\r\n"
-    );
+    let all = ["ACL", "SETUSER", "default", "+@all"];
+    assert_eq!(old.command(&all), "+OK\r\n");
     proxies.iter().for_each(Proxy::heal);
-    for scene in &mut scenes {
-        let victim = scene.victim.as_mut().expect("there is one");
-        victim.expect("lost");
-        victim.tell("release").expect("listens");
-        let said = victim.expect_one(&["not-held", "release-unknown", "released"]);
-        assert!(!said.starts_with("released"), "{said}");
-        assert!(victim.wait().expect("ends"));
-        assert!(scene.strict.wait().expect("ends"));
-        scene.crew.healed();
-        scene.crew.work(30);
-        scene.crew.stop();
-    }
-    for Scene {
-        mut crew, watcher, ..
-    } in scenes
-    {
-        drop(watcher);
-        let events = crew.finish(|| leftovers(&servers));
-        assert!(grants(&events) >= 100);
-        let verdict = judged(&events, &demands());
-        assert!(verdict.breaks(Rule::S1), "it was safe: {verdict}");
-        let expected = [Rule::S1, Rule::S4].into();
-        assert!(verdict.rules().is_subset(&expected), "{verdict}");
-    }
+    shown_unsafe(scenes, || leftovers(&servers));
 }
