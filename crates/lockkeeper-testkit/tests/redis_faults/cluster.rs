@@ -56,6 +56,7 @@ fn a_slot_moves_and_a_replica_takes_over_in_agreement_under_load() {
     for fault in ["MOVED", "ASK", "TRYAGAIN"] {
         crews.expect(fault);
     }
+    crews.lose_holders();
     crews.finish(false, || leftovers(&cluster));
 }
 

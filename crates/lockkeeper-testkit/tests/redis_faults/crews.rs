@@ -7,7 +7,7 @@ use lockkeeper_testkit::checker::{Demands, FaultKind, Rule};
 use lockkeeper_testkit::history::{Event, Fault};
 use lockkeeper_testkit::process::Taker;
 
-use crate::crew::{Crew, LEASE, demands, grants, judged};
+use crate::crew::{Crew, LEASE, Watcher, demands, grants, judged};
 
 /// What a crew's URL asks for, and its keys begin with.
 #[derive(Clone, Copy)]
@@ -70,7 +70,7 @@ impl Kind {
 
 pub struct Crews {
     all: Vec<(&'static Kind, Crew)>,
-    faults: BTreeSet<String>,
+    faults: BTreeSet<FaultKind>,
 }
 
 impl Crews {
@@ -120,6 +120,29 @@ impl Crews {
         self.bitten(name);
     }
 
+    /// Kills a holder of each, and stops another for longer than its lease.
+    pub fn lose_holders(&mut self) {
+        for (_, crew) in &mut self.all {
+            let url = crew.url();
+            let watcher = Watcher::new(&url);
+            let holder = crew.stop_a_holder(&watcher);
+            crew.kill(holder);
+            crew.healed();
+            crew.one_more(&url);
+            crew.work(10);
+            let holder = crew.stop_a_holder(&watcher);
+            crew.oversleep(holder, LEASE * 3 / 2);
+            crew.healed();
+            crew.work(10);
+        }
+        let faults = [
+            FaultKind::HolderKilled,
+            FaultKind::HolderStopped,
+            FaultKind::HoldExpired,
+        ];
+        self.faults.extend(faults);
+    }
+
     /// Records that a fault was seen to bite.
     pub fn bitten(&mut self, name: &str) {
         for (_, crew) in &self.all {
@@ -130,7 +153,7 @@ impl Crews {
 
     /// A run without this fault proves nothing.
     pub fn expect(&mut self, name: &str) {
-        self.faults.insert(name.to_owned());
+        self.faults.insert(FaultKind::Other(name.to_owned()));
     }
 
     pub fn healed(&self) {
@@ -147,7 +170,7 @@ impl Crews {
         }
         let mut demands = demands();
         for fault in &self.faults {
-            demands = demands.fault(FaultKind::Other(fault.clone()), 1);
+            demands = demands.fault(fault.clone(), 1);
         }
         for (kind, crew) in &mut self.all {
             let events = crew.finish(&leftovers);
