@@ -508,7 +508,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     time: TimeAuthority::ServerWall,
 };
 
-const PLAIN_CAPABILITIES: Capabilities = Capabilities {
+pub(super) const PLAIN_CAPABILITIES: Capabilities = Capabilities {
     fair: false,
     read_write: false,
     permits: false,
