@@ -267,3 +267,23 @@ async fn a_lost_connection_for_waiting_is_made_again() {
         assert_eq!(release(&store, &held).await, Ok(true));
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_stops_connecting_leaves_no_connection() {
+    let servers = Replicated::start(1);
+    let url = url(&servers, 1);
+    let mut stopped = 0;
+    for step in 0..60 {
+        let url = url.clone();
+        let task = tokio::spawn(async move { connect(&url).await });
+        tokio::task::block_in_place(|| std::thread::sleep(Duration::from_micros(step * 50)));
+        task.abort();
+        stopped += u32::from(task.await.is_err());
+    }
+    assert!(stopped > 5, "only {stopped} were stopped on their way");
+    until("no connection of ours is left", async || {
+        let clients = servers.servers()[0].command(&["CLIENT", "LIST"]);
+        !clients.contains(" resp=3")
+    })
+    .await;
+}
