@@ -1,5 +1,6 @@
 //! What the server refuses only once a script runs: nobody is told that nothing was there, and nothing stays half done.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::*;
@@ -202,4 +203,57 @@ async fn a_latch_that_java_deleted_is_open_although_a_lock_has_its_name() {
     assert_eq!(latch(LatchOp::CountDown).await, 0);
     assert_eq!(release(&store, &held).await, Ok(true));
     assert_eq!(server.keys(), ["redisson_lock_token:{gate}"]);
+}
+
+/// Tries that go out together, to a server that does not answer for a moment.
+async fn together(server: &RedisServer, store: &Arc<RedisStore>) -> Vec<Error> {
+    server.pause();
+    let claims: Vec<Claim> = (0..40)
+        .map(|number| claim(&format!("together:{number}"), Mode::Exclusive))
+        .collect();
+    let tries: Vec<_> = claims
+        .iter()
+        .map(|claim| {
+            let (store, claim) = (store.clone(), claim.clone());
+            tokio::spawn(async move { store.try_acquire(&claim).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    server.resume();
+    let mut refused = Vec::new();
+    for outcome in tries {
+        let outcome = outcome.await.expect("no panic");
+        refused.push(outcome.expect_err("it takes no changes"));
+    }
+    refused
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_the_server_refuses_is_refused_for_each() {
+    let server = RedisServer::start();
+    for dialect in DIALECTS {
+        let store = Arc::new(open(&format!("{}?dialect={dialect}", server.url())).await);
+        server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+        for error in together(&server, &store).await {
+            assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+            assert!(error.to_string().contains("too few replicas"), "{error}");
+        }
+        server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+        assert_eq!(server.keys(), [""; 0], "{dialect}");
+
+        server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+        for error in together(&server, &store).await {
+            // One that was under way when the connection was given up is in doubt.
+            assert!(error.is_transient(), "{error:?}");
+        }
+        server.command(&["REPLICAOF", "NO", "ONE"]);
+        assert_eq!(server.keys(), [""; 0], "{dialect}");
+        let held = claim("together:1", Mode::Exclusive);
+        until("it is used again", async || {
+            store.try_acquire(&held).await.is_ok()
+        })
+        .await;
+        assert_eq!(release(&store, &held).await, Ok(true));
+        server.command(&["FLUSHALL"]);
+    }
 }
