@@ -90,12 +90,19 @@ impl Sentinels {
                 Err(error) => failures.push((&self.addresses[at], error)),
             }
         }
-        // Sentinels that were set up anew count from the start.
-        if let Some((at, opinion)) = stale {
-            self.answered(at, &opinion);
-            return Ok(opinion.master);
+        let (all, answered) = (self.addresses.len(), self.addresses.len() - failures.len());
+        match stale {
+            // Sentinels that were set up anew count from the start.
+            Some((at, opinion)) if 2 * answered > all => {
+                self.answered(at, &opinion);
+                Ok(opinion.master)
+            }
+            // A few may be cut off from the others, together with the old master.
+            Some(_) => Err(unavailable(format!(
+                "{answered} of {all} Sentinels answer, and only with a master from before the last fail-over"
+            ))),
+            None => Err(self.no_answer(failures)),
         }
-        Err(self.no_answer(failures))
     }
 
     /// A refusal weighs more than silence: it does not pass by itself.
