@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::common::*;
 use lockkeeper::Error;
+use lockkeeper::clock::Moment;
 use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{Claim, Mode, Renewal, Renewed, Store};
+use lockkeeper::store::{Claim, LatchOp, LatchRequest, Mode, Renewal, Renewed, Store};
 use lockkeeper_testkit::servers::redis::RedisServer;
 use lockkeeper_testkit::servers::replicated::Replicated;
 
@@ -176,4 +177,29 @@ async fn a_name_that_became_something_else_costs_the_others_no_renewal() {
         assert_eq!(renewed, Ok(expected), "{mode}");
         server.command(&["FLUSHALL"]);
     }
+}
+
+/// `delete` of a Redisson client, and then a lock that takes the name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_latch_that_java_deleted_is_open_although_a_lock_has_its_name() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    let latch = async |op| {
+        let request = LatchRequest {
+            name: name("gate"),
+            id: claim("gate", Mode::Exclusive).id,
+            op,
+            not_after: Moment::NEVER,
+        };
+        store.latch(&request).await.expect("answers").count
+    };
+    assert_eq!(latch(LatchOp::Set(2)).await, 2);
+    assert_eq!(server.command(&["DEL", "gate"]), ":1\r\n");
+    let held = claim("gate", Mode::Exclusive);
+    granted(&store, &held).await;
+    assert_eq!(latch(LatchOp::Read).await, 0);
+    assert_eq!(latch(LatchOp::Set(1)).await, 1);
+    assert_eq!(latch(LatchOp::CountDown).await, 0);
+    assert_eq!(release(&store, &held).await, Ok(true));
+    assert_eq!(server.keys(), ["redisson_lock_token:{gate}"]);
 }

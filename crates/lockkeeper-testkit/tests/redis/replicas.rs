@@ -225,6 +225,13 @@ async fn a_server_that_cannot_confirm_is_told_when_connecting() {
     let error = error.expect_err("it may not WAIT");
     assert!(matches!(error, Error::Refused { .. }), "{error:?}");
     assert!(error.to_string().contains("+wait"), "{error}");
+    // Two connections could be to two servers.
+    master.command(&[&all[..], &["-info"]].concat());
+    open(&url).await;
+    let error = connect(&format!("{url}?replicas=1")).await;
+    let error = error.expect_err("it may not look");
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    assert!(error.to_string().contains("+info"), "{error}");
     let renamed = RedisServer::start_with(RedisOptions {
         lines: vec!["rename-command WAIT \"\"".into()],
         ..RedisOptions::default()

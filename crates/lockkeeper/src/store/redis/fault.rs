@@ -69,9 +69,10 @@ pub(super) fn code(error: &RedisError) -> Option<&str> {
     }
 }
 
-/// Whether the connection is of no more use after this answer: the server is no longer one to write to.
+/// Whether the connection is of no more use after this answer: the server is no longer one to write to. A WAIT that was
+/// under way is UNBLOCKED then.
 pub(super) fn is_demoted(error: &RedisError) -> bool {
-    matches!(code(error), Some("READONLY" | "MASTERDOWN"))
+    matches!(code(error), Some("READONLY" | "MASTERDOWN" | "UNBLOCKED"))
 }
 
 /// A server's error in words. Its text never has a secret: the server does not repeat passwords.
@@ -93,7 +94,7 @@ pub(super) fn explain(error: &RedisError) -> Error {
         Some("NOREPLICAS") => unavailable(format!(
             "the server has too few replicas to accept changes ({said})"
         )),
-        Some("TRYAGAIN") => unavailable(
+        Some("TRYAGAIN" | "ASK") => unavailable(
             "the cluster is moving the lock's slot to another node; its locks can be used when that is done".into(),
         ),
         Some("CLUSTERDOWN") => unavailable(format!(
@@ -108,7 +109,7 @@ pub(super) fn explain(error: &RedisError) -> Error {
         Some("WRONGTYPE") => refused(format!(
             "a key of the lock is used for something else ({said}); choose another name or a prefix"
         )),
-        Some("MOVED" | "ASK") => unavailable(format!(
+        Some("MOVED") => unavailable(format!(
             "the nodes of the cluster do not agree who serves the lock's slot ({said}); for a cluster write \
              redis+cluster://"
         )),
