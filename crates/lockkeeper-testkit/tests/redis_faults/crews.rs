@@ -18,37 +18,37 @@ pub struct Kind {
     strict: bool,
 }
 
-/// One that trusts the master alone, and two whose grants are on every replica.
-pub const KINDS: [Kind; 3] = [
+/// Two that trust the master alone, one of each dialect.
+pub const TRUSTING: [Kind; 2] = [
     Kind {
-        prefix: "trusting:",
+        prefix: "r:",
         plain: false,
         strict: false,
     },
     Kind {
-        prefix: "strict:",
-        plain: false,
-        strict: true,
-    },
-    Kind {
-        prefix: "plain:",
+        prefix: "p:",
         plain: true,
-        strict: true,
+        strict: false,
     },
 ];
 
-/// Two that trust the master alone, one of each dialect.
-pub const TRUSTING: [Kind; 2] = [
-    KINDS[0],
+/// The same, and two whose grants are on every replica.
+const KINDS: [Kind; 4] = [
+    TRUSTING[0],
+    TRUSTING[1],
     Kind {
-        strict: false,
-        ..KINDS[2]
+        prefix: "strict-r:",
+        ..TRUSTING[0].strict()
+    },
+    Kind {
+        prefix: "strict-p:",
+        ..TRUSTING[1].strict()
     },
 ];
 
 impl Kind {
     /// The same, with replicas that confirm.
-    pub fn strict(self) -> Kind {
+    pub const fn strict(self) -> Kind {
         Kind {
             strict: true,
             ..self
@@ -122,19 +122,11 @@ impl Crews {
 
     /// Kills a holder of each, and stops another for longer than its lease.
     pub fn lose_holders(&mut self) {
-        for (_, crew) in &mut self.all {
-            let url = crew.url();
-            let watcher = Watcher::new(&url);
-            let holder = crew.stop_a_holder(&watcher);
-            crew.kill(holder);
-            crew.healed();
-            crew.one_more(&url);
-            crew.work(10);
-            let holder = crew.stop_a_holder(&watcher);
-            crew.oversleep(holder, LEASE * 3 / 2);
-            crew.healed();
-            crew.work(10);
-        }
+        std::thread::scope(|scope| {
+            for (_, crew) in &mut self.all {
+                scope.spawn(|| lose_holders_of(crew));
+            }
+        });
         let faults = [
             FaultKind::HolderKilled,
             FaultKind::HolderStopped,
@@ -181,6 +173,20 @@ impl Crews {
             }
         }
     }
+}
+
+fn lose_holders_of(crew: &mut Crew) {
+    let url = crew.url();
+    let watcher = Watcher::new(&url);
+    let holder = crew.stop_a_holder(&watcher);
+    crew.kill(holder);
+    crew.healed();
+    crew.one_more(&url);
+    crew.work(10);
+    let holder = crew.stop_a_holder(&watcher);
+    crew.oversleep(holder, LEASE * 3 / 2);
+    crew.healed();
+    crew.work(10);
 }
 
 /// Two may have held at the same time, if a grant died with its master; but tokens grow, no update is lost, and work
