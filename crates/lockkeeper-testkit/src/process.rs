@@ -3,11 +3,12 @@
 //! It is the `lock-taker` program of this crate; see there for what it can be told.
 
 use std::cell::RefCell;
+use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -130,12 +131,31 @@ impl Taker {
         self.child.wait().map(drop)
     }
 
-    /// Stops it (SIGSTOP).
+    /// Stops it (SIGSTOP), and waits until all its threads stand: one that is in a system call ends that first.
     ///
     /// # Errors
     /// When the system refuses.
     pub fn stop(&self) -> io::Result<()> {
-        self.signal(Signal::STOP)
+        self.signal(Signal::STOP)?;
+        let end = Instant::now() + Duration::from_secs(10);
+        while self.moves() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Whether a thread of it may still do something, where the system tells.
+    fn moves(&self) -> bool {
+        let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.pid())) else {
+            return false;
+        };
+        let stat = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("stat")).ok();
+        let mut stats = threads.flatten().filter_map(stat);
+        // `PID (NAME) STATE …`: T is stopped, Z and X are over.
+        stats.any(|stat| match stat.rsplit_once(") ") {
+            Some((_, rest)) => !rest.starts_with(['T', 't', 'Z', 'X']),
+            None => false,
+        })
     }
 
     /// Lets it go on (SIGCONT).

@@ -283,6 +283,23 @@ impl RedisCluster {
         all
     }
 
+    /// Asks every server that runs.
+    pub fn each<T>(&self, ask: impl Fn(&RedisServer) -> T) -> Vec<T> {
+        let nodes = self.nodes();
+        let running = nodes.iter().filter(|node| node.server.pid().is_some());
+        running.map(|node| ask(&node.server)).collect()
+    }
+
+    /// Stops a node from running, without ending it.
+    pub fn pause(&self, port: u16) {
+        self.with(port, |node| node.server.pause());
+    }
+
+    /// Lets it run again.
+    pub fn resume(&self, port: u16) {
+        self.with(port, |node| node.server.resume());
+    }
+
     fn with<T>(&self, port: u16, act: impl FnOnce(&mut Node) -> T) -> T {
         let mut nodes = self.nodes();
         let node = nodes.iter_mut().find(|node| node.server.port() == port);
@@ -329,22 +346,27 @@ impl RedisCluster {
     /// Makes the replica of the master that serves a key take over, in agreement with it.
     pub fn fail_over(&self, key: &str) -> u16 {
         let old = self.master_of(key);
-        let id = self.with(old, |node| node.id.clone());
-        let replica = {
-            let nodes = self.nodes();
-            let listed = nodes[0].server.strings(&["CLUSTER", "NODES"]).join("\n");
-            let line = listed
-                .lines()
-                .find(|line| line.contains("slave") && line.split(' ').nth(3) == Some(id.as_str()));
-            let replica = line
-                .and_then(|line| line.split(' ').next())
-                .expect("a replica");
-            let node = nodes.iter().find(|node| node.id == replica);
-            node.expect("a node").server.port()
-        };
-        let answer = self.command(replica, &["CLUSTER", "FAILOVER"]);
+        let answer = self.command(self.replica_of(old), &["CLUSTER", "FAILOVER"]);
         assert!(answer.starts_with("+OK"), "{answer}");
         self.successor_of(key, old)
+    }
+
+    /// The port of a master's replica.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn replica_of(&self, master: u16) -> u16 {
+        let id = self.with(master, |node| node.id.clone());
+        let nodes = self.nodes();
+        let listed = nodes[0].server.strings(&["CLUSTER", "NODES"]).join("\n");
+        let line = listed
+            .lines()
+            .find(|line| line.contains("slave") && line.split(' ').nth(3) == Some(id.as_str()));
+        let replica = line
+            .and_then(|line| line.split(' ').next())
+            .expect("a replica");
+        let node = nodes.iter().find(|node| node.id == replica);
+        node.expect("a node").server.port()
     }
 
     /// Begins to move the slot of a key to another master: from now on keys may be moved one by one.

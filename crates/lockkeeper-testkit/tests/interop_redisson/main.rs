@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask interop redisson` builds the client (`interop/redisson`) and runs this.
 
+mod cluster;
 mod fair;
 mod holders;
 mod latch;

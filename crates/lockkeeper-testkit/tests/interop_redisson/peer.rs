@@ -62,6 +62,14 @@ impl Peer {
         Peer::launch(&place, watchdog).await
     }
 
+    /// Starts one on a cluster with nodes at these ports.
+    pub async fn in_cluster(ports: &[u16], watchdog: Duration) -> Peer {
+        let addresses = ports.iter().map(|port| format!("redis://127.0.0.1:{port}"));
+        let addresses = addresses.collect::<Vec<String>>().join(",");
+        let place = ["--mode", "cluster", "--address", &addresses];
+        Peer::launch(&place, watchdog).await
+    }
+
     async fn launch(place: &[&str], watchdog: Duration) -> Peer {
         let mut child = Command::new("java")
             .args(FLAGS)

@@ -10,6 +10,7 @@ mod common;
 mod faults;
 mod keepers;
 mod lane;
+mod midway;
 mod replicas;
 mod rows;
 mod sentinel;

@@ -1,11 +1,16 @@
-//! One Redis server under faults, judged by the history checker: what the table of `docs/redis.md` promises.
+//! Redis under faults, judged by the history checker: what the table of `docs/redis.md` promises.
 //!
-//! `load` has many processes on one lock while something breaks; `victims` has one holder that it happens to;
-//! `unsafe_` shows what one server cannot protect from; `naive` has the locks with mistakes, and ours in the same scenes.
+//! On one server, `load` has many processes on one lock while something breaks; `victims` has one holder that it happens
+//! to, and shows what one server cannot protect from; `naive` has the locks with mistakes, and ours in the same scenes.
+//! `sentinel` and `cluster` have masters that are replaced.
 
+mod cluster;
+mod crew;
+mod crews;
 mod load;
 mod naive;
 #[path = "../support/place.rs"]
 mod place;
+mod sentinel;
 mod victims;
 mod world;

@@ -1,50 +1,33 @@
-//! One server, a lossy way to it, processes that take locks on it, and what they recorded.
+//! One server, a lossy way to it, and processes that take locks on it.
 
-use std::time::Duration;
+use std::ops::{Deref, DerefMut};
 
-use lockkeeper::clock::{Clock, Moment};
-use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{Attempt, Claim, ClaimId, KeeperId, Mode, Store};
-use lockkeeper::url::StoreUrl;
-use lockkeeper::{Error, Name};
-use lockkeeper_testkit::checker::{Demands, Verdict, check};
-use lockkeeper_testkit::history::{Answer, Event, Fault, Recorder, What, merge};
-use lockkeeper_testkit::process::Taker;
+use lockkeeper_testkit::history::Event;
 use lockkeeper_testkit::servers::proxy::Proxy;
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 
-use crate::place::Place;
-
-/// The lease of the load.
-pub const LEASE: Duration = Duration::from_secs(1);
-/// How long after its end a hold may keep others out: the lease and a quarter second, on a busy machine.
-pub const LINGER: Duration = Duration::from_secs(4);
-/// What [`Demands`] a run under load is held to, without its faults.
-pub fn demands() -> Demands {
-    Demands::default()
-        .linger(LINGER)
-        .recovery(Duration::from_secs(15))
-        .notice(Duration::from_secs(2))
-}
-
-/// How long anything may take that a run waits for.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub use crate::crew::*;
 
 pub struct World {
     pub server: RedisServer,
     pub proxy: Proxy,
-    pub place: Place,
-    pub driver: Recorder,
-    /// `ours`, or a naive lock.
-    pub lock: String,
+    crew: Crew,
     /// What ends each URL.
     query: &'static str,
-    /// How many tasks each process of the load has.
-    pub tasks: usize,
-    /// How long each of them waits for the lock before it asks again.
-    pub patience: &'static str,
-    load: Vec<(String, Taker)>,
-    started: usize,
+}
+
+impl Deref for World {
+    type Target = Crew;
+
+    fn deref(&self) -> &Crew {
+        &self.crew
+    }
+}
+
+impl DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Crew {
+        &mut self.crew
+    }
 }
 
 pub const REDISSON: &str = "?response_timeout=600ms";
@@ -59,16 +42,10 @@ impl World {
         let server = RedisServer::start_with(options);
         let proxy = Proxy::to(server.port());
         World {
-            place: Place::at(&format!("redis://127.0.0.1:{}/0{query}", server.port())),
+            crew: Crew::at(&format!("redis://127.0.0.1:{}/0{query}", server.port())),
             server,
             proxy,
-            driver: Recorder::in_memory("driver", Clock::real()),
-            lock: "ours".into(),
             query,
-            tasks: 3,
-            patience: "1s",
-            load: Vec::new(),
-            started: 0,
         }
     }
 
@@ -79,280 +56,19 @@ impl World {
         world
     }
 
-    /// The URL straight to the server.
-    pub fn url(&self) -> String {
-        self.place.url.clone()
-    }
-
     /// The URL through the proxy.
     pub fn proxied(&self) -> String {
         format!("redis://127.0.0.1:{}/0{}", self.proxy.port(), self.query)
     }
 
-    /// Starts processes that count.
-    pub fn load(&mut self, processes: usize, url: &str) {
-        for _ in 0..processes {
-            self.one_more(url);
-        }
-    }
-
-    pub fn one_more(&mut self, url: &str) {
-        self.one_more_in(url, Vec::new());
-    }
-
-    pub fn one_more_in(&mut self, url: &str, environment: Vec<(String, String)>) {
-        self.started += 1;
-        let process = format!("load{}", self.started);
-        let seed = self.started.to_string();
-        let tasks = self.tasks.to_string();
-        let patience = self.patience;
-        let more = ["--tasks", &tasks, "--seed", &seed, "--patience", patience];
-        let more = [&more[..], &["--lock", &self.lock]].concat();
-        let taker = self
-            .place
-            .start("count", url, &process, "1s", &more, environment);
-        self.load.push((process, taker));
-    }
-
-    /// Starts a process that holds when it can, and does as it is told.
-    pub fn holder(&self, process: &str, url: &str, lease: &str, more: &[&str]) -> Taker {
-        self.holder_in(process, url, lease, more, Vec::new())
-    }
-
-    pub fn holder_in(
-        &self,
-        process: &str,
-        url: &str,
-        lease: &str,
-        more: &[&str],
-        environment: Vec<(String, String)>,
-    ) -> Taker {
-        let more = [more, &["--lock", &self.lock]].concat();
-        let place = &self.place;
-        place.start("hold", url, process, lease, &more, environment)
-    }
-
-    /// How many writes were accepted so far.
-    pub fn written(&self) -> u64 {
-        self.place.resource.state().expect("reads").seq
-    }
-
-    /// Waits until the load has written so much more; `LOCKKEEPER_LOAD=N` makes it N times as much.
-    pub fn work(&self, more: u64) {
-        let times = std::env::var("LOCKKEEPER_LOAD").ok();
-        let times = times.map_or(1, |times| {
-            times.parse().expect("LOCKKEEPER_LOAD is a number")
-        });
-        let enough = self.written() + more * times;
-        self.until("the load works", || self.written() >= enough);
-    }
-
-    pub fn until(&self, what: &str, mut is: impl FnMut() -> bool) {
-        let end = Moment::now() + PATIENCE;
-        while !is() {
-            assert!(Moment::now() < end, "never: {what}");
-            std::thread::sleep(Duration::from_millis(3));
-        }
-    }
-
-    /// Makes sure that nothing is granted for a while: the fault bites. It is recorded if so.
-    pub fn bites(&self, name: &str, time: Duration) {
-        // What was granted before may still be written.
-        std::thread::sleep(LEASE);
-        let before = self.written();
-        std::thread::sleep(time.saturating_sub(LEASE));
-        assert_eq!(self.written(), before, "{name} lets work go on");
-        self.driver.fault(Fault::Other(name.into()));
-    }
-
-    pub fn healed(&self) {
-        self.driver.record(What::Healed);
-    }
-
-    /// Stops a load process in the middle of a hold, and answers which. Whatever is done to it then hits a holder.
-    pub fn stop_a_holder(&mut self, watcher: &Watcher) -> usize {
-        let mut found = None;
-        self.until("a holder is caught", || {
-            let pid = watcher.holder();
-            let index = self.load.iter().position(|(_, t)| Some(t.pid()) == pid);
-            let Some(index) = index else { return false };
-            let (process, taker) = &self.load[index];
-            taker.stop().expect("is stopped");
-            if self.place.holds(process) {
-                found = Some(index);
-            } else {
-                // It was between two holds.
-                taker.go_on().expect("goes on");
-            }
-            found.is_some()
-        });
-        found.expect("one was caught")
-    }
-
-    /// Kills a load process.
-    pub fn kill(&mut self, index: usize) {
-        let (process, mut taker) = self.load.remove(index);
-        self.driver.fault(Fault::Killed { process });
-        taker.kill().expect("is killed");
-    }
-
-    /// Lets a stopped load process sleep for a while.
-    pub fn oversleep(&mut self, index: usize, time: Duration) {
-        let (process, taker) = &self.load[index];
-        let process = process.clone();
-        self.driver.fault(Fault::Stopped { process });
-        std::thread::sleep(time);
-        taker.go_on().expect("goes on");
-    }
-
-    /// A load process, by its place in the order of starts.
-    pub fn taker(&mut self, index: usize) -> &mut Taker {
-        &mut self.load[index].1
-    }
-
     /// Ends the load, looks what is left on the server, and collects every history.
     pub fn finish(&mut self) -> Vec<Event> {
-        for (_, taker) in &mut self.load {
-            taker.tell("stop").expect("listens");
-        }
-        for (process, mut taker) in self.load.drain(..) {
-            taker.expect("done");
-            assert!(taker.wait().expect("ends"), "{process} fails");
-        }
-        self.look_for_leftovers();
-        merge([self.place.history(), self.driver.events()])
+        let server = &self.server;
+        self.crew.finish(|| left_on(server))
     }
-
-    /// Whatever is still there after every lease and every line has ended is recorded as left behind.
-    fn look_for_leftovers(&self) {
-        // A lock with a mistake is not worth the wait.
-        let right = ["ours", "right", "wait-heeded"].contains(&self.lock.as_str());
-        let patience = Duration::from_secs(if right { 20 } else { 0 });
-        let end = Moment::now() + patience;
-        let mut left = self.leftovers();
-        while !left.is_empty() && Moment::now() < end {
-            std::thread::sleep(Duration::from_millis(50));
-            left = self.leftovers();
-        }
-        for what in left {
-            self.driver.record(What::Left { what });
-        }
-    }
-
-    fn leftovers(&self) -> Vec<String> {
-        // These stay by design: docs/redis.md says why.
-        let stays = |key: &String| {
-            let kept = [
-                "redisson_lock_token:",
-                "lockkeeper_token:",
-                "lockkeeper_broken:",
-            ];
-            kept.iter().any(|prefix| key.starts_with(prefix)) || key == "a:token"
-        };
-        let keys = self.server.keys().into_iter().filter(|key| !stays(key));
-        let mut left: Vec<String> = keys.map(|key| format!("key {key}")).collect();
-        let channels = self.server.strings(&["PUBSUB", "CHANNELS"]);
-        left.extend(
-            channels
-                .into_iter()
-                .map(|channel| format!("channel {channel}")),
-        );
-        if self.server.strings(&["PUBSUB", "NUMPAT"]) != ["0"] {
-            left.push("a pattern".into());
-        }
-        // The one that asks is a connection too.
-        let clients = self.server.command(&["CLIENT", "LIST"]);
-        let clients = clients.matches(" addr=").count().saturating_sub(1);
-        if clients > 0 {
-            left.push(format!("{clients} connections"));
-        }
-        left
-    }
-}
-
-/// Judges a run, and prints what it has seen.
-pub fn judged(events: &[Event], demands: &Demands) -> Verdict {
-    let verdict = check(events, demands);
-    println!("{} grants; {verdict}", grants(events));
-    verdict
-}
-
-/// How often a lock was granted, whatever the verdict.
-pub fn grants(events: &[Event]) -> usize {
-    let granted = |event: &&Event| {
-        matches!(
-            event.what,
-            What::Ok {
-                answer: Answer::Granted { .. },
-                ..
-            }
-        )
-    };
-    events.iter().filter(granted).count()
 }
 
 /// Runs a scene in both dialects at the same time.
 pub fn in_both_dialects(scene: impl Fn(&'static str) + Sync) {
     at_once([REDISSON, PLAIN], scene);
-}
-
-/// Runs a scene for several things at the same time, and fails if one does.
-pub fn at_once<T: Send + Copy + std::fmt::Debug, const N: usize>(
-    all: [T; N],
-    scene: impl Fn(T) + Sync,
-) {
-    let scene = &scene;
-    std::thread::scope(|scope| {
-        let running = all.map(|one| (one, scope.spawn(move || scene(one))));
-        for (one, run) in running {
-            assert!(run.join().is_ok(), "failed with {one:?}: see above");
-        }
-    });
-}
-
-/// A client of the driver's own, to see who holds.
-pub struct Watcher {
-    runtime: tokio::runtime::Runtime,
-    store: RedisStore,
-}
-
-impl Watcher {
-    pub fn new(url: &str) -> Watcher {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        let url = StoreUrl::parse(url).expect("a URL");
-        let store = runtime.block_on(RedisStore::connect(&url));
-        Watcher {
-            store: store.expect("connects"),
-            runtime,
-        }
-    }
-
-    /// Tries to take a lock that nobody has.
-    pub fn take(&self, name: &str) -> Result<Attempt, Error> {
-        let claim = Claim {
-            id: ClaimId {
-                keeper: KeeperId::new(),
-                number: 1,
-            },
-            name: Name::new(name).expect("a name"),
-            mode: Mode::Exclusive,
-            lease: LEASE,
-            reserve: 1,
-            not_after: Moment::now() + LEASE,
-            enqueue: false,
-            beside: None,
-        };
-        self.runtime.block_on(self.store.try_acquire(&claim))
-    }
-
-    /// The process that holds the lock.
-    pub fn holder(&self) -> Option<u32> {
-        let name = Name::new("a").expect("a name");
-        let info = self.runtime.block_on(self.store.inspect(&name)).ok()??;
-        Some(info.holders.first()?.process.pid)
-    }
 }
