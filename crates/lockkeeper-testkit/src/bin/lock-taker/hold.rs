@@ -211,8 +211,9 @@ fn watch(guard: Arc<AnyGuard>, op: u64, recorder: Recorder) -> Arc<AtomicU64> {
     let first = if guard.is_held() { now.as_nanos() } else { 0 };
     let last = Arc::new(AtomicU64::new(first));
     let seen = Arc::downgrade(&last);
+    // Here, and not in the thread: whoever knows of the hold may set the clock before that begins.
+    let mut told = guard.deadline();
     std::thread::spawn(move || {
-        let mut told = guard.deadline();
         while let Some(seen) = seen.upgrade() {
             let now = Moment::now();
             let deadline = guard.deadline();
