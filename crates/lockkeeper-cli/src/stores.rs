@@ -13,6 +13,7 @@ pub struct Args {}
 #[derive(Serialize)]
 struct StoreView {
     scheme: &'static str,
+    dialect: Option<&'static str>,
     example: &'static str,
     feature: Option<&'static str>,
     /// Whether this build has it; what follows is known only then.
@@ -71,9 +72,21 @@ impl CapabilitiesView {
     }
 }
 
+impl StoreView {
+    /// What the table calls it.
+    fn title(&self) -> &'static str {
+        match self.dialect {
+            Some("plain") => "redis, plain",
+            Some(_) => "redis",
+            None => self.scheme,
+        }
+    }
+}
+
 fn view(scheme: &Scheme) -> StoreView {
     StoreView {
         scheme: scheme.scheme,
+        dialect: scheme.dialect,
         example: scheme.example,
         feature: scheme.feature,
         built_in: scheme.capabilities.is_some(),
@@ -86,24 +99,30 @@ pub fn run(json: bool) -> Result<(), Failure> {
     if json {
         return Ok(print_json(&views)?);
     }
-    // Stores are few and their abilities many: one column a store stays readable.
-    let header = std::iter::once("").chain(views.iter().map(|v| v.scheme));
+    // Stores are few and their abilities many: one column a store stays readable. Where several ways lead to one
+    // kind of store, they share it.
+    let columns: Vec<_> = views.chunk_by(|a, b| a.title() == b.title()).collect();
+    let header = std::iter::once("").chain(columns.iter().map(|column| column[0].title()));
     let mut table = table(&header.collect::<Vec<_>>());
     for (title, cell) in ROWS {
-        let cells = views.iter().map(|view| match &view.can {
+        let cells = columns.iter().map(|column| match &column[0].can {
             Some(can) => cell(can).to_owned(),
             None => "-".to_owned(),
         });
         table.add_row(std::iter::once((*title).to_owned()).chain(cells));
     }
     print(&table_text(&table))?;
-    for view in &views {
-        match view.feature {
-            Some(feature) if !view.built_in => print(&format!(
-                "{}: not in this build; enable the cargo feature `{feature}`",
-                view.scheme
+    for column in columns {
+        let title = column[0].title();
+        match column[0].feature {
+            Some(feature) if !column[0].built_in => print(&format!(
+                "{title}: not in this build; enable the cargo feature `{feature}`"
             ))?,
-            _ => print(&format!("{}: for instance {}", view.scheme, view.example))?,
+            _ => {
+                for view in column {
+                    print(&format!("{title}: for instance {}", view.example))?;
+                }
+            }
         }
     }
     Ok(())

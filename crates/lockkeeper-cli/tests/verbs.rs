@@ -125,6 +125,15 @@ fn stores_lists_what_this_build_has() {
             .any(|s| s["scheme"] == "sqlite" && s["reach"] == "machine"),
         "{json}"
     );
+    // The dialects of Redis differ in what they can do.
+    let fair = |dialect: &str| {
+        let found = schemes.iter().find(|s| s["dialect"] == dialect);
+        found.expect("listed")["fair"].clone()
+    };
+    assert_eq!(
+        (fair("redisson"), fair("plain")),
+        (true.into(), false.into())
+    );
 }
 
 #[test]

@@ -167,10 +167,13 @@ impl Replicated {
             let info = self.servers[master].command(&["INFO", "replication"]);
             let acknowledged = info.matches("state=online,offset=").count()
                 - info.matches("state=online,offset=0,").count();
+            let number = |text: Option<String>| text.and_then(|text| text.parse::<u64>().ok());
+            let written = number(self.servers[master].info("master_repl_offset"));
             acknowledged == others().count()
                 && others().all(|replica| {
                     replica.info("master_port").as_deref() == Some(&port)
                         && replica.info("master_link_status").as_deref() == Some("up")
+                        && number(replica.info("slave_repl_offset")) >= written
                 })
         });
     }

@@ -9,6 +9,7 @@ mod batch;
 mod common;
 mod faults;
 mod keepers;
+mod midway;
 mod replicas;
 mod rows;
 mod sentinel;

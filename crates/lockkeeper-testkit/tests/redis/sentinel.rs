@@ -124,10 +124,7 @@ async fn a_holder_and_a_waiter_go_on_after_the_master_is_killed() {
     .await;
     // What the replicas have not heard of dies with the master.
     let master = aside(|| servers.master());
-    assert_eq!(
-        servers.servers()[master].command(&["WAIT", "2", "5000"]),
-        ":2\r\n"
-    );
+    aside(|| servers.wait_until_complete(master));
     aside(|| servers.kill_master());
     let new = aside(|| servers.wait_for_another(master));
     // The hold is known to the new master, and is kept up there.
@@ -194,6 +191,45 @@ async fn a_master_that_was_not_told_is_left_all_the_same() {
     assert_eq!(stubborn.info("role").as_deref(), Some("master"));
     assert!(heals(&store, "after").await > first);
     assert_eq!(ours(stubborn), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_minority_of_sentinels_leads_nobody_back_to_an_old_master() {
+    let mut servers = aside(Replicated::with_sentinels);
+    let store = open(&servers.url()).await;
+    let old = aside(|| servers.master());
+    let rules = ["ACL", "SETUSER", "default", "-replicaof", "-slaveof"];
+    assert_eq!(servers.servers()[old].command(&rules), "+OK\r\n");
+    // One Sentinel misses the fail-over, and is then the only one that answers.
+    servers.sentinel(2).kill();
+    let new = aside(|| servers.fail_over());
+    follows(&store, &servers, new).await;
+    let last = heals(&store, "after").await;
+    servers.sentinels()[..2].iter().for_each(RedisServer::pause);
+    servers.sentinel(2).restart();
+    let named = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE];
+    let named = servers.sentinels()[2].strings(&named);
+    assert_eq!(named[1], servers.servers()[old].port().to_string());
+    let role = servers.servers()[old].info("role");
+    assert_eq!(role.as_deref(), Some("master"));
+    for kind in ["normal", "pubsub"] {
+        servers.servers()[new].command(&["CLIENT", "KILL", "TYPE", kind]);
+    }
+    let end = Moment::now() + Duration::from_secs(3);
+    while Moment::now() < end {
+        let attempt = store.try_acquire(&claim("lonely", Mode::Exclusive)).await;
+        assert!(
+            attempt.as_ref().is_err_and(Error::is_transient),
+            "{attempt:?}"
+        );
+        assert_eq!(ours(&servers.servers()[old]), 0);
+    }
+    let error = store.try_acquire(&claim("lonely", Mode::Exclusive)).await;
+    let error = error.expect_err("one is no majority").to_string();
+    assert!(error.contains("1 of 3 Sentinels"), "{error}");
+    servers.sentinels()[0].resume();
+    assert!(heals(&store, "healed").await > last);
+    assert!(uses(&store, &servers.servers()[new]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

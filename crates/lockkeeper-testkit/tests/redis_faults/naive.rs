@@ -218,10 +218,12 @@ fn wall_clock_deadline() {
         world.busy(2);
         let clock = WallClock::new();
         let (url, environment) = (world.url(), clock.environment());
-        let victim = world.holder_in("victim", &url, "1s", &["--fixed", "yes"], environment);
+        // Long enough for the clock to be set before it ends, however busy the machine is.
+        let lease = Duration::from_secs(3);
+        let victim = world.holder_in("victim", &url, "3s", &["--fixed", "yes"], environment);
         victim.expect("held");
         clock.behind(Duration::from_secs(3600));
-        world.goes_on(LEASE * 2);
+        world.goes_on(lease + LEASE);
         leave(victim);
         world.enough();
     });

@@ -13,6 +13,8 @@ use crate::url::StoreUrl;
 pub struct Scheme {
     /// What the URL starts with.
     pub scheme: &'static str,
+    /// Which of its dialects, if it has several.
+    pub dialect: Option<&'static str>,
     /// An example of a URL.
     pub example: &'static str,
     /// The cargo feature that compiles it in; `None` when it is always there.
@@ -26,12 +28,14 @@ pub fn schemes() -> &'static [Scheme] {
     &[
         Scheme {
             scheme: "memory",
+            dialect: None,
             example: "memory:",
             feature: None,
             capabilities: Some(memory::CAPABILITIES),
         },
         Scheme {
             scheme: "sqlite",
+            dialect: None,
             example: "sqlite:/var/lib/app/locks.db",
             feature: Some("sqlite"),
             #[cfg(feature = "sqlite")]
@@ -41,6 +45,7 @@ pub fn schemes() -> &'static [Scheme] {
         },
         Scheme {
             scheme: "redis",
+            dialect: Some("redisson"),
             example: "redis://localhost:6379/0",
             feature: Some("redis"),
             #[cfg(feature = "redis")]
@@ -50,6 +55,7 @@ pub fn schemes() -> &'static [Scheme] {
         },
         Scheme {
             scheme: "rediss",
+            dialect: Some("redisson"),
             example: "rediss://db.example:6380/0",
             feature: Some("redis"),
             #[cfg(feature = "redis")]
@@ -59,6 +65,7 @@ pub fn schemes() -> &'static [Scheme] {
         },
         Scheme {
             scheme: "redis+sentinel",
+            dialect: Some("redisson"),
             example: "redis+sentinel://a:26379,b:26379,c:26379/mymaster",
             feature: Some("redis"),
             #[cfg(feature = "redis")]
@@ -68,6 +75,7 @@ pub fn schemes() -> &'static [Scheme] {
         },
         Scheme {
             scheme: "redis+unix",
+            dialect: Some("redisson"),
             example: "redis+unix:///run/redis/redis.sock",
             feature: Some("redis"),
             #[cfg(feature = "redis")]
@@ -77,10 +85,21 @@ pub fn schemes() -> &'static [Scheme] {
         },
         Scheme {
             scheme: "redis+cluster",
+            dialect: Some("redisson"),
             example: "redis+cluster://node1:6379,node2:6379",
             feature: Some("redis"),
             #[cfg(feature = "redis")]
             capabilities: Some(super::redis::CAPABILITIES),
+            #[cfg(not(feature = "redis"))]
+            capabilities: None,
+        },
+        Scheme {
+            scheme: "redis",
+            dialect: Some("plain"),
+            example: "redis://localhost:6379/0?dialect=plain",
+            feature: Some("redis"),
+            #[cfg(feature = "redis")]
+            capabilities: Some(super::redis::PLAIN_CAPABILITIES),
             #[cfg(not(feature = "redis"))]
             capabilities: None,
         },
@@ -125,7 +144,7 @@ fn missing(scheme: &str) -> String {
     }
     let examples: Vec<_> = schemes()
         .iter()
-        .filter(|known| known.capabilities.is_some())
+        .filter(|known| known.capabilities.is_some() && known.dialect != Some("plain"))
         .map(|known| known.example)
         .collect();
     format!(

@@ -104,7 +104,7 @@ impl Holder {
         };
         let (token, deadline) = (guard.token(), guard.deadline());
         recorder.granted(op, Token::new(token), deadline);
-        let seen = watch(guard.clone(), op, recorder.clone());
+        let seen = watch(guard.clone(), deadline, op, recorder.clone());
         println!("held {token} {}", deadline.as_nanos());
         let (lost, told) = (guard.lost(), recorder.clone());
         tokio::spawn(async move {
@@ -205,10 +205,16 @@ async fn unshared(mut guard: Arc<AnyGuard>) -> AnyGuard {
 
 /// Looks at the guard all the time, and keeps when a look that said yes was begun. What it says is recorded when
 /// it is news: another deadline, or a yes after the last one.
-fn watch(guard: Arc<AnyGuard>, op: u64, recorder: Recorder) -> Arc<AtomicU64> {
+fn watch(
+    guard: Arc<AnyGuard>,
+    granted_until: Moment,
+    op: u64,
+    recorder: Recorder,
+) -> Arc<AtomicU64> {
     // The first look is done before anybody knows of the hold, and can stop this process.
     let now = Moment::now();
     let first = if guard.is_held() { now.as_nanos() } else { 0 };
+    let mut told = granted_until;
     let last = Arc::new(AtomicU64::new(first));
     let seen = Arc::downgrade(&last);
     // Here, and not in the thread: whoever knows of the hold may set the clock before that begins.

@@ -83,7 +83,9 @@ pub(super) fn renewed(
     answers: &mut Vec<Renewed>,
 ) -> Result<(), Error> {
     let value = answer.map_err(|fault| match fault.of_change() {
-        Error::Unavailable { store, reason } if !answers.is_empty() => {
+        Error::Unavailable { store, reason } | Error::Refused { store, reason }
+            if !answers.is_empty() =>
+        {
             Error::OutcomeUnknown { store, reason }
         }
         error => error,

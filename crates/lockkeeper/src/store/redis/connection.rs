@@ -572,6 +572,13 @@ impl Shared {
             }
         };
         let settings = &self.settings;
+        if info.run_id.is_none() {
+            return Err(refused(
+                "replicas=N needs INFO, to tell servers apart, and the server's ACL does not allow it; add +info to the \
+                 user"
+                    .into(),
+            ));
+        }
         let mut link = Link::open(address, settings, settings.login(false), pushed).await?;
         if look_at(&mut link.connection).await?.run_id != info.run_id {
             return Err(unavailable(format!(

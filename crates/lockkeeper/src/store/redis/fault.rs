@@ -14,7 +14,7 @@ pub(super) enum Fault {
     NotSent(String),
     /// It was sent, or may have been, and no answer came.
     Lost(String),
-    /// The server answered with an error. It did nothing.
+    /// The server answered with an error. It did nothing, unless [`Fault::came_midway`].
     Server(RedisError),
 }
 
@@ -35,6 +35,12 @@ impl Fault {
         matches!(self, Fault::Server(error) if error.code() == Some("NOSCRIPT"))
     }
 
+    /// A script may have come to this after it had changed something. A server that takes no changes, or is out of
+    /// memory, says so at the first one.
+    pub fn came_midway(&self) -> bool {
+        matches!(self, Fault::Server(error) if matches!(code(error), Some("ERR" | "NOPERM" | "WRONGTYPE")))
+    }
+
     /// The fault of a request that changes nothing.
     pub fn of_look(self) -> Error {
         match self {
@@ -44,15 +50,35 @@ impl Fault {
     }
 }
 
-/// Whether the connection is of no more use after this answer: the server is no longer one to write to.
+/// What a script may be refused at a change.
+const WITHIN: [&str; 4] = ["READONLY", "OOM", "MISCONF", "NOREPLICAS"];
+
+/// The code of an error. Before Redis 7 what a script was refused comes as text, `ERR … @user_script: 12: -READONLY …`;
+/// what the ACL forbids it has no code of its own there, nor in 7.0.
+pub(super) fn code(error: &RedisError) -> Option<&str> {
+    let code = error.code();
+    let said = error.detail().unwrap_or_default();
+    if code != Some("ERR") || !said.contains("script") {
+        return code;
+    }
+    let within = |code: &&&str| said.contains(&format!(": -{code} "));
+    match WITHIN.iter().find(within) {
+        Some(within) => Some(within),
+        None if said.contains("The user executing the script can't") => Some("NOPERM"),
+        None => code,
+    }
+}
+
+/// Whether the connection is of no more use after this answer: the server is no longer one to write to. A WAIT that was
+/// under way is UNBLOCKED then.
 pub(super) fn is_demoted(error: &RedisError) -> bool {
-    matches!(error.code(), Some("READONLY" | "MASTERDOWN"))
+    matches!(code(error), Some("READONLY" | "MASTERDOWN" | "UNBLOCKED"))
 }
 
 /// A server's error in words. Its text never has a secret: the server does not repeat passwords.
 pub(super) fn explain(error: &RedisError) -> Error {
     let said = words(error);
-    match error.code() {
+    match code(error) {
         Some("READONLY" | "MASTERDOWN") => unavailable(format!(
             "the server is a replica now and takes no locks ({said}); it is looked for again"
         )),
@@ -68,7 +94,7 @@ pub(super) fn explain(error: &RedisError) -> Error {
         Some("NOREPLICAS") => unavailable(format!(
             "the server has too few replicas to accept changes ({said})"
         )),
-        Some("TRYAGAIN") => unavailable(
+        Some("TRYAGAIN" | "ASK") => unavailable(
             "the cluster is moving the lock's slot to another node; its locks can be used when that is done".into(),
         ),
         Some("CLUSTERDOWN") => unavailable(format!(
@@ -83,7 +109,7 @@ pub(super) fn explain(error: &RedisError) -> Error {
         Some("WRONGTYPE") => refused(format!(
             "a key of the lock is used for something else ({said}); choose another name or a prefix"
         )),
-        Some("MOVED" | "ASK") => unavailable(format!(
+        Some("MOVED") => unavailable(format!(
             "the nodes of the cluster do not agree who serves the lock's slot ({said}); for a cluster write \
              redis+cluster://"
         )),
@@ -115,5 +141,66 @@ pub(super) fn refused(reason: String) -> Error {
     Error::Refused {
         store: STORE,
         reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::redis::{Value, parse_redis_value};
+
+    use super::*;
+
+    fn error(line: &str) -> RedisError {
+        let value = parse_redis_value(format!("-{line}\r\n").as_bytes());
+        let value = value.and_then(Value::extract_error);
+        value.expect_err("it is an error")
+    }
+
+    #[test]
+    fn what_a_script_was_refused_is_known_on_every_version() {
+        let sha = "0123456789abcdef0123456789abcdef01234567";
+        let old = format!(
+            "ERR Error running script (call to f_{sha}): @user_script:9: @user_script: 9: "
+        );
+        for (line, expected) in [
+            (
+                "READONLY You can't write against a read only replica.".to_owned(),
+                "READONLY",
+            ),
+            (
+                format!("{old}-READONLY You can't write against a read only replica. "),
+                "READONLY",
+            ),
+            (
+                format!("{old}-OOM command not allowed when used memory > 'maxmemory'. "),
+                "OOM",
+            ),
+            (
+                format!("{old}-NOREPLICAS Not enough good replicas to write. "),
+                "NOREPLICAS",
+            ),
+            // As a batch passes it on.
+            (
+                "ERR @user_script: 9: -READONLY You can't write against a read only replica.  "
+                    .to_owned(),
+                "READONLY",
+            ),
+            (
+                format!(
+                    "ERR The user executing the script can't run this command or subcommand script: {sha}, on x"
+                ),
+                "NOPERM",
+            ),
+            (
+                format!("{old}The user executing the script can't run this command or subcommand"),
+                "NOPERM",
+            ),
+            (format!("{old}attempt to compare nil with number"), "ERR"),
+        ] {
+            assert_eq!(code(&error(&line)), Some(expected), "{line}");
+        }
+        assert!(is_demoted(&error(&format!(
+            "{old}-READONLY You can't write."
+        ))));
     }
 }

@@ -104,7 +104,7 @@ impl RedisStore {
     /// reached or is a replica; [`Error::Refused`] when it is too old or refuses the user.
     pub async fn connect(url: &StoreUrl) -> Result<RedisStore, Error> {
         let settings = Settings::parse(url)?;
-        if settings.password.is_some() && !settings.tls && !settings.topology.is_local() {
+        if settings.shows_a_password() {
             tracing::warn!(
                 server = %settings.topology,
                 "the password crosses the network in plain text; use TLS: rediss: instead of redis:"
@@ -508,7 +508,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     time: TimeAuthority::ServerWall,
 };
 
-const PLAIN_CAPABILITIES: Capabilities = Capabilities {
+pub(super) const PLAIN_CAPABILITIES: Capabilities = Capabilities {
     fair: false,
     read_write: false,
     permits: false,

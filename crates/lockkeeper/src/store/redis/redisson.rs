@@ -131,6 +131,11 @@ impl Redisson<'_> {
             false => &scripts::TRY_OR_QUEUE,
         };
         let answer = self.run_verb(verb, self.who, keys, &args).await;
+        if answer.as_ref().is_err_and(Fault::came_midway) {
+            // What it did until then must not stay; least of all a key that never expires.
+            let _ = self.withdraw(&claim.name, claim.id).await;
+            self.connection.stay();
+        }
         let reply = Reply::new(answer.map_err(Fault::of_change)?)?;
         self.connection
             .clock()

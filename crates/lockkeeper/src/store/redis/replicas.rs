@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 
 use super::RedisStore;
 use super::connection::Connection;
-use super::fault::{refused, unavailable, words};
+use super::fault::{is_demoted, refused, unavailable, words};
 use super::keys::Keys;
 use super::link::Link;
 use super::url::Settings;
@@ -23,6 +23,10 @@ use crate::store::*;
 
 /// How long a marker stays, in milliseconds: it has done its work once it is written.
 const MARKER_STAYS: u32 = 1_000;
+
+/// Writes a marker, also when memory is full: a script that has begun to change something may go on. A renewal has to
+/// be confirmed then as well.
+const MARK: &str = "redis.call('DEL', KEYS[1]) return redis.call('SET', KEYS[1], 1, 'PX', ARGV[1])";
 
 /// Waits for replicas, on behalf of many. Clones share the connection.
 #[derive(Clone, Debug)]
@@ -111,25 +115,29 @@ impl Wait {
         marker: &str,
     ) -> Result<Result<u32, String>, String> {
         let mut both = ::redis::pipe();
-        both.cmd("SET")
-            .arg(marker)
+        both.cmd("EVAL")
+            .arg(MARK)
             .arg(1)
-            .arg("PX")
-            .arg(MARKER_STAYS)
-            .ignore();
+            .arg(marker)
+            .arg(MARKER_STAYS);
         both.cmd("WAIT")
             .arg(self.replicas)
             .arg(self.within.as_millis() as u64);
-        let answer = both.query_async::<(u32,)>(connection);
-        match tokio::time::timeout(self.answers_within, answer).await {
-            Ok(Ok((replicas,))) => Ok(Ok(replicas)),
-            // In a cluster: its slot has just moved away.
-            Ok(Err(error)) if matches!(error.code(), Some("MOVED" | "ASK" | "TRYAGAIN")) => {
-                Ok(Err(words(&error)))
+        let answers = connection.send_packed_commands(&both, 0, 2);
+        let answers = match tokio::time::timeout(self.answers_within, answers).await {
+            Ok(answers) => answers.map_err(|error| words(&error))?,
+            Err(_) => return Err("the server does not answer a WAIT".into()),
+        };
+        for answer in answers {
+            match answer.extract_error() {
+                Ok(Value::Int(replicas)) => return Ok(Ok(u32::try_from(replicas).unwrap_or(0))),
+                Ok(_) => {}
+                Err(error) if is_demoted(&error) => return Err(words(&error)),
+                // It takes no changes just now; or, in a cluster, the slot has just moved away.
+                Err(error) => return Ok(Err(words(&error))),
             }
-            Ok(Err(error)) => Err(words(&error)),
-            Err(_) => Err("the server does not answer a WAIT".into()),
         }
+        Err("the server answered a WAIT with something else".into())
     }
 
     fn judge(&self, confirmed: u32) -> Result<(), String> {

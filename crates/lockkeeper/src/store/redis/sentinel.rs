@@ -60,9 +60,13 @@ impl Sentinels {
         (0..count).map(move |at| (first + at) % count)
     }
 
-    fn answered(&self, at: usize, opinion: &Opinion) {
-        self.last.store(at, Ordering::Relaxed);
-        self.epoch.store(opinion.epoch, Ordering::Relaxed);
+    /// Takes note of an opinion, unless a newer one is known.
+    fn takes(&self, at: usize, opinion: &Opinion) -> bool {
+        let current = opinion.epoch >= self.epoch.fetch_max(opinion.epoch, Ordering::Relaxed);
+        if current {
+            self.last.store(at, Ordering::Relaxed);
+        }
+        current
     }
 
     /// Asks for the master, one Sentinel after the other.
@@ -75,10 +79,7 @@ impl Sentinels {
                 self.ask(&mut link.connection).await
             };
             match within(settings, asked).await {
-                Ok(opinion) if opinion.epoch >= self.epoch.load(Ordering::Relaxed) => {
-                    self.answered(at, &opinion);
-                    return Ok(opinion.master);
-                }
+                Ok(opinion) if self.takes(at, &opinion) => return Ok(opinion.master),
                 Ok(opinion) => {
                     if stale
                         .as_ref()
@@ -90,12 +91,20 @@ impl Sentinels {
                 Err(error) => failures.push((&self.addresses[at], error)),
             }
         }
-        // Sentinels that were set up anew count from the start.
-        if let Some((at, opinion)) = stale {
-            self.answered(at, &opinion);
-            return Ok(opinion.master);
+        let (all, answered) = (self.addresses.len(), self.addresses.len() - failures.len());
+        match stale {
+            // Sentinels that were set up anew count from the start.
+            Some((at, opinion)) if 2 * answered > all => {
+                self.last.store(at, Ordering::Relaxed);
+                self.epoch.store(opinion.epoch, Ordering::Relaxed);
+                Ok(opinion.master)
+            }
+            // A few may be cut off from the others, together with the old master.
+            Some(_) => Err(unavailable(format!(
+                "{answered} of {all} Sentinels answer, and only with a master from before the last fail-over"
+            ))),
+            None => Err(self.no_answer(failures)),
         }
-        Err(self.no_answer(failures))
     }
 
     /// A refusal weighs more than silence: it does not pass by itself.
@@ -289,10 +298,29 @@ async fn listen(
     let mut link = within(settings, subscribed).await?;
     loop {
         let opinion = within(settings, sentinels.ask(&mut link.connection)).await?;
-        if opinion.epoch >= sentinels.epoch.load(Ordering::Relaxed) {
-            sentinels.answered(at, &opinion);
+        if sentinels.takes(at, &opinion) {
             shared.follow(&opinion.master);
         }
         let _ = tokio::time::timeout(ASK_EVERY, switched.notified()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_opinion_never_counts_after_a_newer_one() {
+        let address = |port| Address::Tcp("a".into(), port);
+        let sentinels = Sentinels::new(vec![address(1), address(2)], "locks".into());
+        let opinion = |epoch| Opinion {
+            master: address(9),
+            epoch,
+        };
+        assert!(sentinels.takes(0, &opinion(3)));
+        assert!(sentinels.takes(1, &opinion(3)));
+        assert!(!sentinels.takes(0, &opinion(2)));
+        assert_eq!(sentinels.epoch.load(Ordering::Relaxed), 3);
+        assert_eq!(sentinels.in_turn().next(), Some(1), "the last that counted");
     }
 }

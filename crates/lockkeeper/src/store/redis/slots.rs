@@ -1,6 +1,7 @@
 //! Which of a cluster's 16,384 slots a key belongs to, and which node serves it.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ::redis::Value;
@@ -153,6 +154,8 @@ pub(super) fn redirected(to: &str, asked: &Address) -> Option<Address> {
 #[derive(Debug)]
 pub(super) struct Map {
     slots: Mutex<Slots>,
+    /// What a node said when it sent a request elsewhere is in it already, and nobody else was told.
+    hearsay: AtomicBool,
     /// Somebody found that it may be out of date.
     pub doubted: Notify,
 }
@@ -161,6 +164,7 @@ impl Map {
     pub fn new(slots: Slots) -> Map {
         Map {
             slots: Mutex::new(slots),
+            hearsay: AtomicBool::new(false),
             doubted: Notify::new(),
         }
     }
@@ -188,8 +192,12 @@ impl Map {
 
     /// A node said who serves a slot now.
     pub fn moved(&self, slot: u16, to: Address) {
-        let slot = usize::from(slot);
-        let _ = self.slots().give(slot..=slot, to);
+        let mut slots = self.slots();
+        if slots.owner(slot) != Some(&to) {
+            let slot = usize::from(slot);
+            let _ = slots.give(slot..=slot, to);
+            self.hearsay.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Puts in what was seen. Answers whether that is anything new.
@@ -201,13 +209,33 @@ impl Map {
             .into_iter()
             .any(|slot| slots.owner(slot) != seen.owner(slot));
         *slots = seen;
-        new
+        self.hearsay.swap(false, Ordering::Relaxed) || new
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_request_found_out_is_news_to_everyone_else() {
+        let at = |port| Address::Tcp("a".into(), port);
+        let all = |port, moved| {
+            let mut slots = Slots::nobody();
+            slots.give(0..=SLOTS - 1, at(port)).expect("slots");
+            slots.give(7..=7, at(moved)).expect("a slot");
+            slots
+        };
+        let map = Map::new(all(1, 1));
+        assert!(!map.replace(all(1, 1)));
+        map.moved(7, at(1));
+        assert!(!map.replace(all(1, 1)), "it was known");
+        // The request goes there at once; who listens for hints has to be told.
+        map.moved(7, at(2));
+        assert!(map.is_owner(7, &at(2)));
+        assert!(map.replace(all(1, 2)));
+        assert!(!map.replace(all(1, 2)));
+    }
 
     #[test]
     fn slots_are_those_of_redis() {

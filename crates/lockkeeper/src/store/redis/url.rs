@@ -129,6 +129,14 @@ pub(super) struct Settings {
     pub token_retention: Option<Duration>,
 }
 
+impl Settings {
+    /// Whether a password is sent to a server or a Sentinel so that others on the way can read it.
+    pub fn shows_a_password(&self) -> bool {
+        let secret = self.password.is_some() || self.sentinel_password.is_some();
+        secret && !self.tls && !self.topology.is_local()
+    }
+}
+
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
@@ -217,11 +225,16 @@ impl Settings {
             replicas_timeout: REPLICAS_TIMEOUT,
             token_retention: None,
         };
+        let options = || query.split('&').filter(|option| !option.is_empty());
+        let keys = options().map(|option| option.split('=').next().unwrap_or(option));
+        if keys.into_iter().any(|key| key.contains('@')) {
+            return refuse("what follows a `?` are options; in a password write %3F for it");
+        }
         let mut seen = Vec::new();
         if database.is_some() {
             seen.push("db");
         }
-        for option in query.split('&').filter(|option| !option.is_empty()) {
+        for option in options() {
             let (key, value) = option.split_once('=').unwrap_or((option, ""));
             if seen.contains(&key) {
                 return refuse(format!("{key:.40?} is given twice"));
@@ -663,6 +676,32 @@ mod tests {
     }
 
     #[test]
+    fn a_password_that_others_can_read_on_the_way_is_known() {
+        let path = std::env::temp_dir().join(format!("lockkeeper-url-{}", std::process::id()));
+        std::fs::write(&path, "canary\n").expect("writes");
+        let file = path.display();
+        for (url, shown) in [
+            ("redis://h".to_owned(), false),
+            ("redis://:pw@h".to_owned(), true),
+            ("redis://:pw@localhost".to_owned(), false),
+            ("rediss://:pw@h".to_owned(), false),
+            (
+                format!("redis+sentinel://h/s?sentinel_password_file={file}"),
+                true,
+            ),
+            (
+                format!("redis+sentinel://[::1]/s?sentinel_password_file={file}"),
+                false,
+            ),
+        ] {
+            let settings = parse(&url).expect("a URL");
+            assert_eq!(settings.shows_a_password(), shown, "{url}");
+            assert!(!format!("{settings:?}").contains("canary"), "{url}");
+        }
+        std::fs::remove_file(&path).expect("removes");
+    }
+
+    #[test]
     fn a_password_is_never_shown() {
         for url in [
             "redis://u:canary@h",
@@ -675,6 +714,9 @@ mod tests {
             "redis://u:canary@",
             "redis://u:canary@a,b",
             "redis://u:canary%@h",
+            "redis://u:12?canary@h",
+            "redis://u:12?x&canary&y@h",
+            "redis://u:12/3?canary@h",
             "redis+unix://u:canary@h/x",
         ] {
             let text = format!("{:?}", parse(url));

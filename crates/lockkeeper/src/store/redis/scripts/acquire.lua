@@ -30,7 +30,7 @@ if wait == 0 then
   end
 end
 -- What can never be granted must not keep others waiting.
-if ARGV[8] ~= '0' and beside == '' and count <= limit then
+if ARGV[8] and ARGV[8] ~= '0' and beside == '' and count <= limit then
   enqueue(id, mode, lease, wanted, limit, count, who, ARGV[8] == '2')
 end
 save()

@@ -7,8 +7,13 @@
 -- Invariant: one claim counts down once. The count is at the name, where Redisson has it, unless a lock has
 --            the name: then it is aside, in `latch`, which also has the claims that counted down.
 local at = redis.call('HGET', KEYS[3], 'at')
+local kind = redis.call('TYPE', KEYS[1]).ok
+if at == 'name' and kind ~= 'string' then
+  -- A Redisson client has deleted it. A lock may have the name since.
+  redis.call('DEL', KEYS[3])
+  at = nil
+end
 if not at then
-  local kind = redis.call('TYPE', KEYS[1]).ok
   at = 'name'
   if kind == 'string' then
     -- The permits of ours are no latch.

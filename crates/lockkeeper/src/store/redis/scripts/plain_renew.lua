@@ -3,11 +3,15 @@
 -- KEYS  the names
 -- ARGV  for each name: claim, lease in ms
 -- Result  for each name: 1 renewed, 0 not held
--- Invariant: never shortens a lease, and never brings back one that ended.
+-- Invariant: never shortens a lease, and never brings back one that ended. A key that became something else ends its
+--            own hold, and none of the others.
 local answers = {}
 for number, key in ipairs(KEYS) do
   local claim, lease = ARGV[2 * number - 1], tonumber(ARGV[2 * number])
-  local held = redis.call('GET', key)
+  local held = redis.pcall('GET', key)
+  if type(held) == 'table' then
+    held = not string.find(held.err, 'WRONGTYPE', 1, true) and redis.call('GET', key)
+  end
   answers[number] = 0
   if held and string.match(held, '^%S+') == claim then
     if redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, lease) end

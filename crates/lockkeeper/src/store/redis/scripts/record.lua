@@ -20,6 +20,8 @@ local W_MODE, W_LEASE, W_WANTED, W_LIMIT, W_COUNT, W_WHO, W_UNTIL, W_DEAF = 1, 2
 
 -- All in ms. The first two are the contract's GRANT_LEASE and QUEUE_TTL.
 local GRANT_LEASE, QUEUE_TTL = 1000, 5000
+-- What is left of a hold whose key has no end, because somebody took that away. Longer than most holders take to renew.
+local ENDLESS = 60000
 -- Redisson's default fairLockWaitTimeout: its clients subtract it from every waiter's score as they acquire.
 local FAIR_WAIT = 300000
 -- While Redisson's clients wait as well, the sides take turns: after so many releases of ours one is a real one, and
@@ -125,7 +127,11 @@ local function load_hash()
       -- Its lease is that of the key, and its first token the time it was granted.
       local last, run, holder = string.match(value, '^(%d+) (%d+) (.*)$')
       local first, left = last - run + 1, redis.call('PTTL', home)
-      if left < 0 then left = GRANT_LEASE end
+      if left < 0 then
+        left = ENDLESS
+        -- pcall: where that is forbidden it may be why there is no end.
+        redis.pcall('PEXPIRE', home, left)
+      end
       local id = string.sub(field, #'lockkeeper:' + 1)
       holds[#holds + 1] = { id, 'x', now + left, first, tonumber(run), first, 0, 0, holder }
     else

@@ -13,10 +13,12 @@
 -- needed.
 if not ARGV[4] and redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) == 0 then
   -- Its only fields: the key goes with them. If a Redisson client forced it open, there are none; pcall, as the key
-  -- may be of another kind then.
-  if redis.pcall('HDEL', KEYS[1], ARGV[3], 'lockkeeper:' .. ARGV[3]) ~= 2 then
-    return { 0, 0, 0, 0 }
+  -- may be of another kind then. Any other error is one: nothing is known of the hold.
+  local gone = redis.pcall('HDEL', KEYS[1], ARGV[3], 'lockkeeper:' .. ARGV[3])
+  if type(gone) == 'table' and not string.find(gone.err, 'WRONGTYPE', 1, true) then
+    gone = redis.call('HDEL', KEYS[1], ARGV[3], 'lockkeeper:' .. ARGV[3])
   end
+  if gone ~= 2 then return { 0, 0, 0, 0 } end
   local tag = string.find(KEYS[1], '{', 1, true) and KEYS[1] or '{' .. KEYS[1] .. '}'
   redis.call(PUBLISH, 'redisson_lock__channel:' .. tag, '0')
   return { 1, 0, 0, 0 }

@@ -3,9 +3,9 @@
 -- KEYS  for each hold: the name, holders, aside, permits
 -- ARGV  for each hold: tag, claim, lease in ms
 -- Result  for each hold: 1 renewed, 0 not held
--- Invariant: never shortens a lease, and never brings back one that ended.
-local answers = {}
-for number = 1, #ARGV / 3 do
+-- Invariant: never shortens a lease, and never brings back one that ended. A key that became something else ends its
+--            own hold, and none of the others.
+local function renew(number)
   local key, arg = 4 * (number - 1), 3 * (number - 1)
   local tag, id, lease = ARGV[arg + 1], ARGV[arg + 2], tonumber(ARGV[arg + 3])
   local packed = redis.call('GET', KEYS[key + 2])
@@ -21,9 +21,8 @@ for number = 1, #ARGV / 3 do
   local home = record and record[1] == 1 and KEYS[key + 3] or KEYS[key + 1]
   local mode, renewed = found and found[2], false
   if not record then
-    -- An exclusive hold with its record in the hash, whose lease is that of the key. pcall: that may be of another
-    -- kind.
-    local both = redis.pcall('HMGET', home, id, 'lockkeeper:' .. id)
+    -- An exclusive hold with its record in the hash, whose lease is that of the key.
+    local both = redis.call('HMGET', home, id, 'lockkeeper:' .. id)
     renewed = both[1] and both[2]
     if renewed and redis.call('PTTL', home) < lease then redis.call('PEXPIRE', home, lease) end
   elseif mode == 'p' then
@@ -50,6 +49,17 @@ for number = 1, #ARGV / 3 do
   if renewed and record then
     redis.call('SET', KEYS[key + 2], cmsgpack.pack(record), 'PX', last - now)
   end
-  answers[number] = renewed and 1 or 0
+  return renewed and 1 or 0
+end
+
+local answers = {}
+for number = 1, #ARGV / 3 do
+  local done, answer = pcall(renew, number)
+  if not done then
+    local text = type(answer) == 'table' and answer.err or tostring(answer)
+    if not string.find(text, 'WRONGTYPE', 1, true) then error(answer, 0) end
+    answer = 0
+  end
+  answers[number] = answer
 end
 return answers
