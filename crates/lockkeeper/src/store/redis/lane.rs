@@ -1,8 +1,8 @@
 //! The express lane: a second connection to the same server, driven by the runtime of the tasks that use it.
 //!
 //! The main connection is driven by the keeper's thread, so that nothing of it depends on the caller's runtime. That
-//! costs every request two wake-ups of a sleeping thread more, about half of the speed of a task that asks one thing
-//! after the other. So once tasks of a runtime ask often, what they wait for themselves (tries and releases) goes
+//! costs every request two wake-ups of a sleeping thread more, more than half of the median time of a task that asks one
+//! thing after the other. So once tasks of a runtime ask often, what they wait for themselves (tries and releases) goes
 //! over a connection of that runtime. All else stays on the main one: renewals, hints, what nobody waits for, what comes
 //! from other threads and runtimes, and everything while there is no lane. Nobody ever waits for a lane.
 //!
