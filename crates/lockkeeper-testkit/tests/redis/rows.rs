@@ -21,7 +21,6 @@ use Pinned::{By, Not};
 
 type Rows = &'static [(&'static str, Pinned)];
 
-const LATER: &str = "comes with Sentinel and Cluster";
 const QUORUM: &str = "a quorum of nodes is another store";
 
 const FIELD: Rows = &[
@@ -182,8 +181,21 @@ const REPORTED: Rows = &[
             "a_fair_waiter_that_gives_up_leaves_no_entry",
         ]),
     ),
-    ("#2669, #5256 fail-over loses the lock", Not(LATER)),
-    ("#4706 no replica in sync after a fail-over", Not(LATER)),
+    (
+        "#2669, #5256 fail-over loses the lock",
+        By(&[
+            "a_lock_that_no_replica_had_is_granted_again_and_the_fence_holds",
+            "a_lock_that_its_replica_had_not_is_granted_again_and_the_fence_holds",
+            "an_agreed_fail_over_loses_nothing",
+        ]),
+    ),
+    (
+        "#4706 no replica in sync after a fail-over",
+        By(&[
+            "the_master_is_killed_under_load",
+            "with_a_stopped_replica_nothing_is_granted_and_nothing_left",
+        ]),
+    ),
     (
         "#6025 held twice after a time-out",
         By(&[
@@ -277,7 +289,15 @@ const UPSTREAM: Rows = &[
         "5,000 operations, no channel left",
         By(&["five_thousand_operations_leave_no_channel"]),
     ),
-    ("cluster, and a master stopped under Sentinel", Not(LATER)),
+    (
+        "cluster, and a master stopped under Sentinel",
+        By(&[
+            "keepers_exclude_each_other_while_their_slot_moves_round",
+            "a_master_that_only_slept_is_left_behind",
+            "the_master_is_killed_under_load",
+            "a_master_is_killed_under_load",
+        ]),
+    ),
     (
         "NameMapper",
         By(&["a_prefix_is_what_redisson_calls_a_name_mapper"]),
@@ -343,7 +363,10 @@ const UPSTREAM: Rows = &[
         "gap: Java and Rust, both directions",
         Not("played by their commands in `wire`; real clients have a suite of their own"),
     ),
-    ("gap: replica lost between WAIT and promotion", Not(LATER)),
+    (
+        "gap: replica lost between WAIT and promotion",
+        By(&["a_lock_that_no_replica_had_is_granted_again_and_the_fence_holds"]),
+    ),
     (
         "gap: ambiguous acquire",
         By(&[
@@ -407,6 +430,7 @@ async fn every_row_has_its_tests() {
     let mut tests = BTreeSet::new();
     for folder in [
         "lockkeeper-testkit/tests/redis",
+        "lockkeeper-testkit/tests/redis_cluster",
         "lockkeeper-testkit/tests/redis_faults",
         // What the engine does is the same on every store.
         "lockkeeper/tests",

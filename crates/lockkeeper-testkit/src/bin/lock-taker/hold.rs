@@ -217,8 +217,6 @@ fn watch(
     let mut told = granted_until;
     let last = Arc::new(AtomicU64::new(first));
     let seen = Arc::downgrade(&last);
-    // Here, and not in the thread: whoever knows of the hold may set the clock before that begins.
-    let mut told = guard.deadline();
     std::thread::spawn(move || {
         while let Some(seen) = seen.upgrade() {
             let now = Moment::now();
