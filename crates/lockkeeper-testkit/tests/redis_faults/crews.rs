@@ -1,13 +1,13 @@
 //! Several crews at once on servers that replace each other, each with promises of its own.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockkeeper_testkit::checker::{Demands, FaultKind, Rule};
 use lockkeeper_testkit::history::{Event, Fault};
 use lockkeeper_testkit::process::Taker;
 
-use crate::crew::{Crew, LEASE, Watcher, demands, grants, judged};
+use crate::crew::{Crew, LEASE, LINGER, Watcher, demands, grants, judged};
 
 /// What a crew's URL asks for, and its keys begin with.
 #[derive(Clone, Copy)]
@@ -71,6 +71,9 @@ impl Kind {
 pub struct Crews {
     all: Vec<(&'static Kind, Crew)>,
     faults: BTreeSet<FaultKind>,
+    /// Since when nobody is granted anything, and for how long that was.
+    down: Option<Instant>,
+    outage: Duration,
 }
 
 impl Crews {
@@ -86,6 +89,8 @@ impl Crews {
         let crews = Crews {
             all: KINDS.iter().map(crew).collect(),
             faults: BTreeSet::new(),
+            down: None,
+            outage: Duration::ZERO,
         };
         crews.work(50);
         crews
@@ -109,6 +114,7 @@ impl Crews {
 
     /// Makes sure that nobody is granted anything: the fault bites.
     pub fn bites(&mut self, name: &str) {
+        self.down = Some(Instant::now());
         // What was granted before may still be written.
         std::thread::sleep(LEASE);
         let written = |crews: &Crews| -> Vec<u64> {
@@ -148,7 +154,11 @@ impl Crews {
         self.faults.insert(FaultKind::Other(name.to_owned()));
     }
 
-    pub fn healed(&self) {
+    pub fn healed(&mut self) {
+        self.outage += self
+            .down
+            .take()
+            .map_or(Duration::ZERO, |down| down.elapsed());
         for (_, crew) in &self.all {
             crew.healed();
         }
@@ -160,7 +170,8 @@ impl Crews {
         for (_, crew) in &mut self.all {
             crew.stop();
         }
-        let mut demands = demands();
+        // While there are too few servers a lock is free, and granted to nobody all the same.
+        let mut demands = demands().linger(LINGER + self.outage);
         for fault in &self.faults {
             demands = demands.fault(fault.clone(), 1);
         }
