@@ -78,6 +78,7 @@ const RENEW_SLICE: usize = 64;
 const MAX_PERMITS: u32 = 1_000;
 /// How long it is remembered that a lock was broken.
 const BREAK_MEMORY: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
 /// Keeps locks on a Redis server.
 ///
 /// Dropping it ends its connections. What it still holds stays held until the leases end.
