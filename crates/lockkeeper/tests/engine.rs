@@ -132,7 +132,10 @@ async fn where_others_had_the_lock_the_first_try_queues() {
 async fn a_first_try_that_queued_leaves_the_queue_when_its_patience_ends() {
     let store = Tampered::new();
     let (us, them) = (store.keeper(LEASE).await, store.keeper(LEASE).await);
-    let (ours, theirs) = (us.lock("x").expect("a name"), them.lock("x").expect("a name"));
+    let (ours, theirs) = (
+        us.lock("x").expect("a name"),
+        them.lock("x").expect("a name"),
+    );
     let held = theirs.acquire().await.expect("acquired");
     for _ in 0..2 {
         let timed_out = ours.acquire_within(MS(20)).await.expect("works");

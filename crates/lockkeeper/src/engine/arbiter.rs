@@ -233,9 +233,8 @@ impl Arbiter {
             Seat::Shared => Mode::Read,
             Seat::Handed | Seat::Own => Mode::Exclusive,
         });
-        let crowded = crowded
-            && wish.patience != Patience::None
-            && self.core.store().capabilities().queue;
+        let crowded =
+            crowded && wish.patience != Patience::None && self.core.store().capabilities().queue;
         let mut contest = contest.expecting_busy(crowded);
         let reserve = match (crowded, seat) {
             (true, Seat::Handed) => self.reserve(),

@@ -158,7 +158,13 @@ impl Departure {
             return self.arbiter.step_aside(Seat::Handed);
         };
         match released {
-            Some((Released { regrant: Some(grant), .. }, sent)) => {
+            Some((
+                Released {
+                    regrant: Some(grant),
+                    ..
+                },
+                sent,
+            )) => {
                 if let Ok(won) = contest.won(grant, sent) {
                     return self.arbiter.granted(Seat::Handed, won);
                 }

@@ -78,11 +78,11 @@ macro_rules! silent {
 }
 
 publishing! {
-    ACQUIRE = "time.lua", "fence.lua", "acquire_fast.lua", "held.lua", "record.lua", "acquire.lua";
-    RELEASE = "release_fast.lua", "time.lua", "fence.lua", "pass.lua", "record.lua", "release.lua";
-    WITHDRAW = "time.lua", "fence.lua", "record.lua", "withdraw.lua";
-    INSPECT = "time.lua", "fence.lua", "record.lua", "inspect.lua";
-    BREAK = "time.lua", "fence.lua", "record.lua", "break.lua";
+    ACQUIRE = "time.lua", "fence.lua", "acquire_fast.lua", "queue.lua", "held.lua", "record.lua", "acquire.lua";
+    RELEASE = "release_fast.lua", "time.lua", "fence.lua", "queue.lua", "pass.lua", "record.lua", "release.lua";
+    WITHDRAW = "time.lua", "fence.lua", "queue.lua", "record.lua", "withdraw.lua";
+    INSPECT = "time.lua", "fence.lua", "queue.lua", "record.lua", "inspect.lua";
+    BREAK = "time.lua", "fence.lua", "queue.lua", "record.lua", "break.lua";
     LATCH = "time.lua", "latch.lua";
 }
 
@@ -97,9 +97,9 @@ silent! {
     BATCH = concat!(
         files!("publish.lua", "time.lua", "fence.lua"),
         "local function acquire(KEYS, ARGV)\n",
-        files!("acquire_fast.lua", "held.lua", "record.lua", "acquire.lua"),
+        files!("acquire_fast.lua", "queue.lua", "held.lua", "record.lua", "acquire.lua"),
         "end\nlocal function release(KEYS, ARGV)\n",
-        files!("release_fast.lua", "pass.lua", "record.lua", "release.lua"),
+        files!("release_fast.lua", "queue.lua", "pass.lua", "record.lua", "release.lua"),
         "end\nlocal VERBS = { a = { acquire, 4, 5 }, A = { acquire, 4, 9 }, r = { release, 4, 1 }, R = { release, 4, 9 } }\n",
         files!("batch.lua")
     );

@@ -21,16 +21,10 @@ local function try_held()
     return
   end
   if ARGV[8] and ARGV[8] ~= '0' then
-    -- As `enqueue` does it.
     local waiters = 'lockkeeper_waiters:' .. own
-    local waiter = { 'x', tonumber(ARGV[5]), tonumber(ARGV[6]), 0, 0, ARGV[1], now + 5000, ARGV[8] == '2' }
-    redis.call('HSET', waiters, id, cmsgpack.pack(waiter))
-    if not redis.call('ZSCORE', KEYS[3], id) then
-      local last = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
-      redis.call('ZADD', KEYS[3], string.format('%.0f', math.max(us, (tonumber(last) or 0) + 1)), id)
-    end
-    redis.call('PEXPIRE', KEYS[3], 10000)
-    redis.call('PEXPIRE', waiters, 10000)
+    local waiter = { 'x', tonumber(ARGV[5]), tonumber(ARGV[6]), 0, 0, ARGV[1], now + QUEUE_TTL, ARGV[8] == '2' }
+    line_up(KEYS[3], waiters, id, waiter)
+    keep_line(KEYS[3], waiters, 2 * QUEUE_TTL)
   end
   return { 0, left, 0, us }
 end

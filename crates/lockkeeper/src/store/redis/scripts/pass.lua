@@ -24,8 +24,7 @@ local function find_heir()
   local channel = string.match(waiter[6], '^[^\n]*')
   if SHARDED then channel = 'lockkeeper_wake:' .. own .. string.sub(channel, #'lockkeeper_wake' + 1) end
   if redis.call(PUBLISH, channel, first .. ' ' .. main) == 0 and not waiter[8] then return end
-  -- Until it has confirmed: GRANT_LEASE.
-  heir.id, heir.lease, heir.wanted, heir.who = first, math.min(waiter[2], 1000), waiter[3], waiter[6]
+  heir.id, heir.lease, heir.wanted, heir.who = first, math.min(waiter[2], GRANT_LEASE), waiter[3], waiter[6]
   heir.waited = true
   return heir
 end
@@ -49,13 +48,9 @@ local function pass(heir)
   redis.call('PEXPIRE', KEYS[1], heir.lease)
   if not heir.waited then return { 1, token, run, us } end
   if ARGV[4] then
-    -- As `enqueue` does it.
-    local waiter = { 'x', tonumber(ARGV[6]), tonumber(ARGV[7]), 0, 0, ARGV[1], now + 5000, ARGV[11] == '1' }
-    local last = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
-    redis.call('HSET', heir.waiters, ARGV[4], cmsgpack.pack(waiter))
-    redis.call('ZADD', KEYS[3], string.format('%.0f', math.max(us, (tonumber(last) or 0) + 1)), ARGV[4])
-    redis.call('PEXPIRE', KEYS[3], 10000)
-    redis.call('PEXPIRE', heir.waiters, 10000)
+    local waiter = { 'x', tonumber(ARGV[6]), tonumber(ARGV[7]), 0, 0, ARGV[1], now + QUEUE_TTL, ARGV[11] == '1' }
+    line_up(KEYS[3], heir.waiters, ARGV[4], waiter)
+    keep_line(KEYS[3], heir.waiters, 2 * QUEUE_TTL)
   end
   return { 1, 0, 0, us }
 end
