@@ -75,19 +75,23 @@ impl Shared {
             .map_err(|error| explain(&error))?;
         self.clock
             .saw(time.0 * 1_000_000 + time.1, sent, Moment::now());
-        // A lane hears nothing, and whoever listens to sharded channels nothing else.
-        let silent = self.lane().is_some() || self.member.as_ref().is_some_and(|one| one.ears);
-        let mut syncer = None;
-        if !silent {
-            info.judge_replicas(settings.replicas, number == 1)?;
-            connection
-                .subscribe(&self.channel)
-                .await
-                .map_err(|error| explain(&error))?;
-            if settings.replicas > 0 {
-                syncer = Some(self.syncer(number, address, &info).await?);
-            }
+        if self.lane().is_some() || self.member.as_ref().is_some_and(|member| member.ears) {
+            return Ok(Fresh {
+                number,
+                link,
+                syncer: None,
+                beside: 0,
+            });
         }
+        info.judge_replicas(settings.replicas, number == 1)?;
+        connection
+            .subscribe(&self.channel)
+            .await
+            .map_err(|error| explain(&error))?;
+        let syncer = match settings.replicas {
+            0 => None,
+            _ => Some(self.syncer(number, address, &info).await?),
+        };
         Ok(Fresh {
             number,
             link,
