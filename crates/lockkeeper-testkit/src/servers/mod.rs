@@ -2,8 +2,10 @@
 
 pub mod certificates;
 mod leash;
+pub mod migration;
 pub mod proxy;
 pub mod redis;
 pub mod redis_cluster;
 pub mod replicated;
 pub mod wall_clock;
+pub mod wire;

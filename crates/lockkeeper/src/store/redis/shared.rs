@@ -162,7 +162,7 @@ impl Shared {
         self.member.as_ref().is_some_and(|member| member.sharded)
     }
 
-    /// As [`Connection::run`].
+    /// As [`Connection::run`](super::connection::Connection::run).
     pub async fn run(
         &self,
         script: &Script,

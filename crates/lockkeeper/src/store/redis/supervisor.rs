@@ -177,9 +177,7 @@ impl Shared {
             }
         }
     }
-}
 
-impl Shared {
     /// Whether the server answers within three quarters of the time-out.
     async fn ping(
         &self,
