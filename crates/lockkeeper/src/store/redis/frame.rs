@@ -24,7 +24,10 @@ pub(super) fn first(bytes: &[u8]) -> RedisResult<Option<(Value, usize)>> {
 /// A line without its first character and its end, and where the next begins.
 fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
-    Some((bytes.get(1..end.checked_sub(1)?).unwrap_or_default(), end + 1))
+    Some((
+        bytes.get(1..end.checked_sub(1)?).unwrap_or_default(),
+        end + 1,
+    ))
 }
 
 fn number(digits: &[u8]) -> Option<i64> {

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{
-    AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, Pipeline, PushInfo, RedisConnectionInfo,
-    RedisError, RedisResult, Value,
+    AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, ProtocolVersion, PushInfo,
+    RedisConnectionInfo, RedisError, RedisResult, Value,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -59,7 +59,8 @@ impl Pipe {
                 let asked = wire.ask(cmd.borrow());
                 Box::pin(async move {
                     let answer = asked?.await;
-                    answer.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into()))
+                    answer
+                        .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into()))
                 })
             }
         }
@@ -196,7 +197,9 @@ impl Link {
     ) -> Result<Link, Error> {
         let task = runtime.spawn(async move {
             let login = settings.login(false);
-            let lent = Lent(Arc::new(Mutex::new(Some(stream(&address, &settings).await?))));
+            let lent = Lent(Arc::new(Mutex::new(Some(
+                stream(&address, &settings).await?,
+            ))));
             let log_in = Link::log_in(Box::new(lent.clone()), &address, &settings, login, pushed);
             let link = log_in.await?;
             Ok(Link {

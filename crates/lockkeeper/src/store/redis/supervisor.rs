@@ -184,11 +184,7 @@ impl Shared {
 
 impl Shared {
     /// Whether the server answers within three quarters of the time-out.
-    async fn ping(
-        &self,
-        pipe: &Pipe,
-        quarter: Duration,
-    ) -> Result<(), String> {
+    async fn ping(&self, pipe: &Pipe, quarter: Duration) -> Result<(), String> {
         let ping = ::redis::cmd("PING");
         let mut answer = pin!(pipe.send(&ping));
         let mut answered = tokio::time::timeout(2 * quarter, &mut answer).await;

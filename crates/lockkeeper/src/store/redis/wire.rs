@@ -236,7 +236,10 @@ struct Ends(Arc<Both>);
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        let error = io::Error::new(io::ErrorKind::BrokenPipe, "the connection is not driven any more");
+        let error = io::Error::new(
+            io::ErrorKind::BrokenPipe,
+            "the connection is not driven any more",
+        );
         self.0.end(error.into());
     }
 }
