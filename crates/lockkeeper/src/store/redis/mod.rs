@@ -30,6 +30,7 @@ mod checks;
 mod cluster;
 mod connection;
 mod fault;
+mod frame;
 mod interests;
 mod join;
 mod keys;
@@ -56,6 +57,7 @@ mod tls;
 mod topology;
 mod url;
 mod way;
+mod wire;
 
 use std::fmt;
 use std::time::Duration;
