@@ -16,13 +16,15 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::checks::not_a_cluster;
-use super::connection::{Connection, Member};
+use super::connection::Connection;
 use super::fault::{Fault, explain, unavailable, words};
 use super::keys::WAKE;
 use super::link::Link;
+use super::shared::Member;
 use super::slots::{Map, SLOTS, Slots};
 use super::subscriptions::Subscriptions;
-use super::url::{Address, Settings};
+use super::topology::Address;
+use super::url::Settings;
 use super::way::{Elsewhere, Way};
 use crate::Error;
 use crate::clock::Moment;

@@ -8,7 +8,8 @@ use std::fmt;
 use ::redis::{Cmd, RedisWrite};
 
 use super::slots;
-use super::url::{Settings, Topology};
+use super::topology::Topology;
+use super::url::Settings;
 use crate::{Error, Name};
 
 /// What our own keys start with.

@@ -16,11 +16,12 @@
 //! * A server that removes keys when its memory is full. It is warned of when connecting.
 //!
 //! # Layout
-//! `url` says where and how, `link` and `tls` log in, `connection` sends requests, `supervisor` keeps it alive, `checks`
-//! judges the server, `sentinel` finds it, `replicas` waits for its replicas, `batch` lets many verbs share a script,
-//! `subscriptions` knows who waits for what. A `lane` is a second connection, for tasks that wait. `redisson` and `plain` turn verbs into `scripts` and their answers back.
-//! `servers` says which server that is for a name: in a `cluster` the one that has its slot (`slots`), if that does
-//! not send us another `way`.
+//! `url` says where (`topology`) and how (`options`). A `connection` sends requests: it is `setup` over a `link`, with
+//! `tls` or without, which `checks` judges and a `supervisor` keeps alive; `shared` is what they have in common, `pushes`
+//! what comes without being asked for. `sentinel` finds the server, `replicas` waits for its replicas, `batch` lets many
+//! verbs share a script, `subscriptions` knows who waits for what. A `lane` is a second connection, for tasks that wait.
+//! `redisson` and `plain` turn verbs into `scripts` and their answers back. `servers` says which server that is for a
+//! name: in a `cluster` the one that has its slot (`slots`), if that does not send us another `way`.
 
 mod answer;
 mod batch;
@@ -32,17 +33,22 @@ mod join;
 mod keys;
 mod lane;
 mod link;
+mod options;
 mod plain;
+mod pushes;
 mod redisson;
 mod replicas;
 mod scripts;
 mod sentinel;
 mod server_clock;
 mod servers;
+mod setup;
+mod shared;
 mod slots;
 mod subscriptions;
 mod supervisor;
 mod tls;
+mod topology;
 mod url;
 mod way;
 

@@ -9,8 +9,9 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{RedisError, Value};
 use tokio::sync::mpsc;
 
-use super::connection::{Event, Fresh, Shared, State, Up};
 use super::fault::words;
+use super::setup::Fresh;
+use super::shared::{Event, Shared, State, Up};
 use super::subscriptions::Topic;
 use crate::Error;
 
