@@ -61,7 +61,9 @@ impl Node {
         let mut eval = redis::cmd("EVAL");
         eval.arg(script).arg(2).arg(&self.name);
         eval.arg(format!("{}:token", self.name));
-        eval.arg(&**id).arg(self.lease.as_millis() as u64).arg(token);
+        eval.arg(&**id)
+            .arg(self.lease.as_millis() as u64)
+            .arg(token);
         let answer: RedisResult<(u64, u64)> = eval.query_async(&mut connection).await;
         if answer.as_ref().is_err_and(RedisError::is_io_error) {
             *self.connection.lock().await = None;

@@ -36,7 +36,11 @@ pub enum QuorumMistake {
 pub const QUORUM_MISTAKES: &[(QuorumMistake, &str, Rule)] = &[
     (QuorumMistake::Half, "half-a-quorum", Rule::S1),
     (QuorumMistake::ElapsedIgnored, "elapsed-ignored", Rule::S1),
-    (QuorumMistake::RestartedAtOnce, "restarted-at-once", Rule::S1),
+    (
+        QuorumMistake::RestartedAtOnce,
+        "restarted-at-once",
+        Rule::S1,
+    ),
     (QuorumMistake::NotCleanedUp, "not-cleaned-up", Rule::L1),
 ];
 
@@ -71,7 +75,7 @@ pub struct NaiveQuorumGuard {
     id: Arc<str>,
     token: u64,
     belief: Arc<Belief>,
-    watchdog: Option<AbortHandle>,
+    watchdog: AbortHandle,
 }
 
 /// How one round went.
@@ -96,7 +100,9 @@ impl NaiveQuorum {
         renewed: bool,
     ) -> RedisResult<NaiveQuorum> {
         let (hosts, query) = url.split_once('?').unwrap_or((url, ""));
-        let hosts = hosts.trim_start_matches("redlock://").trim_end_matches("/0");
+        let hosts = hosts
+            .trim_start_matches("redlock://")
+            .trim_end_matches("/0");
         let mut options = query.split('&').filter_map(|option| option.split_once('='));
         let max_lease = options
             .find(|(option, _)| *option == "max_lease")
@@ -161,10 +167,8 @@ impl NaiveQuorum {
 
     fn guard(&self, id: Arc<str>, token: u64, until: Moment) -> NaiveQuorumGuard {
         let belief = Arc::new(Belief::until(until));
-        let watchdog = self.0.renewed.then(|| {
-            let watchdog = self.clone().renew_often(id.clone(), belief.clone());
-            tokio::spawn(watchdog).abort_handle()
-        });
+        let watchdog = self.clone().watch(id.clone(), belief.clone());
+        let watchdog = tokio::spawn(watchdog).abort_handle();
         NaiveQuorumGuard {
             lock: self.clone(),
             id,
@@ -174,9 +178,14 @@ impl NaiveQuorum {
         }
     }
 
-    async fn renew_often(self, id: Arc<str>, belief: Arc<Belief>) {
+    /// Renews while there is something to renew, and tells when it is over.
+    async fn watch(self, id: Arc<str>, belief: Arc<Belief>) {
         while belief.held() {
-            tokio::time::sleep(self.0.lease / 3).await;
+            let left = belief.deadline().remaining();
+            tokio::time::sleep(left.min(self.0.lease / 3)).await;
+            if !self.0.renewed {
+                continue;
+            }
             let sent = Moment::now();
             let round = self.ask(Verb::Renew(id.clone())).await;
             match self.until(sent) {
@@ -251,12 +260,13 @@ impl NaiveQuorumGuard {
 
     /// Lets go, and answers whether it still held; `None` if too few nodes answer.
     pub async fn release(self) -> Option<bool> {
-        if let Some(watchdog) = &self.watchdog {
-            watchdog.abort();
-        }
+        self.watchdog.abort();
         let round = self.lock.ask(Verb::Release(self.id.clone())).await;
         let enough = self.lock.enough();
-        match (round.yes >= enough, self.lock.0.nodes.len() - round.no < enough) {
+        match (
+            round.yes >= enough,
+            self.lock.0.nodes.len() - round.no < enough,
+        ) {
             (true, _) => Some(true),
             (false, true) => Some(false),
             (false, false) => None,
@@ -266,8 +276,6 @@ impl NaiveQuorumGuard {
 
 impl Drop for NaiveQuorumGuard {
     fn drop(&mut self) {
-        if let Some(watchdog) = &self.watchdog {
-            watchdog.abort();
-        }
+        self.watchdog.abort();
     }
 }

@@ -4,13 +4,14 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use lockkeeper_testkit::history::Event;
+use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::proxy::Proxy;
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 
 pub use crate::crew::*;
 
 pub struct World {
-    pub nodes: Vec<RedisServer>,
+    pub nodes: Independent,
     crew: Crew,
     /// What ends each URL.
     query: String,
@@ -39,31 +40,32 @@ impl World {
 
     /// The same, with nodes of these kinds.
     pub fn with(options: Vec<RedisOptions>, max_lease: Duration, query: &str) -> World {
-        let nodes: Vec<RedisServer> = options.into_iter().map(RedisServer::start_with).collect();
+        let nodes = Independent::of(options.into_iter().map(RedisServer::start_with));
         let query = format!("?max_lease={}ms{query}", max_lease.as_millis());
-        let ports = nodes.iter().map(RedisServer::port);
-        let world = World {
-            crew: Crew::at(&url(ports, &query)),
+        nodes.wait_out_quarantine(max_lease);
+        World {
+            crew: Crew::at(&(nodes.plain_url() + &query)),
             nodes,
             query,
-        };
-        for node in &world.nodes {
-            world.until("the node may vote", || is_old_enough(node, max_lease));
         }
-        world
     }
 
     /// A way of its own to every node, for some client.
     pub fn way(&self) -> Way {
         Way {
-            proxies: self.nodes.iter().map(|n| Proxy::to(n.port())).collect(),
+            proxies: self
+                .nodes
+                .servers()
+                .iter()
+                .map(|n| Proxy::to(n.port()))
+                .collect(),
             query: self.query.clone(),
         }
     }
 
     /// Ends the load, looks what is left on the nodes, and collects every history.
     pub fn finish(&mut self) -> Vec<Event> {
-        let nodes = &self.nodes;
+        let nodes = self.nodes.servers();
         self.crew.finish(|| {
             let left = nodes.iter().enumerate().flat_map(|(number, node)| {
                 let name = move |what| format!("{what} on node {number}");
@@ -74,18 +76,6 @@ impl World {
     }
 }
 
-/// Whether a node has been up for so long that whatever it may have forgotten is over.
-pub fn is_old_enough(node: &RedisServer, max_lease: Duration) -> bool {
-    let up = node.info("uptime_in_seconds");
-    let up = up.and_then(|text| text.parse().ok()).unwrap_or(0);
-    Duration::from_secs(up) >= max_lease.mul_f64(1.01) + Duration::from_secs(1)
-}
-
-fn url(ports: impl Iterator<Item = u16>, query: &str) -> String {
-    let hosts: Vec<String> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
-    format!("redlock://{}{query}", hosts.join(","))
-}
-
 /// A client's own way to every node, each of which can be cut.
 pub struct Way {
     pub proxies: Vec<Proxy>,
@@ -94,7 +84,7 @@ pub struct Way {
 
 impl Way {
     pub fn url(&self) -> String {
-        url(self.proxies.iter().map(Proxy::port), &self.query)
+        Independent::url_of(self.proxies.iter().map(Proxy::port)) + &self.query
     }
 
     /// Only these nodes can be reached.
