@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use lockkeeper::clock::Moment;
 use lockkeeper_testkit::checker::FaultKind;
-use lockkeeper_testkit::history::Fault;
 use lockkeeper_testkit::naive::{QUORUM_MISTAKES, QuorumMistake};
 use lockkeeper_testkit::process::Taker;
 use lockkeeper_testkit::servers::proxy;
@@ -41,10 +40,6 @@ fn caught(mistake: QuorumMistake, fault: &str, scene: Scene) {
 }
 
 impl World {
-    fn bitten(&self, fault: &str) {
-        self.driver.fault(Fault::Other(fault.to_owned()));
-    }
-
     /// Work enough for a run that proves something, unless the lock with its mistake is in the way.
     fn goes_on(&self, more: u64) {
         let end = Moment::now() + LINGER * 2;
@@ -58,9 +53,7 @@ impl World {
     /// Stops both processes of the load.
     fn all_stop(&mut self) {
         for number in 0..2 {
-            self.taker(number).stop().expect("is stopped");
-            let process = format!("load{}", number + 1);
-            self.driver.fault(Fault::Stopped { process });
+            self.stop_load(number);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use lockkeeper_testkit::history::Event;
+use lockkeeper_testkit::history::{Event, Fault};
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::proxy::Proxy;
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
@@ -63,6 +63,18 @@ impl World {
         }
     }
 
+    /// Records that a fault was made that bites.
+    pub fn bitten(&self, fault: &str) {
+        self.driver.fault(Fault::Other(fault.to_owned()));
+    }
+
+    /// Stops a process of the load, which may hold.
+    pub fn stop_load(&mut self, number: usize) {
+        self.taker(number).stop().expect("is stopped");
+        let process = format!("load{}", number + 1);
+        self.driver.fault(Fault::Stopped { process });
+    }
+
     /// Ends the load, looks what is left on the nodes, and collects every history.
     pub fn finish(&mut self) -> Vec<Event> {
         let nodes = self.nodes.servers();
@@ -100,4 +112,14 @@ impl Way {
     pub fn heal(&self) {
         self.proxies.iter().for_each(Proxy::heal);
     }
+
+    /// Closes every connection.
+    pub fn cut(&self) {
+        self.proxies.iter().for_each(Proxy::cut);
+    }
+}
+
+/// Runs a scene in both dialects at the same time.
+pub fn in_both_dialects(scene: impl Fn(&'static str) + Sync) {
+    at_once(["", "&dialect=plain"], scene);
 }
