@@ -26,6 +26,8 @@ mod catalog;
 mod hints;
 pub mod memory;
 #[cfg(feature = "redis")]
+pub mod quorum;
+#[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
