@@ -29,6 +29,8 @@ mod nodes;
 #[cfg(feature = "redis")]
 pub mod quorum;
 #[cfg(feature = "redis")]
+pub mod quorum;
+#[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -1,0 +1,4 @@
+//! Locks on a majority of independent Redis servers.
+
+#[doc(hidden)]
+pub mod protocol;
