@@ -29,8 +29,6 @@ mod nodes;
 #[cfg(feature = "redis")]
 pub mod quorum;
 #[cfg(feature = "redis")]
-pub mod quorum;
-#[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -67,7 +67,8 @@ impl Inner {
         let answers = self.renew(std::slice::from_ref(&renewal)).await?;
         match answers.first() {
             Some(crate::store::Renewed::Renewed) => {
-                self.holds.change(entry.round, |entry| entry.lease = claim.lease);
+                self.holds
+                    .change(entry.round, |entry| entry.lease = claim.lease);
                 Ok(true)
             }
             Some(crate::store::Renewed::NotHeld) | None => Ok(false),
@@ -143,9 +144,7 @@ impl Inner {
         let mut patience = pin!(self.sleep(self.node_timeout));
         while step == Step::Wait {
             step = match votes.next(patience.as_mut()).await {
-                Some((number, vote)) => {
-                    self.count(&mut round, number, vote, &mut silent)
-                }
+                Some((number, vote)) => self.count(&mut round, number, vote, &mut silent),
                 None => {
                     self.overdue(&votes, &mut silent);
                     round.close(Moment::now())

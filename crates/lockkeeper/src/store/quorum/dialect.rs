@@ -108,8 +108,17 @@ impl Dialect {
                 false => &scripts::ACQUIRE,
             };
             let Ask { round, run, .. } = ask;
-            let record = format!("{} {} {} {}", run.last(), run.count, round.number, dialect.who);
-            let beside = ask.beside.map(|beside| beside.to_string()).unwrap_or_default();
+            let record = format!(
+                "{} {} {} {}",
+                run.last(),
+                run.count,
+                round.number,
+                dialect.who
+            );
+            let beside = ask
+                .beside
+                .map(|beside| beside.to_string())
+                .unwrap_or_default();
             let write = |cmd: &mut Cmd| {
                 cmd.arg(2).arg(&main).arg(&fence);
                 cmd.arg(&record)

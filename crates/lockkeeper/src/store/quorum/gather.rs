@@ -40,7 +40,9 @@ impl<T> Gather<T> {
         let answered = &mut self.answered;
         self.under_way.retain_mut(|(node, request)| {
             let polled = request.as_mut().poll(context);
-            polled.map(|answer| answered.push_back((*node, answer))).is_pending()
+            polled
+                .map(|answer| answered.push_back((*node, answer)))
+                .is_pending()
         });
     }
 

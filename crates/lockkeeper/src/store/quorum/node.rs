@@ -14,12 +14,12 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::dialect::{Dialect, LettingGo};
-use crate::{Error, Name};
 use crate::clock::Moment;
-use crate::store::{ClaimId, NodeState, NodeStatus};
 use crate::store::redis::fault::Fault;
 use crate::store::redis::node::{NodeLink, Ticket};
 use crate::store::redis::scripts::Script;
+use crate::store::{ClaimId, NodeState, NodeStatus};
+use crate::{Error, Name};
 
 /// How many requests may be under way: far more than a node that keeps up ever has.
 const MOST_UNDER_WAY: usize = 4096;
@@ -85,7 +85,12 @@ struct Owed {
 }
 
 impl Node {
-    pub fn start(link: NodeLink, address: String, dialect: Arc<Dialect>, timeout: Duration) -> Arc<Node> {
+    pub fn start(
+        link: NodeLink,
+        address: String,
+        dialect: Arc<Dialect>,
+        timeout: Duration,
+    ) -> Arc<Node> {
         let node = Arc::new(Node {
             address,
             link,
@@ -250,7 +255,10 @@ async fn wait_for_look(node: Weak<Node>) {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let courier = self.courier.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let courier = self
+            .courier
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(courier) = courier {
             courier.abort();
         }

@@ -62,7 +62,8 @@ impl Inner {
         }
         let answers: Vec<Renewed> = batch.holds.iter().filter_map(|hold| hold.answer).collect();
         let failed = answers.iter().all(|answer| *answer == Renewed::Unknown);
-        let error = failed.then(|| self.unavailable("too few nodes answered a renewal", &batch.silent));
+        let error =
+            failed.then(|| self.unavailable("too few nodes answered a renewal", &batch.silent));
         if !batch.answers.is_done() {
             let inner = self.clone();
             self.runtime
@@ -71,7 +72,11 @@ impl Inner {
         error.map_or(Ok(answers), Err)
     }
 
-    fn ask_all(self: &Arc<Self>, renewals: &[store::Renewal], sent: Moment) -> Result<Batch, Error> {
+    fn ask_all(
+        self: &Arc<Self>,
+        renewals: &[store::Renewal],
+        sent: Moment,
+    ) -> Result<Batch, Error> {
         let mut holds = Vec::with_capacity(renewals.len());
         let mut asked = Vec::with_capacity(renewals.len());
         for renewal in renewals {
@@ -96,7 +101,10 @@ impl Inner {
         }
         let mut batch = Batch {
             holds,
-            lease_ends: renewals.iter().map(|renewal| sent + renewal.lease).collect(),
+            lease_ends: renewals
+                .iter()
+                .map(|renewal| sent + renewal.lease)
+                .collect(),
             answers: Gather::new(),
             silent: vec![None; self.nodes.len()],
         };
@@ -233,7 +241,9 @@ impl Inner {
         self.runtime.spawn(async move {
             if let Ok(Vote::Yes) = vote.await {
                 tracing::debug!(node = node.address, %name, "the node has the hold again");
-                inner.holds.change(entry.round, |entry| entry.holds.add(number));
+                inner
+                    .holds
+                    .change(entry.round, |entry| entry.holds.add(number));
             }
         });
     }

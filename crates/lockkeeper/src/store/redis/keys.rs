@@ -53,7 +53,7 @@ impl fmt::Display for Tag<'_> {
 
 impl Keys {
     /// The keys of a name on these servers.
-    pub fn of(settings: &Settings, name: &Name) -> Result<Keys, Error> {
+    pub(super) fn of(settings: &Settings, name: &Name) -> Result<Keys, Error> {
         let mut keys = Keys::new(&settings.prefix, name)?;
         if let Topology::Cluster(_) = settings.topology {
             keys.slot = Some(keys.common_slot()?);

@@ -79,10 +79,6 @@ impl NodeSettings {
         self.settings.dialect == Dialect::Plain
     }
 
-    pub fn prefix(&self) -> &str {
-        &self.settings.prefix
-    }
-
     /// Whether the two lead to the same locks.
     pub fn speaks_like(&self, other: &NodeSettings) -> bool {
         let (one, two) = (&self.settings, &other.settings);
@@ -261,7 +257,10 @@ impl NodeLink {
                 }
             };
             let mains: Vec<&str> = mains.iter().map(String::as_str).collect();
-            let mains: Vec<&str> = mains.into_iter().filter(|m| m.starts_with(&start)).collect();
+            let mains: Vec<&str> = mains
+                .into_iter()
+                .filter(|m| m.starts_with(&start))
+                .collect();
             let exist = self.0.exist(&mains).await.map_err(Fault::of_look)?;
             for (main, _) in mains.iter().zip(exist).filter(|(_, exists)| *exists) {
                 names.extend(Name::new(&main[own.len()..]).ok());
