@@ -57,7 +57,7 @@ pub struct Ask {
 }
 
 /// A node's answer to an [`Ask`], or why there is none.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Vote {
     /// It keeps the hold now.
     Yes,

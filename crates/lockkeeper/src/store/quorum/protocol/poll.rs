@@ -3,7 +3,7 @@
 use super::terms::Terms;
 
 /// A node's answer about one hold.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Life {
     /// It kept the hold until the request came.
     Alive,

@@ -18,7 +18,7 @@ pub struct Check<R> {
 
 /// From when on a node may vote, and above which token. Belongs to the connection that was checked: over that no
 /// later run of the node can be reached.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Admission {
     votes_from: Moment,
     /// The node may have forgotten tokens up to this one; goes into each [`Ask`](super::Ask).
@@ -34,7 +34,7 @@ impl Admission {
 }
 
 /// What one client knows of one node, over all its connections.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Quarantine<R> {
     run: Option<R>,
     votes_from: Moment,
