@@ -142,6 +142,7 @@ impl Shared {
             connection: connection.clone(),
             syncer: fresh.syncer.as_ref().map(|(syncer, _)| syncer.clone()),
             beside: fresh.beside,
+            admission: fresh.admission,
         }));
         if number > 1 {
             self.subscriptions.hints().everyone();
