@@ -20,7 +20,7 @@ struct Scene {
 fn caught(mistake: QuorumMistake, fault: &str, scene: Scene) {
     let mut all = QUORUM_MISTAKES.iter();
     let (_, name, rule) = all.find(|(of, ..)| *of == mistake).expect("it is listed");
-    at_once([*name, "right"], |lock| {
+    at_once([*name, "right", "ours"], |lock| {
         let mut world = World::new(5, scene.max_lease, "");
         world.lock = lock.to_owned();
         let url = world.url();
