@@ -295,12 +295,13 @@ fn memory_full_on_a_minority() {
             let node = &world.nodes.servers()[node];
             node.command(&["CONFIG", "SET", "maxmemory", value]);
         };
+        // Whoever connects to a node that is full is told so as well.
+        let watcher = Watcher::new(&url);
         set(2, "1mb");
         world.bitten("full");
         world.work(60);
         // On two of three, nobody gets a new lock, and is told why.
         set(1, "1mb");
-        let watcher = Watcher::new(&url);
         let error = watcher.take("b").expect_err("there is no room");
         let text = error.to_string();
         assert!(text.contains("maxmemory"), "{text}");

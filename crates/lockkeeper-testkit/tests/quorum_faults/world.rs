@@ -75,6 +75,24 @@ impl World {
         self.driver.fault(Fault::Stopped { process });
     }
 
+    /// Whether the lock is held on every node, and by the same claim.
+    pub fn all_agree(&self) -> bool {
+        let claim = |node: &RedisServer| match self.query.contains("dialect=plain") {
+            true => {
+                let value = node.strings(&["GET", "a"]).pop()?;
+                Some(value.split(' ').next()?.to_owned())
+            }
+            // Who holds is a field; what is known of it, another.
+            false => {
+                let mut fields = node.strings(&["HKEYS", "a"]).into_iter();
+                fields.find_map(|field| Some(field.strip_prefix("lockkeeper:")?.to_owned()))
+            }
+        };
+        let mut claims = self.nodes.servers().iter().map(claim);
+        let first = claims.next().flatten();
+        first.is_some() && claims.all(|claim| claim == first)
+    }
+
     /// Ends the load, looks what is left on the nodes, and collects every history.
     pub fn finish(&mut self) -> Vec<Event> {
         let nodes = self.nodes.servers();
