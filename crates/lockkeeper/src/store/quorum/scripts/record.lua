@@ -1,7 +1,7 @@
 -- What the scripts of a node share: who holds a name, in Redisson's hash.
 --
 -- A hold of ours is what Redisson's clients write, and a field `lockkeeper:<claim>` beside it with its record: `<last
--- token> <tokens> <round> <who>`. The lease of a reader is that of its own timeout key, as in Redisson; the lease of whoever is alone
+-- token> <tokens> <round> <since in us> <who>`. The lease of a reader is that of its own timeout key, as in Redisson; the lease of whoever is alone
 -- is that of the hash. A hold counts while both fields are there: what a Redisson client removes is gone.
 local MAIN = KEYS[1]
 local tag = string.find(MAIN, '{', 1, true) and MAIN or '{' .. MAIN .. '}'
