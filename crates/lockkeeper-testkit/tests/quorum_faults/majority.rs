@@ -82,3 +82,37 @@ fn nothing_is_left(world: &World) {
         std::thread::sleep(Duration::from_millis(50));
     }
 }
+
+/// Nobody has to do anything, and whoever asks is told who is waited for.
+#[test]
+fn nodes_that_sit_out_are_named_and_vote_again_by_themselves() {
+    in_both_dialects(|query| {
+        let max_lease = LEASE * 4;
+        let mut world = World::new(3, max_lease, query);
+        let watcher = Watcher::new(&world.url());
+        assert!(watcher.take("b").expect("answers").is_some());
+        for node in [0, 1] {
+            world.nodes.server(node).restart_empty();
+        }
+        // Connected again, and no longer just down.
+        let mut text = String::new();
+        world.until("it says who sits out", || {
+            text = match watcher.take("b") {
+                Err(error) => error.to_string(),
+                Ok(granted) => panic!("two nodes sit out, and it says {granted:?}"),
+            };
+            text.matches("sits out").count() == 2
+        });
+        println!("{text}");
+        for node in [0, 1] {
+            let address = format!("127.0.0.1:{}", world.nodes.servers()[node].port());
+            assert!(text.contains(&address), "{address} is not in {text:?}");
+        }
+        world.nodes.wait_out_quarantine(max_lease);
+        world.until("it works again", || {
+            watcher.take("b").is_ok_and(|guard| guard.is_some())
+        });
+        drop(watcher);
+        nothing_is_left(&world);
+    });
+}

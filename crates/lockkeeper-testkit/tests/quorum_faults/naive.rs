@@ -126,7 +126,7 @@ fn elapsed_ignored() {
                 victim.expect_one(&["released", "not-held"]);
                 // Nobody is quicker than it for the time of the slow round.
                 world.all_stop();
-                let late = proxy::Way::Slow(Duration::from_millis(1_300));
+                let late = proxy::Way::Slow(Duration::from_millis(600));
                 way.proxies.iter().for_each(|proxy| proxy.replies(late));
                 victim.tell("acquire").expect("listens");
                 victim.expect("held");
