@@ -111,8 +111,8 @@ async fn a_lease_that_ended_is_nobodys_and_a_late_release_frees_nothing() {
     let guard = lock.acquire().await.expect("acquires");
     let waited = Moment::now().since(asked);
     assert!(waited >= Duration::from_millis(1_900), "{waited:?}");
-    let error = java.fails("unlock").await;
-    assert!(error.contains("IllegalMonitorState"), "{error}");
+    // A lock of many says nothing when it holds none of them.
+    java.does("unlock").await;
     assert_eq!(quorum.nodes.count_key(NAME), 3, "ours is still there");
     release(guard).await;
 

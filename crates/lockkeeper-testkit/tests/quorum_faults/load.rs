@@ -256,6 +256,31 @@ fn replies_lost_after_the_nodes_did_it() {
     });
 }
 
+/// What was asked for arrives when nobody waits for it any more: on one node, on two, and on all.
+#[test]
+fn requests_that_arrive_late() {
+    in_both_dialects(|query| {
+        let mut world = World::new(3, LEASE, query);
+        let way = world.way();
+        world.load(3, &way.url());
+        world.work(30);
+        for nodes in [1, 2, 3, 1, 2, 3] {
+            let before = way.stopped();
+            for proxy in &way.proxies[..nodes] {
+                proxy.requests(proxy::Way::Held);
+            }
+            world.until("something is late", || way.stopped() > before);
+            std::thread::sleep(LONG);
+            way.heal();
+            world.driver.fault(Fault::Delayed);
+            world.healed();
+            world.work(15);
+        }
+        let events = world.finish();
+        judged(&events, &demands().fault(FaultKind::Delayed, 6)).expect_valid();
+    });
+}
+
 #[test]
 fn slow_and_cut_connections() {
     in_both_dialects(|query| {

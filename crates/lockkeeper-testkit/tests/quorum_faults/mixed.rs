@@ -62,11 +62,13 @@ enum Trouble {
     RepliesLost,
     MinoritySilent,
     OneWay,
+    LateRequests,
+    LateReplies,
     Slow,
     Cut,
 }
 
-const TROUBLES: [Trouble; 11] = [
+const TROUBLES: [Trouble; 13] = [
     Trouble::HolderKilled,
     Trouble::HolderStopped,
     Trouble::NodeEmptied,
@@ -76,9 +78,23 @@ const TROUBLES: [Trouble; 11] = [
     Trouble::RepliesLost,
     Trouble::MinoritySilent,
     Trouble::OneWay,
+    Trouble::LateRequests,
+    Trouble::LateReplies,
     Trouble::Slow,
     Trouble::Cut,
 ];
+
+impl Trouble {
+    /// What a history has to show of it.
+    fn seen(self) -> FaultKind {
+        match self {
+            Trouble::HolderKilled => FaultKind::HolderKilled,
+            Trouble::HolderStopped => FaultKind::HolderStopped,
+            Trouble::RepliesLost => FaultKind::ReplyLost,
+            other => FaultKind::Other(format!("{other:?}")),
+        }
+    }
+}
 
 impl Stage {
     /// One set has three nodes and speaks Redisson's dialect, the other five and the plain one.
@@ -108,7 +124,7 @@ impl Stage {
             for _ in 0..count {
                 let trouble = TROUBLES[random.below(TROUBLES.len() as u64) as usize];
                 self.make(trouble, &watcher, random);
-                demands = demands.fault(FaultKind::Other(format!("{trouble:?}")), 1);
+                demands = demands.fault(trouble.seen(), 1);
                 self.world.healed();
                 self.world.work(10 + random.below(20));
             }
@@ -178,13 +194,16 @@ impl Stage {
                 self.way.heal();
             }
             Trouble::MinoritySilent => {
+                let before = self.way.stopped();
                 some(minority).for_each(|node| self.way.proxies[node].black_hole());
                 std::thread::sleep(a_while);
+                world.until("something is lost", || self.way.stopped() > before);
                 self.way.heal();
                 some(minority).for_each(|node| self.way.proxies[node].cut());
             }
             Trouble::OneWay => {
                 let requests = random.chance(0.5);
+                let before = self.way.stopped();
                 for node in some(minority) {
                     match requests {
                         true => self.way.proxies[node].requests(proxy::Way::Dropped),
@@ -192,8 +211,22 @@ impl Stage {
                     }
                 }
                 std::thread::sleep(a_while);
+                world.until("something is lost", || self.way.stopped() > before);
                 self.way.heal();
                 some(minority).for_each(|node| self.way.proxies[node].cut());
+            }
+            // What was sent comes when its sender has given up on it, perhaps long after others were granted the lock.
+            Trouble::LateRequests | Trouble::LateReplies => {
+                let before = self.way.stopped();
+                for node in some(1 + random.below(all as u64) as usize) {
+                    match trouble {
+                        Trouble::LateRequests => self.way.proxies[node].requests(proxy::Way::Held),
+                        _ => self.way.proxies[node].replies(proxy::Way::Held),
+                    }
+                }
+                std::thread::sleep(a_while);
+                world.until("something is late", || self.way.stopped() > before);
+                self.way.heal();
             }
             Trouble::Slow => {
                 for node in 0..all {

@@ -131,6 +131,11 @@ impl Way {
         self.proxies.iter().for_each(Proxy::heal);
     }
 
+    /// How many times something was held or dropped.
+    pub fn stopped(&self) -> usize {
+        self.proxies.iter().map(Proxy::stopped).sum()
+    }
+
     /// Closes every connection.
     pub fn cut(&self) {
         self.proxies.iter().for_each(Proxy::cut);
