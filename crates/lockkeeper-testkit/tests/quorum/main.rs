@@ -6,6 +6,7 @@
 //! server from answering for long, so requests may take long here.
 
 mod common;
+mod scripts;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
