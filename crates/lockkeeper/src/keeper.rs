@@ -166,6 +166,7 @@ impl Builder {
         };
         let usual = Duration::from_secs(30).min(store.longest_lease());
         let lease = self.lease.unwrap_or(usual);
+        store.check_lease(lease)?;
         let core = Core::start(background, store, lease, self.hand_off, self.observer);
         Ok(Lockkeeper { core: core.await? })
     }
@@ -255,7 +256,7 @@ impl Lockkeeper {
         names: impl IntoIterator<Item = &'a str>,
     ) -> Result<MultiLock, Error> {
         let names: Result<_, _> = names.into_iter().map(Name::new).collect();
-        MultiLock::new(self, names?)
+        MultiLock::of_names(self, names?)
     }
 
     /// What is known about a name; `None` when nothing is.

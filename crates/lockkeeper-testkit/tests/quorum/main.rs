@@ -6,6 +6,10 @@
 //! server from answering for long, so requests may take long here.
 
 mod common;
+mod multi;
+mod nodes;
+mod quarantine;
+mod refusals;
 mod scripts;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -129,9 +129,23 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         false
     }
 
+    /// Where it is, without secrets: tells stores of one kind apart, the same in every process that uses it. By default
+    /// this very object, which is right for a store that no other process can use.
+    fn place(&self) -> String {
+        format!("{self:p}")
+    }
+
     /// The longest lease that it grants.
     fn longest_lease(&self) -> Duration {
         crate::MAX_LEASE
+    }
+
+    /// Whether it grants a lease of this length.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] says why not.
+    fn check_lease(&self, lease: Duration) -> Result<(), Error> {
+        crate::error::check_lease(lease)
     }
 
     /// For how long it is known to be unable to grant anything, because it waits for that time to pass.

@@ -286,6 +286,11 @@ impl Store for QuorumStore {
             true => PLAIN_CAPABILITIES,
         }
     }
+    fn place(&self) -> String {
+        let mut addresses: Vec<&str> = self.0.nodes.iter().map(|n| n.address.as_str()).collect();
+        addresses.sort_unstable();
+        addresses.join(",")
+    }
     /// No node is waited for longer than one may take.
     fn ends_in_time(&self) -> bool {
         true
@@ -321,6 +326,9 @@ impl Store for QuorumStore {
     }
     fn longest_lease(&self) -> Duration {
         self.0.terms.max_lease
+    }
+    fn check_lease(&self, lease: Duration) -> Result<(), Error> {
+        self.0.check_lease(lease)
     }
     fn ready_in(&self) -> Duration {
         self.0.ready_in()

@@ -227,6 +227,11 @@ impl Store for RedisStore {
     fn ends_in_time(&self) -> bool {
         true
     }
+    fn place(&self) -> String {
+        let settings = self.servers.settings();
+        let (servers, database) = (&settings.topology, settings.database);
+        format!("{servers}/{database} {}", settings.prefix)
+    }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(async move {
             let does = Does::Claims(claim.id);
