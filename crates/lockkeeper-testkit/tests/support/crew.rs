@@ -139,22 +139,27 @@ impl Crew {
 
     /// Stops a load process in the middle of a hold, and answers which. Whatever is done to it then hits a holder.
     pub fn stop_a_holder(&mut self, watcher: &Watcher) -> usize {
-        let mut found = None;
-        self.until("a holder is caught", || {
+        let (end, before) = (Moment::now() + PATIENCE, self.written());
+        loop {
             let pid = watcher.holder();
-            let index = self.load.iter().position(|(_, t)| Some(t.pid()) == pid);
-            let Some(index) = index else { return false };
-            let (process, taker) = &self.load[index];
-            taker.stop().expect("is stopped");
-            if self.place.holds(process) {
-                found = Some(index);
-            } else {
+            let found = self.load.iter().position(|(_, t)| Some(t.pid()) == pid);
+            if let Some(index) = found {
+                let (process, taker) = &self.load[index];
+                taker.stop().expect("is stopped");
+                if self.place.holds(process) {
+                    return index;
+                }
                 // It was between two holds.
                 taker.go_on().expect("goes on");
             }
-            found.is_some()
-        });
-        found.expect("one was caught")
+            let (written, seen) = (self.written() - before, || watcher.sees());
+            assert!(
+                Moment::now() < end,
+                "no holder is caught, {written} writes later; {}",
+                seen()
+            );
+            std::thread::sleep(Duration::from_millis(3));
+        }
     }
 
     /// Kills a load process.
@@ -317,6 +322,12 @@ impl Watcher {
     pub fn take(&self, name: &str) -> Result<Option<Guard>, Error> {
         let lock = self.keeper.lock(name)?.lease(LEASE)?;
         self.runtime.block_on(lock.try_acquire())
+    }
+
+    /// What is known of the lock, and of the store.
+    fn sees(&self) -> String {
+        let info = self.runtime.block_on(self.keeper.inspect("a"));
+        format!("{info:?}; {:?}", self.keeper.nodes())
     }
 
     /// The process that holds the lock.
