@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use super::Bench;
 use super::lap::Window;
 use super::progress::Progress;
-use super::redis::Server;
+use super::redis::{Counted, Server};
 use super::report::{Entry, Figure, Reference, Skipped, Target};
 use super::scenarios::entry;
 use super::side::{Side, alternate, steps};
@@ -195,8 +195,14 @@ impl Bench {
         let names = self.names("stalled", 1);
         let (up, down) = (self.open()?, self.open()?);
         let mut all_up = self.side(&up, &names)?;
+        // Those that stand still cannot be asked.
+        let servers = nodes.servers()?;
+        let counting = servers[..servers.len() - processes.len()].iter();
         let mut stalled = Stalled {
-            side: self.side(&down, &names)?,
+            side: Box::new(Counted {
+                side: self.side(&down, &names)?,
+                servers: counting.map(Server::commands).collect::<Result<_>>()?,
+            }),
             processes,
         };
         let progress = Progress::new("stalled", steps(self.rounds, 2));
