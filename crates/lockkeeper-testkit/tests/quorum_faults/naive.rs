@@ -10,6 +10,9 @@ use lockkeeper_testkit::servers::proxy;
 
 use crate::world::{LINGER, World, at_once, demands, judged};
 
+/// By then a mistake is caught.
+const QUICKLY: Duration = Duration::from_secs(120);
+
 /// The longest lease in the scene, and what is done to five nodes.
 struct Scene {
     max_lease: Duration,
@@ -22,6 +25,7 @@ fn caught(mistake: QuorumMistake, fault: &str, scene: Scene) {
     let mut all = QUORUM_MISTAKES.iter();
     let (_, name, rule) = all.find(|(of, ..)| *of == mistake).expect("it is listed");
     at_once([*name, "right", "ours"], |lock| {
+        let started = Moment::now();
         let mut world = World::new(5, scene.max_lease, scene.query);
         world.lock = lock.to_owned();
         let url = world.url();
@@ -33,6 +37,8 @@ fn caught(mistake: QuorumMistake, fault: &str, scene: Scene) {
         print!("{lock}: ");
         let demands = demands().fault(FaultKind::Other(fault.to_owned()), 1);
         let verdict = judged(&events, &demands);
+        let took = Moment::now().since(started);
+        assert!(took < QUICKLY, "{lock} took {took:?}");
         match lock == *name {
             true => assert!(verdict.breaks(*rule), "{lock} was not caught: {verdict}"),
             false => drop(verdict.expect_valid()),
