@@ -239,7 +239,10 @@ impl Contest {
         }
         if first {
             let name = &self.claim.name;
-            let event = Event::Waiting { name, error: &error };
+            let event = Event::Waiting {
+                name,
+                error: &error,
+            };
             self.core.shared.observers.event(&event);
         }
         let pause = now.since(since) / 4;
