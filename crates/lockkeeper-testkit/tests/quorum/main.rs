@@ -5,12 +5,14 @@
 //! would have to be that old before they vote: here they vote at once, and no node restarts. A busy machine may keep a
 //! server from answering for long, so requests may take long here.
 
+mod acl;
 mod common;
 mod multi;
 mod nodes;
 mod quarantine;
 mod refusals;
 mod scripts;
+mod wire;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -21,7 +21,7 @@ async fn site() -> Site {
         format!("sqlite:{}", file.display()),
         redis.url(),
         format!("memory:{}", file.display()),
-        nodes.url_at_once("120s"),
+        nodes.url_at_once("120s&node_timeout=10s"),
     ];
     let mut keepers = Vec::new();
     for url in &urls {

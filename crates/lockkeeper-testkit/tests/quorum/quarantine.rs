@@ -21,7 +21,7 @@ fn short(text: &str) -> lockkeeper::store::Claim {
 async fn fresh_nodes_sit_out_and_who_waits_is_told_and_gets_it() {
     let nodes = Independent::start(3);
     let began = Moment::now();
-    let keeper = keeper(&nodes.url("3s")).await;
+    let keeper = keeper(&nodes.url("3s&node_timeout=10s")).await;
     let lock = keeper.lock("early").expect("a lock");
     let error = lock.try_acquire().await.expect_err("they sit out");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
@@ -49,7 +49,7 @@ async fn fresh_nodes_sit_out_and_who_waits_is_told_and_gets_it() {
 #[tokio::test]
 async fn a_node_that_restarted_empty_lets_no_second_holder_in() {
     let mut nodes = Independent::start(3);
-    let url = nodes.url("2s");
+    let url = nodes.url("2s&node_timeout=10s");
     nodes.wait_out_quarantine(Duration::from_secs(2));
     let (one, two) = (open(&url).await, open(&url).await);
     // Held on two of three; the third is cut off, for the first alone it would be enough to forget.
@@ -87,7 +87,7 @@ async fn a_node_that_restarted_empty_lets_no_second_holder_in() {
 #[tokio::test]
 async fn with_quarantine_off_a_second_holder_gets_in() {
     let mut nodes = Independent::start(3);
-    let url = nodes.url_at_once("2s");
+    let url = nodes.url_at_once("2s&node_timeout=10s");
     let (one, two) = (open(&url).await, open(&url).await);
     let held = lockkeeper::store::Claim {
         lease: Duration::from_secs(2),
@@ -115,13 +115,13 @@ async fn with_quarantine_off_a_second_holder_gets_in() {
 #[tokio::test]
 async fn clients_agree_on_the_longest_lease() {
     let nodes = Independent::start(3);
-    let first = open(&nodes.url_at_once("2s")).await;
-    let error = connect(&nodes.url_at_once("3s")).await;
+    let first = open(&nodes.url_at_once("2s&node_timeout=10s")).await;
+    let error = connect(&nodes.url_at_once("3s&node_timeout=10s")).await;
     let text = error.expect_err("another longest lease").to_string();
     for word in ["max_lease=2s", "max_lease=3s", "lockkeeper_quorum"] {
         assert!(text.contains(word), "{text}");
     }
-    open(&nodes.url_at_once("2s")).await;
+    open(&nodes.url_at_once("2s&node_timeout=10s")).await;
     // And nobody holds for longer.
     let long = claim("long", Mode::Exclusive);
     let error = first.try_acquire(&long).await.expect_err("too long");
@@ -135,7 +135,7 @@ async fn clients_agree_on_the_longest_lease() {
         "{error:?}"
     );
     // A keeper's usual lease is no longer than that.
-    let keeper = keeper(&nodes.url_at_once("2s")).await;
+    let keeper = keeper(&nodes.url_at_once("2s&node_timeout=10s")).await;
     let guard = keeper.lock("usual").expect("a lock").acquire().await;
     let guard = guard.expect("acquires");
     assert!(guard.deadline().remaining() <= Duration::from_secs(2));
@@ -144,7 +144,7 @@ async fn clients_agree_on_the_longest_lease() {
         matches!(error, Err(Error::InvalidArgument { .. })),
         "{error:?}"
     );
-    let builder = Lockkeeper::builder().url(&nodes.url_at_once("2s"));
+    let builder = Lockkeeper::builder().url(&nodes.url_at_once("2s&node_timeout=10s"));
     let keeper = builder.lease(Duration::from_secs(5)).connect().await;
     let error = keeper.expect_err("a lease that is never granted");
     assert!(error.to_string().contains("max_lease=2s"), "{error}");
@@ -153,7 +153,7 @@ async fn clients_agree_on_the_longest_lease() {
 #[tokio::test]
 async fn what_a_restarted_node_forgot_does_not_turn_tokens_back() {
     let mut nodes = Independent::start(3);
-    let store = open(&nodes.url_at_once("2s")).await;
+    let store = open(&nodes.url_at_once("2s&node_timeout=10s")).await;
     let mut last = 0;
     for round in 0..6 {
         let held = short("tokens");

@@ -83,13 +83,13 @@ async fn nodes_with_different_credentials_come_by_the_builder() {
 #[tokio::test]
 async fn what_is_unsound_over_a_quorum_is_refused_with_the_reason() {
     let nodes = Independent::start(3);
-    let keeper = keeper(&nodes.url_at_once("120s")).await;
+    let keeper = keeper(&nodes.url_at_once("120s&node_timeout=10s")).await;
     let fair = keeper.lock("x").expect("a lock").fair();
     assert!(matches!(fair, Err(Error::Unsupported { .. })), "{fair:?}");
     let semaphore = keeper.semaphore("x", 2);
     assert!(matches!(semaphore, Err(Error::Unsupported { .. })));
     assert!(matches!(keeper.latch("x"), Err(Error::Unsupported { .. })));
-    let store = open(&nodes.url_at_once("120s")).await;
+    let store = open(&nodes.url_at_once("120s&node_timeout=10s")).await;
     for (mode, word) in [
         (Mode::Fair, "order"),
         (Mode::Permit { limit: 2, count: 1 }, "majorities"),
@@ -113,7 +113,7 @@ async fn what_is_unsound_over_a_quorum_is_refused_with_the_reason() {
         store.subscribe(interest).await,
         Err(Error::Unsupported { .. })
     ));
-    let plain = open(&nodes.url_at_once("120s&dialect=plain")).await;
+    let plain = open(&nodes.url_at_once("120s&node_timeout=10s&dialect=plain")).await;
     let read = plain.try_acquire(&claim("x", Mode::Read)).await;
     assert!(matches!(read, Err(Error::Unsupported { .. })), "{read:?}");
 }

@@ -141,7 +141,7 @@ impl Inner {
             ending: false,
             ends: began + claim.lease + self.node_timeout,
         });
-        let mut patience = pin!(self.sleep(self.node_timeout));
+        let mut patience = pin!(self.patience(self.node_timeout));
         while step == Step::Wait {
             step = match votes.next(patience.as_mut()).await {
                 Some((number, vote)) => self.count(&mut round, number, vote, &mut silent),
@@ -226,7 +226,7 @@ impl Inner {
             }
         };
         {
-            let mut patience = pin!(tokio::time::sleep(late.remaining()));
+            let mut patience = pin!(self.patience(late.remaining()));
             while let Some((number, vote)) = votes.next(patience.as_mut()).await {
                 take(number, vote);
             }

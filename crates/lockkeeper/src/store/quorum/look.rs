@@ -60,7 +60,7 @@ impl Inner {
         silent: &mut [Option<String>],
     ) -> Vec<Value> {
         let mut replies = Vec::with_capacity(self.nodes.len());
-        let mut patience = pin!(self.sleep(self.node_timeout));
+        let mut patience = pin!(self.patience(self.node_timeout));
         while let Some((number, answer)) = answers.next(patience.as_mut()).await {
             match answer {
                 Ok(reply) => replies.push(reply),

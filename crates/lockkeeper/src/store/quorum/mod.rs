@@ -192,6 +192,13 @@ impl Inner {
         tokio::time::sleep(time)
     }
 
+    /// How long to wait for answers. In two steps: if it was this process that stood still, the answers are there and only
+    /// have to be read.
+    async fn patience(&self, time: Duration) {
+        self.sleep(time).await;
+        self.sleep(self.node_timeout / 8).await;
+    }
+
     fn next_round(&self) -> u64 {
         self.rounds.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -42,7 +42,7 @@ impl Inner {
         });
         let began = Moment::now();
         {
-            let mut patience = pin!(self.sleep(self.node_timeout));
+            let mut patience = pin!(self.patience(self.node_timeout));
             while outcome.is_none() {
                 match parting.answers.next(patience.as_mut()).await {
                     Some((number, answer)) => {
@@ -144,7 +144,7 @@ impl Inner {
         self.runtime.spawn(async move {
             let mut silent = vec![None; inner.nodes.len()];
             {
-                let mut patience = pin!(tokio::time::sleep(late.remaining()));
+                let mut patience = pin!(inner.patience(late.remaining()));
                 while let Some((number, answer)) = parting.answers.next(patience.as_mut()).await {
                     inner.settle(&parting, number, answer, &mut silent);
                 }

@@ -49,7 +49,7 @@ impl Inner {
         let sent = Moment::now();
         let mut batch = self.ask_all(renewals, sent)?;
         {
-            let mut patience = pin!(self.sleep(self.node_timeout));
+            let mut patience = pin!(self.patience(self.node_timeout));
             while batch.holds.iter().any(|hold| hold.answer.is_none()) {
                 match batch.answers.next(patience.as_mut()).await {
                     Some((number, answer)) => self.report(&mut batch, number, answer),
@@ -252,7 +252,7 @@ impl Inner {
     async fn collect_lives(self: Arc<Self>, mut batch: Batch, sent: Moment) {
         {
             let late = sent + self.node_timeout;
-            let mut patience = pin!(tokio::time::sleep(late.remaining()));
+            let mut patience = pin!(self.patience(late.remaining()));
             while let Some((number, answer)) = batch.answers.next(patience.as_mut()).await {
                 self.report(&mut batch, number, answer);
             }

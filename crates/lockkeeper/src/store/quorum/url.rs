@@ -98,7 +98,9 @@ impl Quorum {
     /// # Errors
     /// [`Error::InvalidArgument`] if out of range.
     pub fn max_lease(mut self, longest: Duration) -> Result<Quorum, Error> {
-        if !(MIN_LEASE..=MAX_LEASE).contains(&longest) || longest.subsec_nanos() % 1_000_000 != 0 {
+        if !(MIN_LEASE..=MAX_LEASE).contains(&longest)
+            || !longest.subsec_nanos().is_multiple_of(1_000_000)
+        {
             return Err(Error::InvalidArgument {
                 what: "max_lease",
                 reason: format!("{longest:?} is not {MIN_LEASE:?} to 24h in whole milliseconds"),

@@ -45,7 +45,7 @@ impl Inner {
                     }
                 }
                 // A majority that frees the name shares a node with it.
-                let mut patience = pin!(self.sleep(self.node_timeout));
+                let mut patience = pin!(self.patience(self.node_timeout));
                 for _ in 0..self.terms.majority {
                     if heard.next(patience.as_mut()).await.is_none() {
                         break;

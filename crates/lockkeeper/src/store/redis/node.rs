@@ -19,7 +19,7 @@ use super::listing::scan;
 use super::scripts::Script;
 use super::shared::{Shared, State, Target};
 use super::subscriptions::{Subscriptions, Topic};
-use super::supervisor::supervise;
+use super::supervisor::{reason, supervise};
 use super::topology::{Address, Topology};
 use super::url::{Dialect, Settings, refuse};
 use crate::clock::Moment;
@@ -140,7 +140,10 @@ impl NodeLink {
         let task = tokio::spawn(async move {
             let (fresh, outcome) = match supervised.connect(1).await {
                 Ok(fresh) => (Some(fresh), Ok(())),
-                Err(error) => (None, Err(error)),
+                Err(error) => {
+                    supervised.state.send_replace(State::Down(reason(&error)));
+                    (None, Err(error))
+                }
             };
             let _ = tell.send(outcome);
             supervise(supervised, fresh, inbox).await;
@@ -167,7 +170,10 @@ impl NodeLink {
                 }),
                 None => Err("it was not judged".into()),
             },
-            State::Connecting => Err("connecting to it".into()),
+            State::Connecting => Err(match self.0.shared().given_up() {
+                reason if reason.is_empty() => "connecting to it".into(),
+                reason => reason,
+            }),
             State::Down(reason) => Err(reason.clone()),
         }
     }

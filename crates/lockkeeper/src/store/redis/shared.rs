@@ -280,6 +280,12 @@ impl Shared {
         }
     }
 
+    /// Why the last connection ended; empty if it has not.
+    pub fn given_up(&self) -> String {
+        let given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        given_up.clone()
+    }
+
     pub fn say_given_up(&self, reason: &str) {
         let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
         reason.clone_into(&mut given_up);
