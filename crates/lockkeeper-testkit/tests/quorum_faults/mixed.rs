@@ -9,6 +9,8 @@ use lockkeeper_testkit::checker::{FaultKind, Verdict};
 use lockkeeper_testkit::history::Fault;
 use lockkeeper_testkit::random::Random;
 use lockkeeper_testkit::servers::proxy;
+use lockkeeper_testkit::servers::redis::RedisOptions;
+use lockkeeper_testkit::servers::wall_clock::WallClock;
 
 use crate::world::{Crew, LEASE, LINGER, Watcher, Way, World, at_once, demands, judged};
 
@@ -44,17 +46,22 @@ fn every_rule_holds_in_histories_with_faults_by_chance() {
     });
 }
 
-/// Nodes, and the way of the load to them.
+/// Nodes, their clocks, and the way of the load to them.
 struct Stage {
+    clocks: Vec<WallClock>,
     world: World,
     way: Way,
 }
+
+/// How far the clocks of nodes are off, at most. Less than a lease, and more than any round takes.
+const OFF: Duration = Duration::from_millis(300);
 
 /// What can happen. All of it is to be survived, so at most a minority of nodes is ever without its data.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     HolderKilled,
     HolderStopped,
+    AnyoneKilled,
     NodeEmptied,
     MinorityStalled,
     MajorityStalled,
@@ -68,9 +75,10 @@ enum Trouble {
     Cut,
 }
 
-const TROUBLES: [Trouble; 13] = [
+const TROUBLES: [Trouble; 14] = [
     Trouble::HolderKilled,
     Trouble::HolderStopped,
+    Trouble::AnyoneKilled,
     Trouble::NodeEmptied,
     Trouble::MinorityStalled,
     Trouble::MajorityStalled,
@@ -103,15 +111,33 @@ impl Stage {
             0 => (3, ""),
             _ => (5, "&dialect=plain"),
         };
-        let world = World::new(nodes, LEASE, query);
+        let clocks: Vec<WallClock> = (0..nodes).map(|_| WallClock::new()).collect();
+        let options = clocks.iter().map(|clock| RedisOptions {
+            environment: clock.environment(),
+            ..RedisOptions::default()
+        });
+        let world = World::with(options.collect(), LEASE, query);
         Stage {
+            clocks,
             way: world.way(),
             world,
         }
     }
 
+    /// Every node has a time of its own in each history. While nothing is held, a clock may be set.
+    fn set_clocks(&self, random: &mut Random) {
+        for clock in &self.clocks {
+            let off = random.between(Duration::ZERO, OFF);
+            match random.chance(0.5) {
+                true => clock.ahead(off),
+                false => clock.behind(off),
+            }
+        }
+    }
+
     /// One history, after which all nodes are as at first.
     fn history(&mut self, random: &mut Random) {
+        self.set_clocks(random);
         *self.world = Crew::at(&self.way.url());
         let url = self.world.url();
         self.world.tasks = 2;
@@ -165,6 +191,12 @@ impl Stage {
             Trouble::HolderStopped => {
                 let holder = world.stop_a_holder(watcher);
                 world.oversleep(holder, a_while);
+            }
+            // Perhaps in the middle of a round.
+            Trouble::AnyoneKilled => {
+                world.kill(random.below(3) as usize);
+                let url = world.url();
+                world.one_more(&url);
             }
             Trouble::NodeEmptied => {
                 // Those that sit out already are not to be joined by a majority.
