@@ -52,6 +52,7 @@ impl Scene {
     /// A request arrives.
     pub(crate) fn arrive(&self, state: &mut State, client: usize, node: usize, index: usize) {
         let request = state.nodes[node].links[client].requests[index];
+        let answers = state.answers(client, node, &request);
         let current = state.current(client);
         let (clock, lease) = (state.node_clock(node), self.lease());
         let place = &mut state.nodes[node];
@@ -76,7 +77,7 @@ impl Scene {
                 };
                 let vote = plain(keeps.acquire(&self.terms, &ask, micros(clock)));
                 let link = &mut place.links[client];
-                if current == Some(id) && link.voted.is_none() {
+                if answers {
                     link.vote = Some(vote);
                 }
                 if !self.repeats {
@@ -100,14 +101,10 @@ impl Scene {
                     requests[index] = Request::Release { id, first, arrived };
                 }
             }
-            Request::Renew { id, which } => {
+            Request::Renew { id, .. } => {
                 let life = keeps.renew(round_id(self.on_the_wire(id)), lease, micros(clock));
-                let renewals = match state.clients[client].phase {
-                    Phase::Holding { renewals, .. } if current == Some(id) => renewals,
-                    _ => 0,
-                };
                 let link = &mut place.links[client];
-                if which == renewals {
+                if answers {
                     link.life = Some(life);
                 }
                 link.requests.remove(index);
@@ -196,6 +193,20 @@ impl State {
                     || place.links[client].requests.iter().any(on_its_way)
             })
         })
+    }
+
+    /// Whether a client listens for the answer to this.
+    pub(crate) fn answers(&self, client: usize, node: usize, request: &Request) -> bool {
+        let link = &self.nodes[node].links[client];
+        match (*request, self.clients[client].phase) {
+            (Request::Ask { id, .. }, Phase::Trying { .. }) => {
+                self.current(client) == Some(id) && link.voted.is_none()
+            }
+            (Request::Renew { id, which }, Phase::Holding { renewals, .. }) => {
+                self.current(client) == Some(id) && which == renewals
+            }
+            _ => false,
+        }
     }
 
     /// Whether setting the clock of a node is within what is covered: nobody counts on the vote of that node alone.

@@ -1,8 +1,6 @@
 //! What can happen next, and what the clients make of it.
 
-use lockkeeper::store::quorum::protocol::{
-    Life, Refusal, Renewal, RenewalStep, Round, Step, Vote,
-};
+use lockkeeper::store::quorum::protocol::{Life, Refusal, Renewal, RenewalStep, Round, Step, Vote};
 use stateright::{Model, Property};
 
 use crate::links::{pack, round_id, run, unpack};
@@ -22,7 +20,7 @@ pub enum Action {
     Release(usize),
     /// A client renews its hold.
     Renew(usize),
-    /// A request arrives at a node.
+    /// A request arrives at a node, and its answer is heard at once, or in a later tick if ever.
     Arrive {
         /// From this client.
         client: usize,
@@ -30,6 +28,8 @@ pub enum Action {
         node: usize,
         /// Which of those on their way.
         index: usize,
+        /// The answer is heard at once.
+        heard: bool,
     },
     /// A client hears this node's vote.
     HearVote(usize, usize),
@@ -61,6 +61,7 @@ impl Model for Scene {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let more = state.now < self.ticks as i8;
         for client in 0..CLIENTS {
             let known = &state.clients[client];
             let clock = state.clock(client);
@@ -68,29 +69,38 @@ impl Model for Scene {
                 Phase::Idle if known.claim < self.claims[client] => {
                     actions.push(Action::Begin(client));
                 }
-                Phase::Idle => {}
-                Phase::Trying { began, .. } if clock > began => actions.push(Action::Close(client)),
-                Phase::Trying { .. } => {}
+                Phase::Trying { began, .. } if state.fresh && clock > began => {
+                    actions.push(Action::Close(client));
+                }
+                Phase::Idle | Phase::Trying { .. } => {}
                 Phase::Holding { sent, renewals, .. } => {
                     actions.push(Action::Release(client));
-                    if clock > sent && renewals < self.renewals {
+                    if state.fresh && clock > sent && renewals < self.renewals {
                         actions.push(Action::Renew(client));
                     }
                 }
             }
             for node in 0..NODES {
                 let link = &state.nodes[node].links[client];
-                let arrive = |index| Action::Arrive {
-                    client,
-                    node,
-                    index,
-                };
-                actions.extend((0..link.requests.len()).map(arrive));
-                actions.extend(link.vote.map(|_| Action::HearVote(client, node)));
-                actions.extend(link.life.map(|_| Action::HearLife(client, node)));
+                for (index, request) in link.requests.iter().enumerate() {
+                    let arrive = |heard| Action::Arrive {
+                        client,
+                        node,
+                        index,
+                        heard,
+                    };
+                    actions.push(arrive(true));
+                    if more && state.answers(client, node, request) {
+                        actions.push(arrive(false));
+                    }
+                }
+                if state.fresh {
+                    actions.extend(link.vote.map(|_| Action::HearVote(client, node)));
+                    actions.extend(link.life.map(|_| Action::HearLife(client, node)));
+                }
             }
         }
-        if state.now < self.ticks as i8 {
+        if more {
             actions.push(Action::Tick(Pace::Even));
             if state.drifts < self.drifts {
                 actions.extend((0..NODES).map(|node| Action::Tick(Pace::Fast(node))));
@@ -113,6 +123,11 @@ impl Model for Scene {
 
     fn next_state(&self, before: &State, action: Action) -> Option<State> {
         let mut state = before.clone();
+        // What a client does at the start of a tick it may as well do later in it; and nothing is lost if it does not.
+        state.fresh &= matches!(
+            action,
+            Action::HearVote(..) | Action::HearLife(..) | Action::Close(_) | Action::Renew(_)
+        );
         match action {
             Action::Tick(pace) => self.tick(&mut state, pace),
             Action::Begin(client) => {
@@ -120,7 +135,9 @@ impl Model for Scene {
                 self.begin(&mut state, client, first);
             }
             Action::Close(client) => {
-                let step = self.round(&state, client)?.close(moment(state.clock(client)));
+                let step = self
+                    .round(&state, client)?
+                    .close(moment(state.clock(client)));
                 self.take(&mut state, client, step);
             }
             Action::Release(client) => self.end(&mut state, client),
@@ -129,7 +146,14 @@ impl Model for Scene {
                 client,
                 node,
                 index,
-            } => self.arrive(&mut state, client, node, index),
+                heard,
+            } => {
+                self.arrive(&mut state, client, node, index);
+                if heard {
+                    self.hear_vote(&mut state, client, node);
+                    self.hear_life(&mut state, client, node);
+                }
+            }
             Action::HearVote(client, node) => self.hear_vote(&mut state, client, node)?,
             Action::HearLife(client, node) => self.hear_life(&mut state, client, node)?,
             Action::Crash(node) => {
@@ -159,18 +183,18 @@ impl Model for Scene {
             }),
         ];
         properties.extend(self.expects.iter().map(|expect| match expect {
-            Expect::Grant => Property::sometimes("a grant", |_, state: &State| {
-                state.seen.grants > 0
-            }),
-            Expect::SecondGrant => Property::sometimes("a second grant", |_, state: &State| {
-                state.seen.grants > 1
-            }),
-            Expect::Renewal => Property::sometimes("a renewal", |_, state: &State| {
-                state.seen.renewed
-            }),
-            Expect::ReAdd => Property::sometimes("a re-add", |_, state: &State| {
-                state.seen.re_added
-            }),
+            Expect::Grant => {
+                Property::sometimes("a grant", |_, state: &State| state.seen.grants > 0)
+            }
+            Expect::SecondGrant => {
+                Property::sometimes("a second grant", |_, state: &State| state.seen.grants > 1)
+            }
+            Expect::Renewal => {
+                Property::sometimes("a renewal", |_, state: &State| state.seen.renewed)
+            }
+            Expect::ReAdd => {
+                Property::sometimes("a re-add", |_, state: &State| state.seen.re_added)
+            }
             Expect::VoteAfterCrash => {
                 Property::sometimes("a vote after a crash", |_, state: &State| {
                     state.seen.vote_after_crash
@@ -201,6 +225,10 @@ impl Scene {
                 self.end(state, client);
             }
         }
+        state.fresh = state
+            .clients
+            .iter()
+            .any(|client| client.phase != Phase::Idle);
     }
 
     /// Asks every node that may vote.
@@ -223,9 +251,7 @@ impl Scene {
         }
         // Who sits out is known without asking.
         for node in 0..NODES {
-            if state.nodes[node].links[client].vote.is_some()
-                && state.current(client) == Some(id)
-            {
+            if state.nodes[node].links[client].vote.is_some() && state.current(client) == Some(id) {
                 self.hear_vote(state, client, node);
             }
         }
@@ -387,7 +413,10 @@ impl Scene {
         link.lived = Some(life);
         let mut re_add = |at: usize| {
             let link = &mut state.nodes[at].links[client];
-            if link.admission.is_some_and(|may| may.sits_out(now).is_none()) {
+            if link
+                .admission
+                .is_some_and(|may| may.sits_out(now).is_none())
+            {
                 link.requests.push(Request::ReAdd { id, first });
                 link.requests.sort();
             }

@@ -66,7 +66,7 @@ impl Scene {
     /// A scene in which nothing goes wrong but the network.
     pub fn calm() -> Scene {
         Scene {
-            terms: Terms::with_grain(NODES, TICK * LEASE as u32, TICK),
+            terms: Terms::with_grain(NODES, TICK * LEASE as u32, Duration::ZERO),
             claims: [1, 1],
             rounds: 1,
             renewals: 0,

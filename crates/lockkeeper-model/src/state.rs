@@ -8,6 +8,8 @@ use crate::scene::{CLIENTS, NODES};
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
     pub(crate) now: i8,
+    /// Nothing happened in this tick but what clients do at its start.
+    pub(crate) fresh: bool,
     pub(crate) clients: [Client; CLIENTS],
     /// In order of their value, since nodes are alike.
     pub(crate) nodes: [Place; NODES],
@@ -87,11 +89,11 @@ pub(crate) struct Link {
     pub admission: Option<Admission>,
     /// What is on its way to the node.
     pub requests: Vec<Request>,
-    /// The answer to the round that the client tries, on its way.
+    /// The answer to the round that the client tries, to be heard in a later tick.
     pub vote: Option<Vote>,
     /// The same, once it is heard.
     pub voted: Option<Vote>,
-    /// The answer to the renewal that the client tries, on its way.
+    /// The answer to the renewal that the client tries, to be heard in a later tick.
     pub life: Option<Life>,
     /// The same, once it is heard.
     pub lived: Option<Life>,
@@ -124,6 +126,7 @@ impl State {
         };
         State {
             now: 0,
+            fresh: false,
             clients: [client; CLIENTS],
             nodes: std::array::from_fn(|_| node.clone()),
             seen: Seen::default(),
