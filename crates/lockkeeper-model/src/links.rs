@@ -57,6 +57,7 @@ impl Scene {
         let (clock, lease) = (state.node_clock(node), self.lease());
         let place = &mut state.nodes[node];
         let mut keeps = unpack(place);
+        let mut re_added = false;
         match request {
             Request::Ask {
                 id,
@@ -114,11 +115,15 @@ impl Scene {
                 let had = keeps.holds.len();
                 let mode = Mode::Exclusive;
                 let added = keeps.re_add(round, mode, run(first), lease, micros(clock));
-                state.seen.re_added |= added == Added::Added && had == 0 && current == Some(id);
+                re_added = added == Added::Added && had == 0;
+                state.seen.re_added |= re_added && current == Some(id);
                 place.links[client].requests.remove(index);
             }
         }
         pack(place, &keeps);
+        if let Some(kept) = &mut place.hold {
+            kept.re_added |= re_added;
+        }
         place.links[client].requests.sort();
     }
 
@@ -160,10 +165,12 @@ pub(crate) fn unpack(place: &Place) -> Node {
 }
 
 pub(crate) fn pack(place: &mut Place, node: &Node) {
+    let before = place.hold;
     let kept = |hold: &Hold| Kept {
         id: id(hold.round),
         first: hold.token,
         until: tick(hold.until),
+        re_added: before.is_some_and(|kept| kept.id == id(hold.round) && kept.re_added),
     };
     assert!(node.holds.len() < 2, "exclusive holds beside each other");
     place.hold = node.holds.first().map(kept);
@@ -185,11 +192,10 @@ impl State {
                 let client = usize::from(kept.id.0);
                 let on_its_way = |request: &Request| match request {
                     Request::Release { id, arrived, .. } => *id == kept.id && !arrived,
-                    // Known to keep a node busy for a lease.
-                    Request::ReAdd { id, .. } => *id == kept.id,
                     _ => false,
                 };
-                self.current(client) == Some(kept.id)
+                kept.re_added
+                    || self.current(client) == Some(kept.id)
                     || place.links[client].requests.iter().any(on_its_way)
             })
         })

@@ -61,6 +61,13 @@ impl Model for Scene {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let idle = |client: usize| state.clients[client].is_new();
+        if (0..CLIENTS).all(idle) {
+            // Until somebody begins nothing happens. If clients are alike, it is the first who does.
+            let alike = self.claims.iter().all(|claims| *claims == self.claims[0]);
+            let first = if alike { 1 } else { CLIENTS };
+            return actions.extend((0..first).map(Action::Begin));
+        }
         let more = state.now < self.ticks as i8;
         for client in 0..CLIENTS {
             let known = &state.clients[client];

@@ -74,7 +74,7 @@ impl Scene {
             crashes: 0,
             drifts: 0,
             steps: 0,
-            repeats: false,
+            repeats: true,
             expects: &[Expect::Grant, Expect::SecondGrant],
             clean_up: true,
             token_refusal: true,

@@ -80,6 +80,8 @@ pub(crate) struct Kept {
     pub id: Id,
     pub first: u64,
     pub until: i8,
+    /// By a re-add, which nothing takes back that comes before it.
+    pub re_added: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -105,6 +107,12 @@ pub(crate) enum Request {
     Release { id: Id, first: u64, arrived: bool },
     Renew { id: Id, which: u8 },
     ReAdd { id: Id, first: u64 },
+}
+
+impl Client {
+    pub(crate) fn is_new(&self) -> bool {
+        (self.claim, self.number, self.phase) == (0, 0, Phase::Idle)
+    }
 }
 
 impl State {
