@@ -64,7 +64,8 @@ impl Model for Scene {
         let idle = |client: usize| state.clients[client].is_new();
         if (0..CLIENTS).all(idle) {
             // Until somebody begins nothing happens. If clients are alike, it is the first who does.
-            let alike = self.claims.iter().all(|claims| *claims == self.claims[0]);
+            let made = |client: usize| (self.claims[client], self.rounds[client]);
+            let alike = (0..CLIENTS).all(|client| made(client) == made(0));
             let first = if alike { 1 } else { CLIENTS };
             return actions.extend((0..first).map(Action::Begin));
         }
@@ -327,7 +328,7 @@ impl Scene {
                 let number = state.clients[client].number + 1;
                 let claim = state.clients[client].claim;
                 self.end(state, client);
-                if number < self.rounds {
+                if number < self.rounds[client] {
                     state.clients[client].claim = claim;
                     state.clients[client].number = number;
                     if let Refusal::Again { first } = refusal {

@@ -27,7 +27,7 @@ fn claims_of_one_client_that_follow_each_other() {
 #[test]
 fn rounds_of_one_claim_that_follow_each_other() {
     holds(Scene {
-        rounds: 2,
+        rounds: [2, 1],
         ticks: 1,
         ..Scene::calm()
     });
