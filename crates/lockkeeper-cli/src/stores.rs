@@ -113,13 +113,11 @@ fn view(scheme: &Scheme) -> StoreView {
 /// Asks the nodes of the store in use, if it is a quorum.
 async fn ask_nodes(views: &mut [StoreView], args: &StoreArgs) -> Result<(), Failure> {
     let url = match &args.store {
-        Some(url) => StoreUrl::parse(url)?,
-        // A list of stores needs no store: whatever is wrong with the default is not its matter.
-        None => match StoreUrl::from_environment() {
-            Ok(url) => url,
-            Err(_) => return Ok(()),
-        },
+        Some(url) => StoreUrl::parse(url),
+        None => StoreUrl::from_environment(),
     };
+    // A list of stores needs no store: whatever is wrong with a URL is not its matter.
+    let Ok(url) = url else { return Ok(()) };
     let plain = url.rest().contains("dialect=plain");
     let used = |view: &&mut StoreView| {
         url.scheme() == view.scheme && (view.dialect == Some("plain")) == plain

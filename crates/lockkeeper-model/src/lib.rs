@@ -12,7 +12,7 @@
 //! - **Network**: a request is on its way from when it is sent to whenever it arrives: now, in a different order, much
 //!   later, or never; where [`Scene::repeats`] says so, asks and releases arrive any number of times. So do answers, once.
 //! - **Time**: in ticks of 2 ms, which is what the protocol allows for drift in its shortest leases. A lease is three
-//!   ticks: a hold is valid for two of them, and a node is out of quarantine after five.
+//!   ticks: a hold is valid for two of them, and a node is out of quarantine after four.
 //!   Within its budget a scene lets a node's clock gain a tick, a client's lose one, or a node's be set.
 //!
 //! # What is checked

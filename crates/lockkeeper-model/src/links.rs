@@ -52,10 +52,12 @@ impl Scene {
     /// A request arrives.
     pub(crate) fn arrive(&self, state: &mut State, client: usize, node: usize, index: usize) {
         let request = state.nodes[node].links[client].requests[index];
+        let answers = state.answers(client, node, &request);
         let current = state.current(client);
         let (clock, lease) = (state.node_clock(node), self.lease());
         let place = &mut state.nodes[node];
         let mut keeps = unpack(place);
+        let mut re_added = false;
         match request {
             Request::Ask {
                 id,
@@ -76,7 +78,7 @@ impl Scene {
                 };
                 let vote = plain(keeps.acquire(&self.terms, &ask, micros(clock)));
                 let link = &mut place.links[client];
-                if current == Some(id) && link.voted.is_none() {
+                if answers {
                     link.vote = Some(vote);
                 }
                 if !self.repeats {
@@ -100,14 +102,10 @@ impl Scene {
                     requests[index] = Request::Release { id, first, arrived };
                 }
             }
-            Request::Renew { id, which } => {
+            Request::Renew { id, .. } => {
                 let life = keeps.renew(round_id(self.on_the_wire(id)), lease, micros(clock));
-                let renewals = match state.clients[client].phase {
-                    Phase::Holding { renewals, .. } if current == Some(id) => renewals,
-                    _ => 0,
-                };
                 let link = &mut place.links[client];
-                if which == renewals {
+                if answers {
                     link.life = Some(life);
                 }
                 link.requests.remove(index);
@@ -117,11 +115,15 @@ impl Scene {
                 let had = keeps.holds.len();
                 let mode = Mode::Exclusive;
                 let added = keeps.re_add(round, mode, run(first), lease, micros(clock));
-                state.seen.re_added |= added == Added::Added && had == 0 && current == Some(id);
+                re_added = added == Added::Added && had == 0;
+                state.seen.re_added |= re_added && current == Some(id);
                 place.links[client].requests.remove(index);
             }
         }
         pack(place, &keeps);
+        if let Some(kept) = &mut place.hold {
+            kept.re_added |= re_added;
+        }
         place.links[client].requests.sort();
     }
 
@@ -163,10 +165,12 @@ pub(crate) fn unpack(place: &Place) -> Node {
 }
 
 pub(crate) fn pack(place: &mut Place, node: &Node) {
+    let before = place.hold;
     let kept = |hold: &Hold| Kept {
         id: id(hold.round),
         first: hold.token,
         until: tick(hold.until),
+        re_added: before.is_some_and(|kept| kept.id == id(hold.round) && kept.re_added),
     };
     assert!(node.holds.len() < 2, "exclusive holds beside each other");
     place.hold = node.holds.first().map(kept);
@@ -188,14 +192,27 @@ impl State {
                 let client = usize::from(kept.id.0);
                 let on_its_way = |request: &Request| match request {
                     Request::Release { id, arrived, .. } => *id == kept.id && !arrived,
-                    // Known to keep a node busy for a lease.
-                    Request::ReAdd { id, .. } => *id == kept.id,
                     _ => false,
                 };
-                self.current(client) == Some(kept.id)
+                kept.re_added
+                    || self.current(client) == Some(kept.id)
                     || place.links[client].requests.iter().any(on_its_way)
             })
         })
+    }
+
+    /// Whether a client listens for the answer to this.
+    pub(crate) fn answers(&self, client: usize, node: usize, request: &Request) -> bool {
+        let link = &self.nodes[node].links[client];
+        match (*request, self.clients[client].phase) {
+            (Request::Ask { id, .. }, Phase::Trying { .. }) => {
+                self.current(client) == Some(id) && link.voted.is_none()
+            }
+            (Request::Renew { id, which }, Phase::Holding { renewals, .. }) => {
+                self.current(client) == Some(id) && which == renewals
+            }
+            _ => false,
+        }
     }
 
     /// Whether setting the clock of a node is within what is covered: nobody counts on the vote of that node alone.

@@ -20,7 +20,7 @@ pub enum Action {
     Release(usize),
     /// A client renews its hold.
     Renew(usize),
-    /// A request arrives at a node.
+    /// A request arrives at a node, and its answer is heard at once, or in a later tick if ever.
     Arrive {
         /// From this client.
         client: usize,
@@ -28,6 +28,8 @@ pub enum Action {
         node: usize,
         /// Which of those on their way.
         index: usize,
+        /// The answer is heard at once.
+        heard: bool,
     },
     /// A client hears this node's vote.
     HearVote(usize, usize),
@@ -59,6 +61,15 @@ impl Model for Scene {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let idle = |client: usize| state.clients[client].is_new();
+        if (0..CLIENTS).all(idle) {
+            // Until somebody begins nothing happens. If clients are alike, it is the first who does.
+            let made = |client: usize| (self.claims[client], self.rounds[client]);
+            let alike = (0..CLIENTS).all(|client| made(client) == made(0));
+            let first = if alike { 1 } else { CLIENTS };
+            return actions.extend((0..first).map(Action::Begin));
+        }
+        let more = state.now < self.ticks as i8;
         for client in 0..CLIENTS {
             let known = &state.clients[client];
             let clock = state.clock(client);
@@ -66,29 +77,38 @@ impl Model for Scene {
                 Phase::Idle if known.claim < self.claims[client] => {
                     actions.push(Action::Begin(client));
                 }
-                Phase::Idle => {}
-                Phase::Trying { began, .. } if clock > began => actions.push(Action::Close(client)),
-                Phase::Trying { .. } => {}
+                Phase::Trying { began, .. } if state.fresh && clock > began => {
+                    actions.push(Action::Close(client));
+                }
+                Phase::Idle | Phase::Trying { .. } => {}
                 Phase::Holding { sent, renewals, .. } => {
                     actions.push(Action::Release(client));
-                    if clock > sent && renewals < self.renewals {
+                    if state.fresh && clock > sent && renewals < self.renewals {
                         actions.push(Action::Renew(client));
                     }
                 }
             }
             for node in 0..NODES {
                 let link = &state.nodes[node].links[client];
-                let arrive = |index| Action::Arrive {
-                    client,
-                    node,
-                    index,
-                };
-                actions.extend((0..link.requests.len()).map(arrive));
-                actions.extend(link.vote.map(|_| Action::HearVote(client, node)));
-                actions.extend(link.life.map(|_| Action::HearLife(client, node)));
+                for (index, request) in link.requests.iter().enumerate() {
+                    let arrive = |heard| Action::Arrive {
+                        client,
+                        node,
+                        index,
+                        heard,
+                    };
+                    actions.push(arrive(true));
+                    if more && state.answers(client, node, request) {
+                        actions.push(arrive(false));
+                    }
+                }
+                if state.fresh {
+                    actions.extend(link.vote.map(|_| Action::HearVote(client, node)));
+                    actions.extend(link.life.map(|_| Action::HearLife(client, node)));
+                }
             }
         }
-        if state.now < self.ticks as i8 {
+        if more {
             actions.push(Action::Tick(Pace::Even));
             if state.drifts < self.drifts {
                 actions.extend((0..NODES).map(|node| Action::Tick(Pace::Fast(node))));
@@ -111,6 +131,11 @@ impl Model for Scene {
 
     fn next_state(&self, before: &State, action: Action) -> Option<State> {
         let mut state = before.clone();
+        // What a client does at the start of a tick it may as well do later in it; and nothing is lost if it does not.
+        state.fresh &= matches!(
+            action,
+            Action::HearVote(..) | Action::HearLife(..) | Action::Close(_) | Action::Renew(_)
+        );
         match action {
             Action::Tick(pace) => self.tick(&mut state, pace),
             Action::Begin(client) => {
@@ -129,7 +154,14 @@ impl Model for Scene {
                 client,
                 node,
                 index,
-            } => self.arrive(&mut state, client, node, index),
+                heard,
+            } => {
+                self.arrive(&mut state, client, node, index);
+                if heard {
+                    self.hear_vote(&mut state, client, node);
+                    self.hear_life(&mut state, client, node);
+                }
+            }
             Action::HearVote(client, node) => self.hear_vote(&mut state, client, node)?,
             Action::HearLife(client, node) => self.hear_life(&mut state, client, node)?,
             Action::Crash(node) => {
@@ -201,6 +233,10 @@ impl Scene {
                 self.end(state, client);
             }
         }
+        state.fresh = state
+            .clients
+            .iter()
+            .any(|client| client.phase != Phase::Idle);
     }
 
     /// Asks every node that may vote.
@@ -292,7 +328,7 @@ impl Scene {
                 let number = state.clients[client].number + 1;
                 let claim = state.clients[client].claim;
                 self.end(state, client);
-                if number < self.rounds {
+                if number < self.rounds[client] {
                     state.clients[client].claim = claim;
                     state.clients[client].number = number;
                     if let Refusal::Again { first } = refusal {

@@ -23,8 +23,8 @@ pub struct Scene {
     pub terms: Terms,
     /// How many claims each client makes, one after the other.
     pub claims: [u8; CLIENTS],
-    /// How many rounds a claim has at most.
-    pub rounds: u8,
+    /// How many rounds a claim of each has at most.
+    pub rounds: [u8; CLIENTS],
     /// How often a hold is renewed at most.
     pub renewals: u8,
     /// How many ticks pass at most.
@@ -66,15 +66,15 @@ impl Scene {
     /// A scene in which nothing goes wrong but the network.
     pub fn calm() -> Scene {
         Scene {
-            terms: Terms::with_grain(NODES, TICK * LEASE as u32, TICK),
+            terms: Terms::with_grain(NODES, TICK * LEASE as u32, Duration::ZERO),
             claims: [1, 1],
-            rounds: 1,
+            rounds: [1, 1],
             renewals: 0,
             ticks: 3,
             crashes: 0,
             drifts: 0,
             steps: 0,
-            repeats: false,
+            repeats: true,
             expects: &[Expect::Grant, Expect::SecondGrant],
             clean_up: true,
             token_refusal: true,

@@ -8,6 +8,8 @@ use crate::scene::{CLIENTS, NODES};
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
     pub(crate) now: i8,
+    /// Nothing happened in this tick but what clients do at its start.
+    pub(crate) fresh: bool,
     pub(crate) clients: [Client; CLIENTS],
     /// In order of their value, since nodes are alike.
     pub(crate) nodes: [Place; NODES],
@@ -78,6 +80,8 @@ pub(crate) struct Kept {
     pub id: Id,
     pub first: u64,
     pub until: i8,
+    /// By a re-add, which nothing takes back that comes before it.
+    pub re_added: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -87,11 +91,11 @@ pub(crate) struct Link {
     pub admission: Option<Admission>,
     /// What is on its way to the node.
     pub requests: Vec<Request>,
-    /// The answer to the round that the client tries, on its way.
+    /// The answer to the round that the client tries, to be heard in a later tick.
     pub vote: Option<Vote>,
     /// The same, once it is heard.
     pub voted: Option<Vote>,
-    /// The answer to the renewal that the client tries, on its way.
+    /// The answer to the renewal that the client tries, to be heard in a later tick.
     pub life: Option<Life>,
     /// The same, once it is heard.
     pub lived: Option<Life>,
@@ -103,6 +107,12 @@ pub(crate) enum Request {
     Release { id: Id, first: u64, arrived: bool },
     Renew { id: Id, which: u8 },
     ReAdd { id: Id, first: u64 },
+}
+
+impl Client {
+    pub(crate) fn is_new(&self) -> bool {
+        (self.claim, self.number, self.phase) == (0, 0, Phase::Idle)
+    }
 }
 
 impl State {
@@ -124,6 +134,7 @@ impl State {
         };
         State {
             now: 0,
+            fresh: false,
             clients: [client; CLIENTS],
             nodes: std::array::from_fn(|_| node.clone()),
             seen: Seen::default(),

@@ -1,6 +1,6 @@
 //! The quorum protocol without its network: what a client concludes from the nodes' answers, and what a node does
 //! with a request. Pure; time is an argument. The real client and the model that is checked exhaustively
-//! (`crates/lockkeeper-testkit/tests/quorum_model`) run these same types.
+//! (`crates/lockkeeper-model`) run these same types.
 //!
 //! # Why it holds
 //! **A hold is valid only while a majority of nodes keep it, and a node keeps one exclusive hold at a time.** Two
@@ -30,6 +30,8 @@
 mod ballot;
 mod node;
 mod poll;
+#[cfg(test)]
+mod properties;
 mod quarantine;
 mod renewal;
 mod round;

@@ -52,7 +52,10 @@ impl<R> Default for Quarantine<R> {
 impl<R: PartialEq> Quarantine<R> {
     /// A new connection is there, and the node said this of itself; `now` is a time after its answer came.
     pub fn connected(&mut self, terms: &Terms, check: Check<R>, now: Moment) -> Admission {
-        let by_its_clock = now + terms.sit_out.saturating_sub(check.uptime);
+        let by_its_clock = match terms.sit_out.saturating_sub(check.uptime) {
+            Duration::ZERO => Moment::BOOT,
+            left => now + left,
+        };
         let by_ours = match &self.run {
             Some(run) if *run == check.run => self.votes_from,
             // It restarted under our eyes. Its clock may have been set in between; ours was not.

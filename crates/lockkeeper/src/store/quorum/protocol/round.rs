@@ -435,6 +435,11 @@ mod tests {
         // At once: the third node may be stalled.
         let again = |first| Refusal::Again { first };
         assert_eq!(refused(3, &[Vote::Yes, stale(NOW + 7)]), again(NOW + 8));
+        // A node that is busy does not keep the others from another token.
+        assert_eq!(
+            refused(3, &[stale(NOW + 7), busy(9, 1), Vote::Yes]),
+            again(NOW + 8)
+        );
         // One node's token is a day ahead; the others need not follow it.
         let day = 24 * 3_600 * 1_000_000;
         assert_eq!(
