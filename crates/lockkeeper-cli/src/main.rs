@@ -82,7 +82,7 @@ fn main() -> ExitCode {
         Verb::Show(args) => block_on(show::run(args, &cli.store)).map(|()| 0),
         Verb::Watch(args) => block_on(watch::run(args, &cli.store)),
         Verb::Break(args) => block_on(break_::run(args, &cli.store)).map(|()| 0),
-        Verb::Stores(stores::Args {}) => stores::run(json).map(|()| 0),
+        Verb::Stores(stores::Args {}) => block_on(stores::run(&cli.store)).map(|()| 0),
         Verb::Bench(args) => bench::run(args, &cli.store).map(|()| 0),
         Verb::Completions(args) => completions::run(args).map(|()| 0),
         Verb::Man(args) => man::run(args, json).map(|()| 0),

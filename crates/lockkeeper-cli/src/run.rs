@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::clock::Moment;
-use lockkeeper::store::Reach;
+use lockkeeper::store::{NodeState, Reach};
 use lockkeeper::{Error, Event, Guard, Lockkeeper, Observer, ReleaseOutcome};
 use serde::Serialize;
 use tokio::time::timeout;
@@ -130,7 +130,17 @@ async fn say_who_is_in_the_way(keeper: &Lockkeeper, args: &Args, notes: &mut Not
                 plain(&holder.process.to_string()),
                 human(ago(holder.since)),
             ),
-            None => format!("waiting for {}", plain(&args.name)),
+            None => {
+                let mut text = format!("waiting for {}", plain(&args.name));
+                // Nobody holds it, but too few nodes of a quorum may be there to say so.
+                for status in keeper.nodes() {
+                    if status.state != NodeState::Up {
+                        let state = plain(&status.state.to_string());
+                        text += &format!("; {} {state}", status.node);
+                    }
+                }
+                text
+            }
         });
     }
     std::future::pending().await

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use lockkeeper::store::LockInfo;
+use lockkeeper::store::{LockInfo, NodeStatus};
 
 use crate::exit::Failure;
 use crate::output::{ago, human, plain, print, print_json};
 use crate::store::{self, StoreArgs};
-use crate::view::LockView;
+use crate::view::{LockView, NodeView};
 
 /// Shows who holds a lock, since when and for how long still
 ///
@@ -23,13 +23,25 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     let info = keeper.inspect(&args.name).await?;
     if store.json {
         let view = info.as_ref().map(LockView::new);
-        let view = view.unwrap_or_else(|| LockView::unknown(&args.name));
+        let mut view = view.unwrap_or_else(|| LockView::unknown(&args.name));
+        view.nodes = keeper.nodes().iter().map(NodeView::new).collect();
         return Ok(print_json(&view)?);
     }
-    Ok(print(&match &info {
+    let known = match &info {
         Some(info) => text(info),
         None => format!("{} is free; the store knows nothing about it", args.name),
-    })?)
+    };
+    Ok(print(&(known + &nodes(&keeper.nodes())))?)
+}
+
+/// How the nodes of a quorum are.
+fn nodes(nodes: &[NodeStatus]) -> String {
+    let mut text = String::new();
+    for status in nodes {
+        let node = NodeView::new(status);
+        let _ = write!(text, "\n  {:<10} {} is {}", "node", node.node, node.text);
+    }
+    text
 }
 
 fn text(info: &LockInfo) -> String {

@@ -1,12 +1,17 @@
 //! `lockkeeper stores`: which stores there are and what each can do.
 
 use lockkeeper::store::{Capabilities, Fencing, Reach, Scheme, TimeAuthority, Wakeups, schemes};
+use lockkeeper::url::StoreUrl;
 use serde::Serialize;
 
 use crate::exit::Failure;
 use crate::output::{print, print_json, table, table_text};
+use crate::store::{self, StoreArgs};
+use crate::view::NodeView;
 
 /// Lists the kinds of stores and what each can do
+///
+/// If the store in use is a quorum, it is asked how its nodes are.
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 
@@ -20,6 +25,12 @@ struct StoreView {
     built_in: bool,
     #[serde(flatten)]
     can: Option<CapabilitiesView>,
+    /// How the nodes of the store in use are, if it is a quorum of this kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<Vec<NodeView>>,
+    /// Why its nodes could not be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes_error: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -58,6 +69,7 @@ impl CapabilitiesView {
             },
             wakeups: match can.wakeups {
                 Wakeups::Direct => "direct",
+                Wakeups::Broadcast => "broadcast",
                 Wakeups::Polling => "polling",
                 _ => "other",
             },
@@ -75,10 +87,12 @@ impl CapabilitiesView {
 impl StoreView {
     /// What the table calls it.
     fn title(&self) -> &'static str {
-        match self.dialect {
-            Some("plain") => "redis, plain",
-            Some(_) => "redis",
-            None => self.scheme,
+        match (self.scheme, self.dialect) {
+            ("redlock", Some("plain")) => "redlock, plain",
+            ("redlock", _) => "redlock",
+            (_, Some("plain")) => "redis, plain",
+            (_, Some(_)) => "redis",
+            (_, None) => self.scheme,
         }
     }
 }
@@ -91,12 +105,41 @@ fn view(scheme: &Scheme) -> StoreView {
         feature: scheme.feature,
         built_in: scheme.capabilities.is_some(),
         can: scheme.capabilities.map(CapabilitiesView::new),
+        nodes: None,
+        nodes_error: None,
     }
 }
 
-pub fn run(json: bool) -> Result<(), Failure> {
-    let views: Vec<_> = schemes().iter().map(view).collect();
-    if json {
+/// Asks the nodes of the store in use, if it is a quorum.
+async fn ask_nodes(views: &mut [StoreView], args: &StoreArgs) -> Result<(), Failure> {
+    let url = match &args.store {
+        Some(url) => StoreUrl::parse(url),
+        None => StoreUrl::from_environment(),
+    };
+    // A list of stores needs no store: whatever is wrong with a URL is not its matter.
+    let Ok(url) = url else { return Ok(()) };
+    let plain = url.rest().contains("dialect=plain");
+    let used = |view: &&mut StoreView| {
+        url.scheme() == view.scheme && (view.dialect == Some("plain")) == plain
+    };
+    let Some(view) = views
+        .iter_mut()
+        .filter(|v| v.scheme == "redlock")
+        .find(used)
+    else {
+        return Ok(());
+    };
+    match store::builder(args)?.connect().await {
+        Ok(keeper) => view.nodes = Some(keeper.nodes().iter().map(NodeView::new).collect()),
+        Err(error) => view.nodes_error = Some(error.to_string()),
+    }
+    Ok(())
+}
+
+pub async fn run(args: &StoreArgs) -> Result<(), Failure> {
+    let mut views: Vec<_> = schemes().iter().map(view).collect();
+    ask_nodes(&mut views, args).await?;
+    if args.json {
         return Ok(print_json(&views)?);
     }
     // Stores are few and their abilities many: one column a store stays readable. Where several ways lead to one
@@ -121,6 +164,12 @@ pub fn run(json: bool) -> Result<(), Failure> {
             _ => {
                 for view in column {
                     print(&format!("{title}: for instance {}", view.example))?;
+                    for node in view.nodes.iter().flatten() {
+                        print(&format!("{title}: node {} is {}", node.node, node.text))?;
+                    }
+                    if let Some(error) = &view.nodes_error {
+                        print(&format!("{title}: {error}"))?;
+                    }
                 }
             }
         }

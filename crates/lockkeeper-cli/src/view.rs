@@ -1,6 +1,6 @@
 //! What a store knows about a lock, as JSON shows it. The fields are part of the command's interface.
 
-use lockkeeper::store::{Broken, Holder, LockInfo, Mode};
+use lockkeeper::store::{Broken, Holder, LockInfo, Mode, NodeState, NodeStatus};
 use serde::Serialize;
 
 use crate::output::{millis, unix_ms};
@@ -16,6 +16,9 @@ pub struct LockView<'a> {
     pub waiters: usize,
     pub last_token: Option<u64>,
     pub broken: Option<BrokenView<'a>>,
+    /// How the nodes of a quorum are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeView>,
 }
 
 impl<'a> LockView<'a> {
@@ -28,6 +31,7 @@ impl<'a> LockView<'a> {
             waiters: info.waiters,
             last_token: info.last_token.map(|token| token.get()),
             broken: info.broken.as_ref().map(BrokenView::new),
+            nodes: Vec::new(),
         }
     }
 
@@ -41,6 +45,7 @@ impl<'a> LockView<'a> {
             waiters: 0,
             last_token: None,
             broken: None,
+            nodes: Vec::new(),
         }
     }
 }
@@ -100,6 +105,41 @@ impl<'a> BrokenView<'a> {
         BrokenView {
             reason: &broken.reason,
             at_unix_ms: unix_ms(broken.at),
+        }
+    }
+}
+
+/// How one node of a quorum is.
+#[derive(Debug, Serialize)]
+pub struct NodeView {
+    pub node: String,
+    /// up, behind, sitting_out or down.
+    pub state: &'static str,
+    /// For how long it still sits out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready_in_ms: Option<u64>,
+    /// Why it is down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(skip)]
+    pub text: String,
+}
+
+impl NodeView {
+    pub fn new(status: &NodeStatus) -> NodeView {
+        let (state, ready_in_ms, reason) = match &status.state {
+            NodeState::Up => ("up", None, None),
+            NodeState::Behind => ("behind", None, None),
+            NodeState::SittingOut { ready_in } => ("sitting_out", Some(millis(*ready_in)), None),
+            NodeState::Down { reason } => ("down", None, Some(reason.clone())),
+            _ => ("other", None, None),
+        };
+        NodeView {
+            node: status.node.clone(),
+            state,
+            ready_in_ms,
+            reason,
+            text: crate::output::plain(&status.state.to_string()),
         }
     }
 }

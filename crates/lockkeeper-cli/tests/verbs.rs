@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use common::{Done, Place, bare, finish};
+use lockkeeper_testkit::servers::independent::Independent;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -134,6 +135,36 @@ fn stores_lists_what_this_build_has() {
         (fair("redisson"), fair("plain")),
         (true.into(), false.into())
     );
+}
+
+#[test]
+fn show_and_stores_tell_how_the_nodes_of_a_quorum_are() {
+    let mut nodes = Independent::start(3);
+    let url = nodes.url("60s&node_timeout=10s");
+    let ask = |args: &[&str]| finish(bare(args).env("LOCKKEEPER_STORE", &url)).code(0);
+    // They have just started.
+    let shown = ask(&["show", "x"]).out();
+    assert_eq!(shown.matches("sits out for ").count(), 3, "{shown}");
+    let shown = ask(&["show", "x", "--json"]).json();
+    assert_eq!(shown["nodes"][0]["state"], "sitting_out", "{shown}");
+    assert!(shown["nodes"][0]["ready_in_ms"].as_u64() > Some(30_000));
+    nodes.server(1).kill();
+    let listed = ask(&["stores"]).out();
+    let down = format!("127.0.0.1:{} is down", nodes.servers()[1].port());
+    assert!(listed.contains(&down), "{listed}");
+    let listed = ask(&["stores", "--json"]).json();
+    let all = listed.as_array().expect("an array");
+    let used = |scheme: &&Value| scheme["scheme"] == "redlock" && scheme["dialect"] == "redisson";
+    let used = all.iter().find(used).expect("it is listed");
+    assert_eq!(used["nodes"][1]["state"], "down", "{listed}");
+    assert!(used["nodes"][1]["reason"].is_string(), "{listed}");
+    nodes.server(0).kill();
+    let listed = ask(&["stores"]).out();
+    assert!(listed.contains("too few nodes"), "{listed}");
+    // And a try says why there is nothing to wait for.
+    let tried =
+        finish(bare(&["run", "--no-wait", "x", "--", "true"]).env("LOCKKEEPER_STORE", &url));
+    assert!(tried.err().contains("redlock"), "{tried:?}");
 }
 
 #[test]

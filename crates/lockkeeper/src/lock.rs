@@ -57,6 +57,10 @@ impl Lock {
         }
     }
 
+    pub(crate) fn store(&self) -> &dyn crate::store::Store {
+        self.arbiter.core.store()
+    }
+
     /// The name.
     pub fn name(&self) -> &Name {
         &self.arbiter.name

@@ -9,7 +9,7 @@ use crate::{Error, Guard, Lock, Lockkeeper, Name, Owner, ReleaseOutcome, Token};
 /// Several locks acquired together: all of them or none.
 ///
 /// They are taken in the order of their names, whatever order they are given in, so two callers can never
-/// wait for each other.
+/// wait for each other. [`MultiLock::new`] takes locks of several stores.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -26,6 +26,21 @@ use crate::{Error, Guard, Lock, Lockkeeper, Name, Owner, ReleaseOutcome, Token};
 #[derive(Clone, Debug)]
 pub struct MultiLock {
     locks: Vec<Lock>,
+}
+
+/// Where a lock comes in the order in which all callers take them: the kind of store, the name, the store.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Place(&'static str, Name, String);
+
+impl Place {
+    fn of(lock: &Lock) -> Place {
+        let store = lock.store();
+        Place(
+            store.capabilities().store,
+            lock.name().clone(),
+            store.place(),
+        )
+    }
 }
 
 /// Several held locks.
@@ -47,7 +62,53 @@ pub struct MultiGuard {
 }
 
 impl MultiLock {
-    pub(crate) fn new(keeper: &Lockkeeper, names: BTreeSet<Name>) -> Result<MultiLock, Error> {
+    /// Locks of any keepers, on any stores: a row in a database and a name on Redis, say. Each keeps its own lease, owner
+    /// and fairness.
+    ///
+    /// They are taken in the order of their kinds of store and names; where both are the same, in the order of where the
+    /// stores are. So two callers cannot wait for each other, in whatever order they name them.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use lockkeeper::{Lockkeeper, MultiLock};
+    ///
+    /// let (one, two) = (Lockkeeper::connect("memory:one").await?, Lockkeeper::connect("memory:two").await?);
+    /// let both = MultiLock::new([one.lock("row:7")?, two.lock("file")?])?;
+    /// let guards = both.acquire().await?;
+    /// assert_eq!(guards.guards().len(), 2);
+    /// guards.release().await?;
+    /// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for no locks, or for one that comes twice.
+    pub fn new(locks: impl IntoIterator<Item = Lock>) -> Result<MultiLock, Error> {
+        let mut locks: Vec<(Place, Lock)> = locks
+            .into_iter()
+            .map(|lock| (Place::of(&lock), lock))
+            .collect();
+        if locks.is_empty() {
+            return Err(Error::InvalidArgument {
+                what: "locks",
+                reason: "there are none; give at least one".into(),
+            });
+        }
+        locks.sort_by(|(one, _), (two, _)| one.cmp(two));
+        if let Some(pair) = locks.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return Err(Error::InvalidArgument {
+                what: "locks",
+                reason: format!(
+                    "{:?} comes twice on one store, and would wait for itself",
+                    pair[0].1.name()
+                ),
+            });
+        }
+        Ok(MultiLock {
+            locks: locks.into_iter().map(|(_, lock)| lock).collect(),
+        })
+    }
+
+    pub(crate) fn of_names(keeper: &Lockkeeper, names: BTreeSet<Name>) -> Result<MultiLock, Error> {
         if names.is_empty() {
             return Err(Error::InvalidArgument {
                 what: "names",

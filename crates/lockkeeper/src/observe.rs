@@ -49,6 +49,13 @@ pub enum Event<'a> {
         /// The lock.
         name: &'a Name,
     },
+    /// Whoever waits for the lock waits for the store, which cannot grant it now. It is tried again.
+    Waiting {
+        /// The lock.
+        name: &'a Name,
+        /// Why, and on a quorum which nodes are the matter.
+        error: &'a Error,
+    },
     /// A renewal failed; it is tried again until the deadline.
     RenewalFailed {
         /// The lock.

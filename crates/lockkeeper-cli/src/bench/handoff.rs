@@ -136,6 +136,7 @@ impl Pings {
             what,
             pairs_per_second: None,
             p50_us: Some(self.times.quantile(0.5)),
+            wait_p50_us: None,
             wait_p99_us: None,
             ratio: (!self.ratios.is_empty()).then(|| median(&self.ratios)),
         }

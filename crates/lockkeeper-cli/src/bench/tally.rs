@@ -74,6 +74,7 @@ pub struct Counted {
     /// Pairs that ended past the window.
     pub late: u64,
     pub wait: Times,
+    pub release: Times,
     pub pair: Times,
 }
 
@@ -83,6 +84,7 @@ impl Counted {
             pairs: 0,
             late: 0,
             wait: Times::new(),
+            release: Times::new(),
             pair: Times::new(),
         }
     }
@@ -91,6 +93,7 @@ impl Counted {
     /// window's pairs: else even a task that starved would have one.
     pub fn record(&mut self, lap: &Lap, done: Moment, end: Moment) {
         self.wait.record(lap.waited());
+        self.release.record(done.since(lap.releasing()));
         self.pair.record(done.since(lap.asked));
         self.pairs += u64::from(done <= end);
         self.late += u64::from(done > end);
@@ -109,6 +112,7 @@ pub struct Tally {
     /// Pairs that ended past a window. They are nobody's, but what they asked for is counted.
     pub late: u64,
     pub wait: Times,
+    pub release: Times,
     pub pair: Times,
     /// What was asked of the store; `None` where it cannot be counted.
     pub ops: Option<Ops>,
@@ -125,12 +129,14 @@ impl Tally {
             processes: vec![counted.iter().map(|task| task.pairs).sum()],
             late: counted.iter().map(|task| task.late).sum(),
             wait: Times::new(),
+            release: Times::new(),
             pair: Times::new(),
             ops,
             commands: None,
         };
         for task in &counted {
             tally.wait.add(&task.wait);
+            tally.release.add(&task.release);
             tally.pair.add(&task.pair);
         }
         tally
@@ -165,6 +171,7 @@ impl Tally {
     fn add_times(&mut self, other: &Tally) {
         self.late += other.late;
         self.wait.add(&other.wait);
+        self.release.add(&other.release);
         self.pair.add(&other.pair);
         self.ops = self.ops.zip(other.ops).map(|(a, b)| a + b);
         self.commands = self.commands.zip(other.commands).map(|(a, b)| a + b);

@@ -226,6 +226,9 @@ impl Observers {
                 tracing::warn!(%name, left = ?deadline.remaining(), "lock at risk");
             }
             Event::Lost { name } => tracing::error!(%name, "lock lost"),
+            Event::Waiting { name, error } => {
+                tracing::warn!(%name, %error, "waiting for the store");
+            }
             Event::RenewalFailed {
                 name,
                 error,

@@ -10,7 +10,7 @@ use super::lease::until_lost;
 use super::reaper::REQUEST_WINDOW;
 use crate::clock::Moment;
 use crate::store::{Attempt, Claim, ClaimId, Grant, Interest, Mode, Subscription};
-use crate::{Error, Name};
+use crate::{Error, Event, Name};
 
 /// The longest sleep of a waiter: what a lost hint costs. Up to a fifth more, so that waiters spread.
 const SLEEP: Duration = Duration::from_millis(750);
@@ -248,14 +248,24 @@ impl Contest {
         }
     }
 
-    /// What is transient is tried again for as long as a lease; the rest is reported.
+    /// What is transient is tried again for as long as a lease, and until a time that the store itself waits for; the
+    /// rest is reported.
     fn pause_after(&mut self, error: Error) -> Result<Duration, Error> {
         let now = Moment::now();
+        let first = self.failing_since.is_none();
         let since = *self.failing_since.get_or_insert(now);
-        if !error.is_transient() || now.since(since) >= self.claim.lease {
+        let long = now.since(since) >= self.claim.lease && self.core.store().ready_in().is_zero();
+        if !error.is_transient() || long {
             return Err(error);
         }
-        tracing::debug!(%error, name = %self.claim.name, "waiting for the store");
+        if first {
+            let name = &self.claim.name;
+            let event = Event::Waiting {
+                name,
+                error: &error,
+            };
+            self.core.shared.observers.event(&event);
+        }
         let pause = now.since(since) / 4;
         Ok(pause.clamp(Duration::from_millis(20), Duration::from_secs(1)))
     }

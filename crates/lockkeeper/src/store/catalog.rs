@@ -84,6 +84,20 @@ pub fn schemes() -> &'static [Scheme] {
             "redis://localhost:6379/0?dialect=plain",
             super::redis::PLAIN_CAPABILITIES
         ),
+        scheme!(
+            "redis",
+            "redlock",
+            Some("redisson"),
+            "redlock://a:6379,b:6379,c:6379",
+            super::quorum::CAPABILITIES
+        ),
+        scheme!(
+            "redis",
+            "redlock",
+            Some("plain"),
+            "redlock://a:6379,b:6379,c:6379?dialect=plain",
+            super::quorum::PLAIN_CAPABILITIES
+        ),
     ]
 }
 
@@ -98,6 +112,8 @@ pub(crate) async fn open(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
         | "rediss+sentinel" | "redis+cluster" | "rediss+cluster" => {
             Ok(Arc::new(super::redis::RedisStore::connect(url).await?))
         }
+        #[cfg(feature = "redis")]
+        "redlock" => Ok(Arc::new(super::quorum::QuorumStore::connect(url).await?)),
         other => Err(Error::InvalidUrl {
             reason: missing(other),
         }),

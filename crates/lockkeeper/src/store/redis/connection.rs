@@ -105,6 +105,14 @@ impl Connection {
         Connection { shared, tasks }
     }
 
+    /// A connection that a task looks after already.
+    pub fn supervised(shared: Arc<Shared>, supervisor: JoinHandle<()>) -> Connection {
+        Connection {
+            shared,
+            tasks: vec![supervisor],
+        }
+    }
+
     /// A second connection to the same server, driven by another runtime. It is made in the background.
     pub fn beside(main: &Connection, runtime: Handle) -> Connection {
         let main = &main.shared;

@@ -80,7 +80,7 @@ impl RedisStore {
 }
 
 /// One page of a server's keys that start like this.
-async fn scan(
+pub(super) async fn scan(
     server: &Connection,
     cursor: &str,
     start: &str,

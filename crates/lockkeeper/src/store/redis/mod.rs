@@ -24,26 +24,27 @@
 //! verbs that take more than one. `servers` says which server that is for a name: in a `cluster` the one that has its
 //! slot (`survey`, `slots`), if that does not send us another `way`.
 
-mod answer;
+pub(super) mod answer;
 mod batch;
-mod checks;
+pub(super) mod checks;
 mod cluster;
 mod connection;
-mod fault;
+pub(super) mod fault;
 mod frame;
 mod interests;
 mod join;
-mod keys;
+pub(super) mod keys;
 mod lane;
 mod link;
 mod listing;
+pub(super) mod node;
 mod options;
 mod plain;
 mod pushes;
 mod redisson;
 mod renewals;
 mod replicas;
-mod scripts;
+pub(super) mod scripts;
 mod sentinel;
 mod server_clock;
 mod servers;
@@ -110,18 +111,7 @@ impl RedisStore {
     /// reached or is a replica; [`Error::Refused`] when it is too old or refuses the user.
     pub async fn connect(url: &StoreUrl) -> Result<RedisStore, Error> {
         let settings = Settings::parse(url)?;
-        if settings.shows_a_password() {
-            tracing::warn!(
-                server = %settings.topology,
-                "the password crosses the network in plain text; use TLS: rediss: instead of redis:"
-            );
-        }
-        if settings.trust.insecure {
-            tracing::warn!(
-                server = %settings.topology,
-                "insecure=yes: the server's certificate is not looked at, so anyone on the way can be the server"
-            );
-        }
+        settings.warn();
         let channel = format!("{}{}", keys::WAKE, Uuid::new_v4());
         let who = answer::describe(&channel, &Process::current());
         let servers = Servers::open(settings, channel.clone()).await?;
@@ -215,7 +205,7 @@ async fn look(servers: &Servers, who: &str, name: &Name) -> Result<Option<LockIn
 }
 
 /// A duration in whole milliseconds, never shorter than it was.
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     duration.as_micros().div_ceil(1_000) as u64
 }
 
@@ -238,6 +228,11 @@ impl Store for RedisStore {
     /// The connection is given up with all that is on it when the server is silent.
     fn ends_in_time(&self) -> bool {
         true
+    }
+    fn place(&self) -> String {
+        let settings = self.servers.settings();
+        let (servers, database) = (&settings.topology, settings.database);
+        format!("{servers}/{database} {}", settings.prefix)
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(async move {

@@ -15,6 +15,7 @@ use super::shared::{Shared, Target};
 use super::topology::Address;
 use crate::Error;
 use crate::clock::Moment;
+use crate::store::quorum::protocol::Admission;
 
 /// A connection that is set up but not yet in use.
 pub(super) struct Fresh {
@@ -22,13 +23,16 @@ pub(super) struct Fresh {
     pub link: Link,
     pub syncer: Option<(Syncer, SyncerEnds)>,
     pub beside: u64,
+    pub admission: Option<Admission>,
 }
 
 impl Shared {
     /// A connection that is authenticated, judged and subscribed to our own channel.
     pub async fn connect(self: &Arc<Shared>, number: u64) -> Result<Fresh, Error> {
         match &self.target {
-            Target::Server(address) => self.connect_to(number, address).await,
+            Target::Server(address) | Target::Node(address, _) => {
+                self.connect_to(number, address).await
+            }
             Target::MasterOf(sentinels) => sentinel::connect(self, sentinels, number).await,
             Target::Beside(beside) => beside.connect(self, number).await,
         }
@@ -65,6 +69,13 @@ impl Shared {
         };
         let connection = &mut link.connection;
         let info = look_at(connection).await?;
+        let vet = match &self.target {
+            Target::Node(_, vet) => Some(vet),
+            _ => None,
+        };
+        if let Some(vet) = vet {
+            vet.look(&info)?;
+        }
         info.judge(address, self.member.is_some())?;
         let run_id = self.run_id.lock();
         *run_id.unwrap_or_else(PoisonError::into_inner) = info.run_id.clone();
@@ -73,8 +84,12 @@ impl Shared {
             .query_async(connection)
             .await
             .map_err(|error| explain(&error))?;
-        self.clock
-            .saw(time.0 * 1_000_000 + time.1, sent, Moment::now());
+        let micros = time.0 * 1_000_000 + time.1;
+        self.clock.saw(micros, sent, Moment::now());
+        let admission = match vet {
+            Some(vet) => Some(vet.admit(connection, &info, micros).await?),
+            None => None,
+        };
         if let Some(lane) = self.lane() {
             let shared = Arc::downgrade(self);
             link.take_over(&lane.runtime, move || {
@@ -89,6 +104,7 @@ impl Shared {
                 link,
                 syncer: None,
                 beside: 0,
+                admission,
             });
         }
         info.judge_replicas(settings.replicas, number == 1)?;
@@ -105,6 +121,7 @@ impl Shared {
             link,
             syncer,
             beside: 0,
+            admission,
         })
     }
 

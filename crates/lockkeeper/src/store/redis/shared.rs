@@ -14,6 +14,7 @@ use super::batch::Batch;
 use super::fault::{Fault, is_demoted, words};
 use super::lane::Beside;
 use super::link::Pipe;
+use super::node::Vet;
 use super::replicas::Syncer;
 use super::scripts::Script;
 use super::sentinel::Sentinels;
@@ -23,6 +24,7 @@ use super::subscriptions::Subscriptions;
 use super::topology::Address;
 use super::url::Settings;
 use crate::store::Process;
+use crate::store::quorum::protocol::Admission;
 
 /// What the supervisor is told.
 #[derive(Debug)]
@@ -49,12 +51,16 @@ pub(super) struct Up {
     pub syncer: Option<Syncer>,
     /// Of a lane: the number of the main connection that it was opened beside.
     pub beside: u64,
+    /// Of a server of a quorum: from when it votes.
+    pub admission: Option<Admission>,
 }
 
 /// Where to connect to.
 pub(super) enum Target {
     Server(Address),
     MasterOf(Arc<Sentinels>),
+    /// A server of a quorum, to be judged each time.
+    Node(Address, Arc<dyn Vet>),
     /// Where another connection leads to.
     Beside(Beside),
 }
@@ -270,6 +276,12 @@ impl Shared {
             true => format!("the connection ended ({})", words(error)),
             false => format!("the connection to {} ended: {given_up}", self.address()),
         }
+    }
+
+    /// Why the last connection ended; empty if it has not.
+    pub fn given_up(&self) -> String {
+        let given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        given_up.clone()
     }
 
     pub fn say_given_up(&self, reason: &str) {

@@ -145,6 +145,7 @@ impl Shared {
             connection: pipe.clone(),
             syncer: fresh.syncer.as_ref().map(|(syncer, _)| syncer.clone()),
             beside: fresh.beside,
+            admission: fresh.admission,
         }));
         if number > 1 {
             self.subscriptions.hints().everyone();
@@ -297,15 +298,19 @@ pub(super) async fn supervise(
             }
             Err(error) => {
                 tracing::debug!(%error, "not connected");
-                let reason = match error {
-                    Error::Unavailable { reason, .. } | Error::Refused { reason, .. } => reason,
-                    other => other.to_string(),
-                };
-                shared.state.send_replace(State::Down(reason));
+                shared.state.send_replace(State::Down(reason(&error)));
                 shared.doubt();
                 let _ = tokio::time::timeout(pause, shared.elsewhere.notified()).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
+    }
+}
+
+/// The reason alone: which store it is goes without saying here.
+pub(super) fn reason(error: &Error) -> String {
+    match error {
+        Error::Unavailable { reason, .. } | Error::Refused { reason, .. } => reason.clone(),
+        other => other.to_string(),
     }
 }

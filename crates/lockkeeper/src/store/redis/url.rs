@@ -53,6 +53,22 @@ impl Settings {
         let secret = self.password.is_some() || self.sentinel_password.is_some();
         secret && !self.tls && !self.topology.is_local()
     }
+
+    /// Warns of what makes connections unsafe.
+    pub fn warn(&self) {
+        if self.shows_a_password() {
+            tracing::warn!(
+                server = %self.topology,
+                "the password crosses the network in plain text; use TLS: rediss: instead of redis:"
+            );
+        }
+        if self.trust.insecure {
+            tracing::warn!(
+                server = %self.topology,
+                "insecure=yes: the server's certificate is not looked at, so anyone on the way can be the server"
+            );
+        }
+    }
 }
 
 impl fmt::Debug for Settings {

@@ -276,6 +276,9 @@ impl Store for SqliteStore {
     fn capabilities(&self) -> Capabilities {
         CAPABILITIES
     }
+    fn place(&self) -> String {
+        self.core.path.display().to_string()
+    }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(self.acquire(claim))
     }

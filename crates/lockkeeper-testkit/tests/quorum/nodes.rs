@@ -1,0 +1,272 @@
+//! Nodes that are down, stalled or forgetful.
+
+use std::time::Duration;
+
+use crate::common::*;
+use lockkeeper::clock::Moment;
+use lockkeeper::store::quorum::QuorumStore;
+use lockkeeper::store::{Claim, Mode, NodeState, Renewed, Store};
+use lockkeeper::{Error, Lockkeeper};
+use lockkeeper_testkit::servers::independent::Independent;
+use lockkeeper_testkit::servers::proxy::Proxy;
+
+/// Longer than any answer takes, even here, and far longer than any test that must not wait for it.
+const PATIENT: &str = "120s&node_timeout=10s";
+
+/// Waits until every node keeps a hold. Nodes that have just started may want higher tokens than the majority did: a
+/// renewal brings it to them.
+async fn everywhere(store: &QuorumStore, held: &Claim, nodes: &Independent) {
+    until("all keep it", async || {
+        assert_eq!(renew(store, held, LEASE).await, Ok(Renewed::Renewed));
+        nodes.count_key(&held.name) == nodes.servers().len()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn with_one_of_three_down_all_works() {
+    let mut nodes = Independent::start(3);
+    let store = open(&nodes.url_at_once(PATIENT)).await;
+    nodes.server(1).kill();
+    until("it is known", async || {
+        matches!(states(&store)[1], NodeState::Down { .. })
+    })
+    .await;
+    let held = claim("held", Mode::Exclusive);
+    assert!(is_granted(&store, &held).await);
+    assert!(!is_granted(&store, &claim("held", Mode::Exclusive)).await);
+    assert_eq!(renew(&store, &held, LEASE).await, Ok(Renewed::Renewed));
+    let kept = store.votes(held.id).expect("votes");
+    let kept: Vec<bool> = kept.iter().map(|vote| vote.holds).collect();
+    assert_eq!(kept, [true, false, true]);
+    assert_eq!(release(&store, &held).await, Ok(true));
+    // Whoever comes now finds it the same way, and the node when it is back.
+    let other = open(&nodes.url_at_once(PATIENT)).await;
+    assert!(is_granted(&other, &claim("held", Mode::Exclusive)).await);
+    nodes.server(1).restart();
+    until("it is back", async || {
+        states(&store).iter().all(|s| *s == NodeState::Up)
+            && states(&other).iter().all(|s| *s == NodeState::Up)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn with_two_of_three_down_it_fails_clearly_and_soon() {
+    let mut nodes = Independent::start(3);
+    let url = nodes.url_at_once("120s");
+    let store = open(&url).await;
+    let held = claim("held", Mode::Exclusive);
+    assert!(is_granted(&store, &held).await);
+    let (one, two) = (nodes.servers()[0].port(), nodes.servers()[2].port());
+    nodes.server(0).kill();
+    nodes.server(2).kill();
+    let began = Moment::now();
+    let error = store.try_acquire(&claim("free", Mode::Exclusive)).await;
+    let error = error.expect_err("there is no majority");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    let text = error.to_string();
+    for word in ["2 of 3", &format!(":{one}"), &format!(":{two}")] {
+        assert!(text.contains(word), "{text}");
+    }
+    // Nobody says that it is held or not held: that is not known.
+    assert!(renew(&store, &held, LEASE).await.is_err());
+    let released = release(&store, &held).await;
+    assert!(
+        matches!(released, Err(Error::OutcomeUnknown { .. })),
+        "{released:?}"
+    );
+    let text = connect(&url).await.expect_err("too few").to_string();
+    assert!(text.contains(&format!(":{one}")), "{text}");
+    assert!(Moment::now().since(began) < Duration::from_secs(20));
+}
+
+#[tokio::test]
+async fn a_stalled_minority_costs_nothing() {
+    let nodes = Independent::start(5);
+    let store = open(&nodes.url_at_once(PATIENT)).await;
+    // Scripts are known everywhere.
+    let warm = claim("warm", Mode::Exclusive);
+    assert!(is_granted(&store, &warm).await);
+    assert_eq!(release(&store, &warm).await, Ok(true));
+    nodes.servers()[0].pause();
+    nodes.servers()[3].pause();
+    let began = Moment::now();
+    for _ in 0..20 {
+        let held = claim("busy", Mode::Exclusive);
+        assert!(is_granted(&store, &held).await);
+        assert_eq!(renew(&store, &held, LEASE).await, Ok(Renewed::Renewed));
+        assert!(votes(&store, &held) >= 3);
+        assert_eq!(release(&store, &held).await, Ok(true));
+    }
+    // Whoever waited for a stalled node would have waited for 10 s.
+    let took = Moment::now().since(began);
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    nodes.servers()[0].resume();
+    nodes.servers()[3].resume();
+    until("nothing is left", async || nodes.count_key("busy") == 0).await;
+    until("all are up", async || {
+        states(&store).iter().all(|state| *state == NodeState::Up)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_node_that_is_behind_is_asked_no_more_until_it_answers() {
+    let nodes = Independent::start(3);
+    let store = open(&nodes.url_at_once("120s&node_timeout=500ms&response_timeout=10s")).await;
+    nodes.servers()[2].pause();
+    let held = claim("first", Mode::Exclusive);
+    assert!(is_granted(&store, &held).await);
+    until("it is behind", async || {
+        states(&store)[2] == NodeState::Behind
+    })
+    .await;
+    for _ in 0..200 {
+        let held = claim("more", Mode::Exclusive);
+        assert!(is_granted(&store, &held).await);
+        assert_eq!(votes(&store, &held), 2);
+        assert_eq!(release(&store, &held).await, Ok(true));
+    }
+    assert_eq!(release(&store, &held).await, Ok(true));
+    let before = states(&store)[2].clone();
+    nodes.servers()[2].resume();
+    assert_eq!(before, NodeState::Behind);
+    until("it is up", async || states(&store)[2] == NodeState::Up).await;
+    // What it was asked while it stood still came too late, or was taken back.
+    until("nothing is left", async || {
+        nodes.count_key("first") + nodes.count_key("more") == 0
+    })
+    .await;
+    let fences = nodes.servers()[2].keys();
+    assert!(
+        !fences.iter().any(|key| key.contains("more")),
+        "it was asked: {fences:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_release_reaches_a_node_that_was_away() {
+    let nodes = Independent::start(3);
+    let proxies: Vec<Proxy> = nodes
+        .servers()
+        .iter()
+        .map(|s| Proxy::to(s.port()))
+        .collect();
+    let url = Independent::url_of(proxies.iter().map(Proxy::port));
+    let store = open(&format!("{url}?quarantine=off&max_lease={PATIENT}")).await;
+    let held = claim("away", Mode::Exclusive);
+    assert!(is_granted(&store, &held).await);
+    everywhere(&store, &held, &nodes).await;
+    proxies[1].refuse();
+    assert_eq!(release(&store, &held).await, Ok(true));
+    until("the others let go", async || nodes.count_key("away") == 1).await;
+    assert_eq!(nodes.servers()[1].command(&["EXISTS", "away"]), ":1\r\n");
+    proxies[1].heal();
+    until("it lets go as well", async || nodes.count_key("away") == 0).await;
+}
+
+#[tokio::test]
+async fn a_failed_round_is_cleared_up_where_no_answer_came() {
+    let nodes = Independent::start(3);
+    let proxies: Vec<Proxy> = nodes
+        .servers()
+        .iter()
+        .map(|s| Proxy::to(s.port()))
+        .collect();
+    let url = Independent::url_of(proxies.iter().map(Proxy::port));
+    let store = open(&format!("{url}?quarantine=off&max_lease={PATIENT}")).await;
+    let warm = claim("warm", Mode::Exclusive);
+    assert!(is_granted(&store, &warm).await);
+    // Two nodes vote and their answers are lost: there is no majority.
+    for proxy in &proxies[..2] {
+        proxy.lose_replies("lost", 1);
+    }
+    let error = store.try_acquire(&claim("lost", Mode::Exclusive)).await;
+    assert!(matches!(error, Err(Error::Unavailable { .. })), "{error:?}");
+    assert_eq!(proxies[0].lost_replies() + proxies[1].lost_replies(), 2);
+    until("nothing is left", async || nodes.count_key("lost") == 0).await;
+}
+
+#[tokio::test]
+async fn a_renewal_brings_a_hold_back_to_a_node_that_lost_it() {
+    let nodes = Independent::start(3);
+    let store = open(&nodes.url_at_once(PATIENT)).await;
+    for mode in [Mode::Exclusive, Mode::Read, Mode::Write] {
+        let held = claim(&format!("{mode}"), mode);
+        assert!(is_granted(&store, &held).await);
+        let name = held.name.to_string();
+        everywhere(&store, &held, &nodes).await;
+        nodes.servers()[1].command(&["DEL", &name]);
+        assert_eq!(renew(&store, &held, LEASE).await, Ok(Renewed::Renewed));
+        until("it is back", async || nodes.count_key(&name) == 3).await;
+        until("it is counted", async || votes(&store, &held) == 3).await;
+        // It counts from now on: another node may go.
+        nodes.servers()[2].command(&["DEL", &name]);
+        assert_eq!(renew(&store, &held, LEASE).await, Ok(Renewed::Renewed));
+        assert_eq!(release(&store, &held).await, Ok(true));
+        until("all let go", async || nodes.count_key(&name) == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_hold_that_a_majority_lost_is_lost() {
+    let nodes = Independent::start(3);
+    let store = open(&nodes.url_at_once(PATIENT)).await;
+    let held = claim("gone", Mode::Exclusive);
+    assert!(is_granted(&store, &held).await);
+    everywhere(&store, &held, &nodes).await;
+    for server in &nodes.servers()[..2] {
+        server.command(&["DEL", "gone"]);
+    }
+    assert_eq!(renew(&store, &held, LEASE).await, Ok(Renewed::NotHeld));
+    // Nor is it brought back, and what is left of it is taken back.
+    until("nothing is left", async || nodes.count_key("gone") == 0).await;
+    assert!(is_granted(&store, &claim("gone", Mode::Exclusive)).await);
+}
+
+#[tokio::test]
+async fn a_holder_that_lost_its_majority_is_told() {
+    let nodes = Independent::start(3);
+    let url = nodes.url_at_once(PATIENT);
+    let builder = Lockkeeper::builder().url(&url);
+    let keeper = builder.lease(Duration::from_secs(2)).connect().await;
+    let keeper = keeper.expect("connects");
+    let guard = keeper.lock("told").expect("a lock").acquire().await;
+    let guard = guard.expect("acquires");
+    assert_eq!(guard.votes().expect("votes").len(), 3);
+    for server in &nodes.servers()[1..] {
+        server.command(&["DEL", "told"]);
+    }
+    let lost = tokio::time::timeout(Duration::from_secs(20), guard.lost()).await;
+    assert!(lost.is_ok(), "it is never told");
+    assert!(!guard.is_held());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_in_another_keeper_wakes_promptly() {
+    let nodes = Independent::start(3);
+    for dialect in ["redisson", "plain"] {
+        let url = nodes.url_at_once(&format!("{PATIENT}&dialect={dialect}&prefix={dialect}:"));
+        let (one, two) = (keeper(&url).await, keeper(&url).await);
+        let mut took = Vec::new();
+        for _ in 0..20 {
+            let guard = one.lock("prompt").expect("a lock").acquire().await;
+            let guard = guard.expect("acquires");
+            let lock = two.lock("prompt").expect("a lock");
+            let waiter = tokio::spawn(async move {
+                let guard = lock.acquire().await.expect("acquires");
+                let at = Moment::now();
+                guard.release().await.expect("releases");
+                at
+            });
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            let released = Moment::now();
+            guard.release().await.expect("releases");
+            took.push(waiter.await.expect("finishes").since(released));
+        }
+        took.sort();
+        // A hint that does not come costs 750 ms or more; a slow machine some milliseconds.
+        assert!(took[10] < Duration::from_millis(300), "{dialect}: {took:?}");
+    }
+}

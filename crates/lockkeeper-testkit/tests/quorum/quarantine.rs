@@ -1,0 +1,178 @@
+//! A node votes only when it is older than any lease.
+
+use std::time::Duration;
+
+use crate::common::*;
+use lockkeeper::clock::Moment;
+use lockkeeper::store::{Mode, NodeState, Store};
+use lockkeeper::{Error, Lockkeeper};
+use lockkeeper_testkit::servers::independent::Independent;
+
+const SHORT: Duration = Duration::from_millis(900);
+
+fn short(text: &str) -> lockkeeper::store::Claim {
+    lockkeeper::store::Claim {
+        lease: SHORT,
+        ..claim(text, Mode::Exclusive)
+    }
+}
+
+#[tokio::test]
+async fn fresh_nodes_sit_out_and_who_waits_is_told_and_gets_it() {
+    let nodes = Independent::start(3);
+    let began = Moment::now();
+    let keeper = keeper(&nodes.url("3s&node_timeout=10s")).await;
+    let lock = keeper.lock("early").expect("a lock");
+    let error = lock.try_acquire().await.expect_err("they sit out");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    let text = error.to_string();
+    for server in nodes.servers() {
+        let says = format!("127.0.0.1:{} sits out for ", server.port());
+        assert!(text.contains(&says), "{text}");
+    }
+    let sits = |state: &NodeState| matches!(state, NodeState::SittingOut { ready_in } if !ready_in.is_zero());
+    assert!(keeper.nodes().iter().all(|status| sits(&status.state)));
+    // The longest lease, and so the keeper's own, is shorter than what there is to wait for.
+    let guard = lock.acquire().await.expect("it waits until they vote");
+    assert!(guard.is_held());
+    let waited = Moment::now().since(began);
+    // A server tells its age in whole seconds, and was started before we looked.
+    assert!(waited > Duration::from_secs(2), "{waited:?}");
+    assert!(
+        keeper
+            .nodes()
+            .iter()
+            .all(|status| status.state == NodeState::Up)
+    );
+}
+
+#[tokio::test]
+async fn a_node_that_restarted_empty_lets_no_second_holder_in() {
+    let mut nodes = Independent::start(3);
+    let url = nodes.url("2s&node_timeout=10s");
+    nodes.wait_out_quarantine(Duration::from_secs(2));
+    let (one, two) = (open(&url).await, open(&url).await);
+    // Held on two of three; the third is cut off, for the first alone it would be enough to forget.
+    let held = lockkeeper::store::Claim {
+        lease: Duration::from_secs(2),
+        ..claim("kept", Mode::Exclusive)
+    };
+    nodes.server(2).kill();
+    assert!(is_granted(&one, &held).await);
+    nodes.server(2).restart_empty();
+    nodes.server(1).restart_empty();
+    until("both are back", async || {
+        states(&two)[1..]
+            .iter()
+            .all(|state| matches!(state, NodeState::SittingOut { .. }))
+    })
+    .await;
+    // Two nodes know nothing of the hold. Neither may vote, for old clients and new ones.
+    let three = open(&url).await;
+    for store in [&two, &three] {
+        let error = store.try_acquire(&short("kept")).await;
+        let text = error.expect_err("no majority may vote").to_string();
+        assert!(text.contains("sits out"), "{text}");
+    }
+    // Later it is free: the lease is long over.
+    until("it is granted", async || {
+        matches!(
+            two.try_acquire(&short("kept")).await,
+            Ok(lockkeeper::store::Attempt::Granted(_))
+        )
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn with_quarantine_off_a_second_holder_gets_in() {
+    let mut nodes = Independent::start(3);
+    let url = nodes.url_at_once("2s&node_timeout=10s");
+    let (one, two) = (open(&url).await, open(&url).await);
+    let held = lockkeeper::store::Claim {
+        lease: Duration::from_secs(2),
+        ..claim("lost", Mode::Exclusive)
+    };
+    nodes.server(2).kill();
+    assert!(is_granted(&one, &held).await);
+    nodes.server(2).restart_empty();
+    nodes.server(1).restart_empty();
+    let mut second = false;
+    until("they are back, or the lease is over", async || {
+        let attempt = two.try_acquire(&short("lost")).await;
+        second = matches!(attempt, Ok(lockkeeper::store::Attempt::Granted(_)));
+        second
+    })
+    .await;
+    // This is what the option costs: the first is none the wiser.
+    assert!(
+        nodes.servers()[0]
+            .command(&["EXISTS", "lost"])
+            .starts_with(':')
+    );
+}
+
+#[tokio::test]
+async fn clients_agree_on_the_longest_lease() {
+    let nodes = Independent::start(3);
+    let first = open(&nodes.url_at_once("2s&node_timeout=10s")).await;
+    let error = connect(&nodes.url_at_once("3s&node_timeout=10s")).await;
+    let text = error.expect_err("another longest lease").to_string();
+    for word in ["max_lease=2s", "max_lease=3s", "lockkeeper_quorum"] {
+        assert!(text.contains(word), "{text}");
+    }
+    open(&nodes.url_at_once("2s&node_timeout=10s")).await;
+    // And nobody holds for longer.
+    let long = claim("long", Mode::Exclusive);
+    let error = first.try_acquire(&long).await.expect_err("too long");
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
+    assert!(error.to_string().contains("max_lease=2s"), "{error}");
+    let held = short("held");
+    assert!(is_granted(&first, &held).await);
+    let error = renew(&first, &held, Duration::from_secs(3)).await;
+    assert!(
+        matches!(error, Err(Error::InvalidArgument { .. })),
+        "{error:?}"
+    );
+    // A keeper's usual lease is no longer than that.
+    let keeper = keeper(&nodes.url_at_once("2s&node_timeout=10s")).await;
+    let guard = keeper.lock("usual").expect("a lock").acquire().await;
+    let guard = guard.expect("acquires");
+    assert!(guard.deadline().remaining() <= Duration::from_secs(2));
+    let error = guard.extend(Duration::from_secs(60)).await;
+    assert!(
+        matches!(error, Err(Error::InvalidArgument { .. })),
+        "{error:?}"
+    );
+    let builder = Lockkeeper::builder().url(&nodes.url_at_once("2s&node_timeout=10s"));
+    let keeper = builder.lease(Duration::from_secs(5)).connect().await;
+    let error = keeper.expect_err("a lease that is never granted");
+    assert!(error.to_string().contains("max_lease=2s"), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_restarted_node_forgot_does_not_turn_tokens_back() {
+    let mut nodes = Independent::start(3);
+    let store = open(&nodes.url_at_once("2s&node_timeout=10s")).await;
+    let mut last = 0;
+    for round in 0..6 {
+        let held = short("tokens");
+        until("it is granted", async || {
+            match store.try_acquire(&held).await {
+                Ok(lockkeeper::store::Attempt::Granted(grant)) => {
+                    assert!(grant.token.get() > last, "round {round}");
+                    last = grant.token.get();
+                    true
+                }
+                _ => false,
+            }
+        })
+        .await;
+        assert_eq!(release(&store, &held).await, Ok(true));
+        nodes.server(round % 3).restart_empty();
+        until("it is back", async || {
+            states(&store).iter().all(|state| *state == NodeState::Up)
+        })
+        .await;
+    }
+}
