@@ -197,6 +197,11 @@ impl Model for Scene {
             Expect::SecondGrant => {
                 Property::sometimes("a second grant", |_, state: &State| state.seen.grants > 1)
             }
+            Expect::SecondRound => {
+                Property::sometimes("a grant in the second round", |_, state: &State| {
+                    state.seen.second_round
+                })
+            }
             Expect::Renewal => {
                 Property::sometimes("a renewal", |_, state: &State| state.seen.renewed)
             }
@@ -316,6 +321,7 @@ impl Scene {
                 state.seen.out_of_order |= first <= state.seen.highest;
                 state.seen.highest = state.seen.highest.max(first);
                 state.seen.grants = (state.seen.grants + 1).min(2);
+                state.seen.second_round |= state.clients[client].number > 0;
                 self.forget(state, client);
                 state.clients[client].phase = Phase::Holding {
                     first,

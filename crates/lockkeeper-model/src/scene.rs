@@ -54,6 +54,8 @@ pub enum Expect {
     Grant,
     /// One is granted after another.
     SecondGrant,
+    /// A claim is granted in its second round.
+    SecondRound,
     /// A renewal succeeds.
     Renewal,
     /// A node is re-added to a hold.

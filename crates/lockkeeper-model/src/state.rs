@@ -27,6 +27,7 @@ pub(crate) struct Seen {
     /// One was granted that is not above it.
     pub out_of_order: bool,
     pub grants: u8,
+    pub second_round: bool,
     pub renewed: bool,
     pub re_added: bool,
     pub vote_after_crash: bool,

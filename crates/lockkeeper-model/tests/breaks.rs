@@ -78,6 +78,7 @@ fn with_ids_that_are_used_again() {
     let scene = Scene {
         fresh_ids: false,
         claims: [2, 1],
+        ticks: 2,
         ..Scene::calm()
     };
     breaks(scene, S1);

@@ -28,7 +28,8 @@ fn claims_of_one_client_that_follow_each_other() {
 fn rounds_of_one_claim_that_follow_each_other() {
     holds(Scene {
         rounds: [2, 1],
-        ticks: 1,
+        ticks: 2,
+        expects: &[Expect::SecondGrant, Expect::SecondRound],
         ..Scene::calm()
     });
 }
