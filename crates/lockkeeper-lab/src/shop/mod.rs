@@ -1,0 +1,1 @@
+//! The shop: an HTTP service that reads stock, decides and writes back.
