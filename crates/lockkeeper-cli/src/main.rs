@@ -4,7 +4,7 @@
 //! One file a verb: [`run`], [`ls`], [`show`], [`watch`], [`break_`], [`stores`], [`completions`], [`man`].
 //! Under `run`: [`supervise`] runs the command, [`guardian`] is the second process that ends it in time,
 //! [`plan`] is the rule both follow; [`group`], [`signals`], [`terminal`] and [`notes`] are its tools.
-//! [`bench`] is a folder.
+//! [`bench`] is a folder. [`lab`] plays the laboratory's chapters.
 //! Shared by verbs: [`store`] opens a store, [`output`] and [`view`] print, [`exit`] has the exit codes.
 
 mod bench;
@@ -13,6 +13,7 @@ mod completions;
 mod exit;
 mod group;
 mod guardian;
+mod lab;
 mod ls;
 mod man;
 mod notes;
@@ -56,6 +57,7 @@ enum Verb {
     Break(break_::Args),
     Stores(stores::Args),
     Bench(bench::Args),
+    Lab(lab::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -69,6 +71,9 @@ fn main() -> ExitCode {
     }
     if verb.as_deref() == Some(OsStr::new(bench::WORKER_VERB)) {
         return bench::worker();
+    }
+    if verb.as_deref() == Some(OsStr::new(lockkeeper_lab::scene::process::VERB)) {
+        return lockkeeper_lab::scene::process::main();
     }
     let cli = Cli::parse();
     let json = cli.store.json;
@@ -84,6 +89,7 @@ fn main() -> ExitCode {
         Verb::Break(args) => block_on(break_::run(args, &cli.store)).map(|()| 0),
         Verb::Stores(stores::Args {}) => stores::run(json).map(|()| 0),
         Verb::Bench(args) => bench::run(args, &cli.store).map(|()| 0),
+        Verb::Lab(args) => block_on(lab::run(args, json)),
         Verb::Completions(args) => completions::run(args).map(|()| 0),
         Verb::Man(args) => man::run(args, json).map(|()| 0),
     };

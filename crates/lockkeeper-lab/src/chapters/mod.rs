@@ -1,1 +1,222 @@
-//! One experiment a file.
+//! One experiment a file: the story of a shop that oversells, and of the lock that it needs.
+//!
+//! A [`Chapter`] is a scene that is played twice, with a naive lock and with ours, and judged alike both times:
+//! [`run`] tells what happens while it happens, and answers what came of it.
+
+mod ch01_no_lock;
+mod ch02_local_mutex;
+mod ch03_no_expiry;
+mod outcome;
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::scene::actor::{A_WHILE, Actor, SOON, is_read, is_released};
+use crate::scene::board::Updates;
+use crate::scene::update::{Side, Update};
+use crate::scene::{LockKind, Scene};
+use crate::text::Text;
+
+pub use outcome::{Ended, Outcome, Played};
+
+/// All of them, in order.
+pub static CHAPTERS: &[Chapter] = &[
+    ch01_no_lock::CHAPTER,
+    ch02_local_mutex::CHAPTER,
+    ch03_no_expiry::CHAPTER,
+];
+
+/// An experiment.
+#[derive(Clone, Debug)]
+pub struct Chapter {
+    /// Its number.
+    pub id: u8,
+    /// Its name on the command line and in addresses.
+    pub slug: &'static str,
+    /// Its title.
+    pub title: Text,
+    /// Why the naive lock fails, and what ours does.
+    pub why: Text,
+    /// What has to be installed.
+    pub needs: Needs,
+    /// The lock that fails.
+    pub naive: LockKind,
+    /// Ours.
+    pub ours: LockKind,
+    /// What happens.
+    pub play: Play,
+}
+
+/// What happens in a scene, whichever lock is in it.
+pub type Play = for<'a> fn(&'a mut Scene) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
+
+/// What a chapter needs beside this program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Needs {
+    /// Nothing.
+    Nothing,
+    /// `redis-server`.
+    Redis,
+}
+
+impl Needs {
+    /// What is missing on this machine, and how to get it.
+    pub fn missing(self) -> Option<Text> {
+        let found = || {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            std::env::split_paths(&path).any(|folder| folder.join("redis-server").is_file())
+        };
+        if self == Needs::Nothing || found() {
+            return None;
+        }
+        Some(Text::new(
+            "redis-server is not in PATH; install it (Debian, Ubuntu: apt install redis-server; Fedora: dnf install \
+             redis; macOS: brew install redis)",
+            "PATH 中找不到 redis-server；请先安装（Debian、Ubuntu：apt install redis-server；Fedora：dnf install \
+             redis；macOS：brew install redis）",
+        ))
+    }
+}
+
+/// Where chapters are played.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// The program that becomes an actor with the verb [`VERB`](crate::scene::process::VERB).
+    pub program: PathBuf,
+}
+
+impl Stage {
+    /// Actors are this program.
+    ///
+    /// # Errors
+    /// When it cannot be found again.
+    pub fn here() -> Result<Stage> {
+        let program = std::env::current_exe().context("this program cannot be found again")?;
+        Ok(Stage { program })
+    }
+}
+
+/// The chapter of this number or name.
+pub fn find(name: &str) -> Option<&'static Chapter> {
+    let number = name.parse().ok();
+    CHAPTERS
+        .iter()
+        .find(|chapter| Some(chapter.id) == number || chapter.slug == name)
+}
+
+/// Plays a chapter: first with the naive lock, then with ours. Dropping the future ends it and leaves nothing behind.
+///
+/// # Errors
+/// When the scene cannot be played to its end. What a lock does wrong is no error.
+pub async fn run(chapter: &Chapter, stage: &Stage, updates: &Updates) -> Result<Outcome> {
+    let begun = Instant::now();
+    let id = chapter.id;
+    let tell = |update| drop(updates.send(update));
+    tell(Update::ChapterStarted { chapter: id });
+    if let Some(reason) = chapter.needs.missing() {
+        tell(Update::NotRun {
+            chapter: id,
+            reason: reason.clone(),
+        });
+        return Ok(Outcome::new(chapter, Ended::NotRun(reason), 0.0));
+    }
+    let naive = side(chapter, Side::Naive, stage, updates).await?;
+    let ours = side(chapter, Side::Ours, stage, updates).await?;
+    let seconds = begun.elapsed().as_secs_f64();
+    tell(Update::ChapterEnded {
+        chapter: id,
+        naive_failed: !naive.verdict.held,
+        ours_held: ours.verdict.held,
+        seconds,
+    });
+    let ended = Ended::Played { naive, ours };
+    Ok(Outcome::new(chapter, ended, seconds))
+}
+
+async fn side(chapter: &Chapter, side: Side, stage: &Stage, updates: &Updates) -> Result<Played> {
+    let lock = match side {
+        Side::Naive => &chapter.naive,
+        Side::Ours => &chapter.ours,
+    };
+    let _ = updates.send(Update::SideStarted {
+        side,
+        lock: lock.about.clone(),
+    });
+    let mut scene = Scene::new(stage.program.clone(), lock.clone(), updates.clone())?;
+    (chapter.play)(&mut scene)
+        .await
+        .with_context(|| format!("with {}", lock.about.en))?;
+    let (verdict, timeline) = scene.judge()?;
+    for figure in &scene.figures.0 {
+        let _ = updates.send(Update::Figure(figure.clone()));
+    }
+    let _ = updates.send(Update::SideEnded {
+        side,
+        verdict: verdict.clone(),
+        timeline: timeline.clone(),
+    });
+    Ok(Played {
+        verdict,
+        figures: scene.figures,
+        timeline,
+    })
+}
+
+/// A lock of ours, renewed.
+const fn ours(lease: Duration) -> LockKind {
+    LockKind {
+        kind: "ours",
+        lease,
+        renewed: true,
+        about: Text::new("Lockkeeper", "Lockkeeper"),
+    }
+}
+
+/// Two instances sell the last piece at the same moment: both have read that there is one before either writes.
+async fn last_piece(scene: &mut Scene) -> Result<()> {
+    scene.stock(1)?;
+    let mut a = scene.actor("A").await?;
+    let mut b = scene.actor("B").await?;
+    scene
+        .step(
+            "One piece is left. A takes the lock and reads the stock.",
+            "只剩一件。A 加锁并读取库存。",
+        )
+        .await;
+    a.acquires(SOON).await?;
+    a.reads().await?;
+    scene
+        .step(
+            "Before A writes, a customer asks B.",
+            "A 还没写回，另一位顾客的请求到了 B。",
+        )
+        .await;
+    b.tell_to_sell(SOON)?;
+    let went_ahead = b.says_within(A_WHILE, is_read).await?.is_some();
+    scene
+        .step(
+            "A sells its piece, writes the stock back and releases.",
+            "A 卖出一件，写回库存，释放锁。",
+        )
+        .await;
+    a.writes().await?;
+    a.releases().await?;
+    if !went_ahead {
+        b.says(is_read).await?;
+    }
+    b.says(is_released).await?;
+    Ok(())
+}
+
+/// Waits until an actor that was told to sell has done so, or has given up.
+async fn sells_or_gives_up(actor: &mut Actor, within: Duration) -> Result<()> {
+    use crate::scene::orders::Event;
+    let done = |event: &Event| is_released(event) || *event == Event::Busy;
+    let patience = within + SOON;
+    let answer = actor.says_within(patience, done).await?;
+    answer.context("it neither sells nor gives up").map(drop)
+}
