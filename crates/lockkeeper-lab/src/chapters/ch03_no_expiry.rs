@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Chapter, Needs, ours, sells_or_gives_up};
+use super::{Chapter, Needs, ours};
 use crate::scene::actor::SOON;
 use crate::scene::{LockKind, Scene};
 use crate::text::Text;
@@ -58,5 +58,5 @@ async fn play(scene: &mut Scene) -> Result<()> {
         )
         .await;
     b.tell_to_sell(patience)?;
-    sells_or_gives_up(&mut b, patience).await
+    b.ends_its_sale(patience).await.map(drop)
 }

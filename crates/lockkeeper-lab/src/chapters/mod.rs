@@ -6,6 +6,15 @@
 mod ch01_no_lock;
 mod ch02_local_mutex;
 mod ch03_no_expiry;
+mod ch04_expire_later;
+mod ch05_del_by_anyone;
+mod ch06_get_then_del;
+mod ch07_polling;
+mod ch08_not_reentrant;
+mod ch09_no_renewal;
+mod ch10_renew_anyones;
+mod ch11_expired_unlock;
+mod ch15_paused_holder;
 mod outcome;
 
 use std::future::Future;
@@ -13,21 +22,37 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use lockkeeper_testkit::servers::proxy::Proxy;
 
-use crate::scene::actor::{A_WHILE, Actor, SOON, is_read, is_released};
+use crate::scene::actor::{A_WHILE, Actor, SOON, is_read};
 use crate::scene::board::Updates;
+use crate::scene::orders::Event;
 use crate::scene::update::{Side, Update};
 use crate::scene::{LockKind, Scene};
 use crate::text::Text;
 
 pub use outcome::{Ended, Outcome, Played};
 
+/// How often a proxy is looked at.
+const POLL: Duration = Duration::from_millis(10);
+/// What is in every request about the lock: its name.
+const ABOUT_THE_LOCK: &str = "$12\r\ninventory001\r\n";
+
 /// All of them, in order.
 pub static CHAPTERS: &[Chapter] = &[
     ch01_no_lock::CHAPTER,
     ch02_local_mutex::CHAPTER,
     ch03_no_expiry::CHAPTER,
+    ch04_expire_later::CHAPTER,
+    ch05_del_by_anyone::CHAPTER,
+    ch06_get_then_del::CHAPTER,
+    ch07_polling::CHAPTER,
+    ch08_not_reentrant::CHAPTER,
+    ch09_no_renewal::CHAPTER,
+    ch10_renew_anyones::CHAPTER,
+    ch11_expired_unlock::CHAPTER,
+    ch15_paused_holder::CHAPTER,
 ];
 
 /// An experiment.
@@ -166,6 +191,16 @@ async fn side(chapter: &Chapter, side: Side, stage: &Stage, updates: &Updates) -
     })
 }
 
+/// A naive lock that is not renewed.
+const fn naive(kind: &'static str, lease: Duration, about: Text) -> LockKind {
+    LockKind {
+        kind,
+        lease,
+        renewed: false,
+        about,
+    }
+}
+
 /// A lock of ours, renewed.
 const fn ours(lease: Duration) -> LockKind {
     LockKind {
@@ -196,7 +231,7 @@ async fn last_piece(scene: &mut Scene) -> Result<()> {
         )
         .await;
     b.tell_to_sell(SOON)?;
-    let went_ahead = b.says_within(A_WHILE, is_read).await?.is_some();
+    b.says_within(A_WHILE, is_read).await?;
     scene
         .step(
             "A sells its piece, writes the stock back and releases.",
@@ -205,18 +240,26 @@ async fn last_piece(scene: &mut Scene) -> Result<()> {
         .await;
     a.writes().await?;
     a.releases().await?;
-    if !went_ahead {
-        b.says(is_read).await?;
+    b.ends_its_sale(SOON).await.map(drop)
+}
+
+/// Waits until the actor says so, or its next request is held up on the way; whichever is first.
+async fn until_held_up(
+    actor: &mut Actor,
+    proxy: &Proxy,
+    said: impl Fn(&Event) -> bool,
+) -> Result<()> {
+    let end = Instant::now() + SOON;
+    while proxy.stopped() == 0 {
+        if actor.says_within(POLL, &said).await?.is_some() {
+            break;
+        }
+        ensure!(Instant::now() < end, "{} does nothing", actor.name());
     }
-    b.says(is_released).await?;
     Ok(())
 }
 
-/// Waits until an actor that was told to sell has done so, or has given up.
-async fn sells_or_gives_up(actor: &mut Actor, within: Duration) -> Result<()> {
-    use crate::scene::orders::Event;
-    let done = |event: &Event| is_released(event) || *event == Event::Busy;
-    let patience = within + SOON;
-    let answer = actor.says_within(patience, done).await?;
-    answer.context("it neither sells nor gives up").map(drop)
+/// The URL of a server behind a proxy.
+fn by_way_of(proxy: &Proxy) -> String {
+    format!("redis://127.0.0.1:{}/0", proxy.port())
 }

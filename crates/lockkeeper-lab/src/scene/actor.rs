@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::board::Board;
 use super::orders::{Casting, Event, Order, Said};
 use super::process::VERB;
-use super::timeline::{Doing, MarkKind};
+use super::timeline::Doing;
 
 /// How long something may take that nothing stands in the way of. Machines are slow at times.
 pub const SOON: Duration = Duration::from_secs(20);
@@ -164,14 +164,41 @@ impl Actor {
         self.says(is_released).await.map(drop)
     }
 
-    /// Tells it to wait for the lock, sell one and let go, all at once.
-    pub fn tell_to_sell(&mut self, within: Duration) -> Result<()> {
+    /// Takes the lock once more, as a nested call does. Answers whether it got it.
+    pub async fn enters_again(&mut self, within: Duration) -> Result<bool> {
         let within_ms = within.as_millis() as u64;
-        self.tell(Order::Acquire { within_ms })?;
-        self.tell(Order::Read)?;
-        self.tell(Order::Work { ms: THINKS_MS })?;
-        self.tell(Order::Write)?;
-        self.tell(Order::Release)
+        self.tell(Order::Again { within_ms })?;
+        let answer = self.says_within(within + SOON, |event| {
+            matches!(event, Event::Entered { .. } | Event::Busy)
+        });
+        match answer.await? {
+            Some(event) => Ok(event != Event::Busy),
+            None => bail!("{} neither enters nor gives up", self.name),
+        }
+    }
+
+    /// Leaves what it took once more.
+    pub async fn leaves(&mut self) -> Result<()> {
+        self.tell(Order::Leave)?;
+        let left = |event: &Event| matches!(event, Event::Left { .. }) || is_released(event);
+        self.says(left).await.map(drop)
+    }
+
+    /// Tells it to wait for the lock, sell one and let go.
+    pub fn tell_to_sell(&mut self, within: Duration) -> Result<()> {
+        self.tell(Order::Sell {
+            within_ms: within.as_millis() as u64,
+            thinks_ms: THINKS_MS,
+        })
+    }
+
+    /// Waits until what [`Actor::tell_to_sell`] began is over. Answers whether it got the lock.
+    pub async fn ends_its_sale(&mut self, within: Duration) -> Result<bool> {
+        let over = |event: &Event| is_released(event) || *event == Event::Busy;
+        match self.says_within(within + SOON, over).await? {
+            Some(event) => Ok(event != Event::Busy),
+            None => bail!("{} neither sells nor gives up", self.name),
+        }
     }
 
     /// Kills it (SIGKILL), and waits for its end.
@@ -199,11 +226,6 @@ impl Actor {
     fn signal(&self, signal: Signal) -> Result<()> {
         let pid = Pid::from_raw(self.child.id().cast_signed()).context("no process")?;
         Ok(kill_process(pid, signal)?)
-    }
-
-    /// Adds a mark to its lane.
-    pub fn mark(&self, kind: MarkKind) {
-        self.board.mark(self.lane, kind);
     }
 }
 

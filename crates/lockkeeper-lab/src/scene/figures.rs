@@ -98,3 +98,21 @@ pub const REFUSED: Measure = count("refused", "refused by the fence", "被栅栏
 pub const OVERLAP: Measure = ms("overlap_ms", "two holders at once for", "同时持锁时长");
 /// The longest that somebody waited.
 pub const WAITED: Measure = ms("waited_ms", "longest wait", "最长等待");
+/// How many commands the server ran in a second in which nothing happened.
+pub const COMMANDS: Measure = count(
+    "commands",
+    "commands in a quiet second",
+    "平静一秒内的命令数",
+);
+/// How long a lock was free before the next had it.
+pub const WOKEN: Measure = ms(
+    "woken_ms",
+    "free before the next had it",
+    "释放到下一个持有的间隔",
+);
+/// When the holder learned of its loss, from the end of its lease; before it if negative.
+pub const LEARNED: Measure = ms(
+    "learned_ms",
+    "learned of the loss, from the lease's end",
+    "得知丢锁（相对租期结束）",
+);

@@ -61,6 +61,13 @@ pub enum Order {
     WriteBlindly,
     /// Let go.
     Release,
+    /// All of it: wait for the lock, read, think, write, let go. Who does not get the lock does nothing.
+    Sell {
+        /// How long to wait.
+        within_ms: u64,
+        /// How long to think.
+        thinks_ms: u64,
+    },
 }
 
 /// What an actor says, and when it happened, in nanoseconds since boot.

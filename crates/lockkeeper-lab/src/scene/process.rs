@@ -227,7 +227,10 @@ impl Actor {
 
     async fn follow(&mut self, order: Order) -> Result<()> {
         match order {
-            Order::Acquire { within_ms } => self.acquire(Duration::from_millis(within_ms)).await,
+            Order::Acquire { within_ms } => {
+                let within = Duration::from_millis(within_ms);
+                self.acquire(within).await.map(drop)
+            }
             Order::Again { within_ms } => self.again(Duration::from_millis(within_ms)).await,
             Order::Leave => {
                 let inner = self.inner.pop().context("it was not taken again")?;
@@ -241,35 +244,49 @@ impl Actor {
             }
             Order::Read => self.read(),
             Order::Work { ms } => self.work(Duration::from_millis(ms)).await,
-            Order::Write => {
-                if self.stopped || !self.held()?.looks_held() {
-                    say(Event::Abstained);
-                    return Ok(());
-                }
-                self.write()
-            }
+            Order::Write => self.write_if_held(),
             Order::WriteBlindly => self.write(),
             Order::Release => self.release().await,
+            Order::Sell {
+                within_ms,
+                thinks_ms,
+            } => {
+                if self.acquire(Duration::from_millis(within_ms)).await? {
+                    self.read()?;
+                    self.work(Duration::from_millis(thinks_ms)).await?;
+                    self.write_if_held()?;
+                    self.release().await?;
+                }
+                Ok(())
+            }
         }
+    }
+
+    fn write_if_held(&mut self) -> Result<()> {
+        if self.stopped || !self.held()?.looks_held() {
+            say(Event::Abstained);
+            return Ok(());
+        }
+        self.write()
     }
 
     fn held(&self) -> Result<&Held> {
         self.held.as_ref().context("nothing is held")
     }
 
-    async fn acquire(&mut self, within: Duration) -> Result<()> {
+    /// Whether it got the lock.
+    async fn acquire(&mut self, within: Duration) -> Result<bool> {
         say(Event::Asked);
-        match self.lock.acquire(within).await? {
-            Some(mut held) => {
-                let (token, until) = held.terms();
-                say(Event::Acquired { token, until });
-                held.watch();
-                self.held = Some(held);
-                self.stopped = false;
-            }
-            None => say(Event::Busy),
-        }
-        Ok(())
+        let Some(mut held) = self.lock.acquire(within).await? else {
+            say(Event::Busy);
+            return Ok(false);
+        };
+        let (token, until) = held.terms();
+        say(Event::Acquired { token, until });
+        held.watch();
+        self.held = Some(held);
+        self.stopped = false;
+        Ok(true)
     }
 
     async fn again(&mut self, within: Duration) -> Result<()> {
