@@ -45,6 +45,11 @@ async fn play(scene: &mut Scene) -> Result<()> {
     let proxy = Proxy::to(server.port());
     scene.locks_at(by_way_of(&proxy));
     let mut a = scene.actor("A").await?;
+    scene
+        .step("B sells one: all is well.", "B 先卖出一件，一切正常。")
+        .await;
+    b.tell_to_sell(SOON)?;
+    b.ends_its_sale(SOON).await?;
     a.acquires(SOON).await?;
     a.reads().await?;
     a.writes().await?;
@@ -61,8 +66,8 @@ async fn play(scene: &mut Scene) -> Result<()> {
     b.reads().await?;
     scene
         .step(
-            "B has the lock. Now what A sent arrives.",
-            "锁已归 B。这时 A 发出的请求才到。",
+            "B has the lock. Whatever of A's was still on its way arrives now.",
+            "锁已归 B。这时 A 还在路上的请求才到。",
         )
         .await;
     proxy.heal();

@@ -98,11 +98,11 @@ pub const REFUSED: Measure = count("refused", "refused by the fence", "被栅栏
 pub const OVERLAP: Measure = ms("overlap_ms", "two holders at once for", "同时持锁时长");
 /// The longest that somebody waited.
 pub const WAITED: Measure = ms("waited_ms", "longest wait", "最长等待");
-/// How many commands the server ran in a second in which nothing happened.
+/// How many requests were sent in a second in which nothing happened.
 pub const COMMANDS: Measure = count(
     "commands",
-    "commands in a quiet second",
-    "平静一秒内的命令数",
+    "requests in a quiet second",
+    "平静一秒内的请求数",
 );
 /// How long a lock was free before the next had it.
 pub const WOKEN: Measure = ms(
