@@ -7,7 +7,7 @@ use lockkeeper::duration;
 use lockkeeper_lab::shop::load::{self, LoadOptions, Report, Tally};
 
 use super::failure;
-use crate::exit::{Failure, OVERSOLD, UNAVAILABLE};
+use crate::exit::{Failure, OVERSOLD, UNAVAILABLE, USAGE};
 use crate::output::{plain, print, print_json, table, table_text};
 
 /// Sends customers to the instances and tells how many were sold, and how many too many
@@ -40,6 +40,8 @@ pub async fn run(args: &Args, json: bool) -> Result<u8, Failure> {
         concurrency: args.concurrency as usize,
         timeout: args.timeout,
     };
+    let sense = options.check();
+    sense.map_err(|error| Failure::new(USAGE, format!("{error:#}")))?;
     let bar = bar(args.requests);
     let report = load::run(&options, |tally| show(&bar, tally)).await;
     bar.finish_and_clear();

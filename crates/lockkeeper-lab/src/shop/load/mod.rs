@@ -46,6 +46,14 @@ impl LoadOptions {
             timeout: Duration::from_secs(60),
         }
     }
+
+    /// Whether they make sense.
+    ///
+    /// # Errors
+    /// What is wrong and what to write instead.
+    pub fn check(&self) -> Result<()> {
+        prepare(self).map(|_| ())
+    }
 }
 
 /// What the customers share.
