@@ -4,7 +4,7 @@
 //! One file a verb: [`run`], [`ls`], [`show`], [`watch`], [`break_`], [`stores`], [`completions`], [`man`].
 //! Under `run`: [`supervise`] runs the command, [`guardian`] is the second process that ends it in time,
 //! [`plan`] is the rule both follow; [`group`], [`signals`], [`terminal`] and [`notes`] are its tools.
-//! [`bench`] is a folder. [`lab`] plays the laboratory's chapters.
+//! [`bench`] and [`shop`] are folders. [`lab`] plays the laboratory's chapters.
 //! Shared by verbs: [`store`] opens a store, [`output`] and [`view`] print, [`exit`] has the exit codes.
 
 mod bench;
@@ -20,6 +20,7 @@ mod notes;
 mod output;
 mod plan;
 mod run;
+mod shop;
 mod show;
 mod signals;
 mod store;
@@ -58,6 +59,7 @@ enum Verb {
     Stores(stores::Args),
     Bench(bench::Args),
     Lab(lab::Args),
+    Shop(shop::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         Verb::Stores(stores::Args {}) => stores::run(json).map(|()| 0),
         Verb::Bench(args) => bench::run(args, &cli.store).map(|()| 0),
         Verb::Lab(args) => block_on(lab::run(args, json)),
+        Verb::Shop(args) => block_on(shop::run(args, &cli.store)),
         Verb::Completions(args) => completions::run(args).map(|()| 0),
         Verb::Man(args) => man::run(args, json).map(|()| 0),
     };
