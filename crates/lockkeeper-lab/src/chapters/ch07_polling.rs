@@ -50,7 +50,7 @@ pub const CHAPTER: Chapter = Chapter {
 
 async fn play(scene: &mut Scene) -> Result<()> {
     let server = scene.redis().await?;
-    scene.stock(5)?;
+    scene.stock(5).await?;
     let mut holder = scene.actor("A").await?;
     let mut waiters = Vec::new();
     for name in ["B", "C", "D", "E"] {

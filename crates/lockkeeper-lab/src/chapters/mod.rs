@@ -15,6 +15,9 @@ mod ch09_no_renewal;
 mod ch10_renew_anyones;
 mod ch11_expired_unlock;
 mod ch15_paused_holder;
+mod ch16_family_reward;
+mod ch17_goods;
+mod ch18_flash_sale;
 mod outcome;
 
 use std::future::Future;
@@ -53,6 +56,9 @@ pub static CHAPTERS: &[Chapter] = &[
     ch10_renew_anyones::CHAPTER,
     ch11_expired_unlock::CHAPTER,
     ch15_paused_holder::CHAPTER,
+    ch16_family_reward::CHAPTER,
+    ch17_goods::CHAPTER,
+    ch18_flash_sale::CHAPTER,
 ];
 
 /// An experiment.
@@ -175,7 +181,7 @@ async fn side(chapter: &Chapter, side: Side, stage: &Stage, updates: &Updates) -
     (chapter.play)(&mut scene)
         .await
         .with_context(|| format!("with {}", lock.about.en))?;
-    let (verdict, timeline) = scene.judge()?;
+    let (verdict, timeline) = scene.judge().await?;
     for figure in &scene.figures.0 {
         let _ = updates.send(Update::Figure(figure.clone()));
     }
@@ -213,7 +219,7 @@ const fn ours(lease: Duration) -> LockKind {
 
 /// Two instances sell the last piece at the same moment: both have read that there is one before either writes.
 async fn last_piece(scene: &mut Scene) -> Result<()> {
-    scene.stock(1)?;
+    scene.stock(1).await?;
     let mut a = scene.actor("A").await?;
     let mut b = scene.actor("B").await?;
     scene

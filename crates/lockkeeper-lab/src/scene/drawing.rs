@@ -78,6 +78,7 @@ fn cells(timeline: &Timeline, lane: &Lane, scale: &Scale) -> Vec<(char, bool)> {
         (Doing::Holds, '█'),
         (Doing::Paused, '='),
         (Doing::Down, '×'),
+        (Doing::Serves, '▒'),
     ] {
         let spans = timeline.spans.iter();
         for span in spans.filter(|span| span.lane == lane.id && span.doing == doing) {
@@ -109,6 +110,7 @@ fn legend(timeline: &Timeline, indent: usize) -> String {
         (Doing::Holds, "█ believes that it holds"),
         (Doing::Paused, "= paused"),
         (Doing::Down, "× down"),
+        (Doing::Serves, "▒ serves customers"),
     ] {
         entries.extend(does(doing).then(|| entry.to_owned()));
     }

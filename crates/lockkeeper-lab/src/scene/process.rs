@@ -9,14 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use lockkeeper::Token;
 use lockkeeper::clock::Moment;
+use lockkeeper::url::StoreUrl;
 use lockkeeper_testkit::history::Answer as Release;
 use lockkeeper_testkit::taking::{AnyGuard, AnyLock, Failure, Wanted};
 use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 use tokio::task::JoinSet;
 
 use super::orders::{Casting, Event, LockOrder, Order, Said};
-use super::stock::{Answer, Stock};
+use crate::shop::Item;
+use crate::shop::stock::{self, Fenced, Sale, Stock};
 
 /// The hidden verb that makes a program an actor; see [`main`].
 pub const VERB: &str = "lab-actor";
@@ -94,11 +97,10 @@ enum Held {
 type Watch = JoinSet<()>;
 
 struct Actor {
-    name: String,
     lock: Lock,
     /// Whether its writes show a token.
     fenced: bool,
-    stock: Option<Stock>,
+    stock: Option<Arc<dyn Stock>>,
     held: Option<Held>,
     /// Taken again.
     inner: Vec<AnyGuard>,
@@ -203,11 +205,15 @@ async fn told(guard: Arc<AnyGuard>) {
 
 impl Actor {
     async fn open(casting: Casting) -> Result<Actor> {
+        let stock = match &casting.stock {
+            // It is there already: how much there is is not for an actor to say.
+            Some(url) => Some(stock::open(&StoreUrl::parse(url)?, url, 0).await?),
+            None => None,
+        };
         Ok(Actor {
             lock: Lock::open(&casting.lock).await?,
             fenced: casting.lock.kind == "ours",
-            stock: casting.stock.as_deref().map(Stock::open).transpose()?,
-            name: casting.name,
+            stock,
             held: None,
             inner: Vec::new(),
             base: 0,
@@ -242,19 +248,19 @@ impl Actor {
                 say(Event::Looked { held });
                 Ok(())
             }
-            Order::Read => self.read(),
+            Order::Read => self.read().await,
             Order::Work { ms } => self.work(Duration::from_millis(ms)).await,
-            Order::Write => self.write_if_held(),
-            Order::WriteBlindly => self.write(),
+            Order::Write => self.write_if_held().await,
+            Order::WriteBlindly => self.write().await,
             Order::Release => self.release().await,
             Order::Sell {
                 within_ms,
                 thinks_ms,
             } => {
                 if self.acquire(Duration::from_millis(within_ms)).await? {
-                    self.read()?;
+                    self.read().await?;
                     self.work(Duration::from_millis(thinks_ms)).await?;
-                    self.write_if_held()?;
+                    self.write_if_held().await?;
                     self.release().await?;
                 }
                 Ok(())
@@ -262,12 +268,12 @@ impl Actor {
         }
     }
 
-    fn write_if_held(&mut self) -> Result<()> {
+    async fn write_if_held(&self) -> Result<()> {
         if self.stopped || !self.held()?.looks_held() {
             say(Event::Abstained);
             return Ok(());
         }
-        self.write()
+        self.write().await
     }
 
     fn held(&self) -> Result<&Held> {
@@ -310,20 +316,22 @@ impl Actor {
         }
     }
 
-    fn token(&self) -> Option<u64> {
+    fn token(&self) -> Option<Token> {
         let token = self.held.as_ref().and_then(|held| held.terms().0);
-        token.filter(|_| self.fenced)
+        token.filter(|_| self.fenced).map(Token::new)
     }
 
-    fn read(&mut self) -> Result<()> {
-        let token = self.token();
-        let stock = self.stock.as_mut().context("there is no stock")?;
-        match stock.read(token)? {
-            Answer::Left(left) => {
+    fn stock(&self) -> Result<&dyn Stock> {
+        self.stock.as_deref().context("there is no stock")
+    }
+
+    async fn read(&mut self) -> Result<()> {
+        match self.stock()?.read(Item::Inventory, self.token()).await? {
+            Fenced::Count(left) => {
                 self.base = left;
                 say(Event::Read { left });
             }
-            Answer::Refused { highest } => say(Event::Refused { highest }),
+            Fenced::Refused => say(Event::Refused),
         }
         Ok(())
     }
@@ -348,16 +356,20 @@ impl Actor {
         Ok(())
     }
 
-    fn write(&mut self) -> Result<()> {
+    async fn write(&self) -> Result<()> {
         if self.base < 1 {
             say(Event::SoldOut);
             return Ok(());
         }
-        let token = self.token();
-        let stock = self.stock.as_mut().context("there is no stock")?;
-        match stock.sell(&self.name, token, self.base)? {
-            Answer::Left(left) => say(Event::Sold { left }),
-            Answer::Refused { highest } => say(Event::Refused { highest }),
+        let sale = Sale {
+            item: Item::Inventory,
+            read: self.base,
+            token: self.token(),
+            port: 0,
+        };
+        match self.stock()?.write(sale).await? {
+            Fenced::Count(left) => say(Event::Sold { left }),
+            Fenced::Refused => say(Event::Refused),
         }
         Ok(())
     }
