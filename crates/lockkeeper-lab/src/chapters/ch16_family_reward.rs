@@ -9,8 +9,8 @@ use crate::scene::Scene;
 use crate::text::Text;
 
 const LEASE: Duration = Duration::from_secs(5);
-/// How long the shop thinks, between looking for a reward and giving one.
-const WORK: Duration = Duration::from_millis(400);
+/// For all to have looked before the first one acts: how long the shop thinks, between looking for a reward and giving one.
+const WORK: Duration = Duration::from_millis(800);
 
 pub const CHAPTER: Chapter = Chapter {
     id: 16,

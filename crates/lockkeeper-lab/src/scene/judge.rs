@@ -30,9 +30,14 @@ impl Scene {
             figures.add(&figures::LOST_UPDATES, books.lost_updates());
             figures.add(&figures::LEFT, books.stock);
         }
-        figures.add(&figures::REFUSED, timeline.count(MarkKind::Refused) as i64);
-        figures.add(&figures::OVERLAP, ms(timeline.overlap()));
-        figures.add(&figures::WAITED, ms(timeline.longest_wait()));
+        let does = |doing| timeline.spans.iter().any(|span| span.doing == doing);
+        if does(Doing::Holds) {
+            figures.add(&figures::REFUSED, timeline.count(MarkKind::Refused) as i64);
+            figures.add(&figures::OVERLAP, ms(timeline.overlap()));
+        }
+        if does(Doing::Waits) {
+            figures.add(&figures::WAITED, ms(timeline.longest_wait()));
+        }
         let held = faults.is_empty();
         let found = match held {
             true => well(&timeline, self.books.as_ref()),
@@ -58,8 +63,8 @@ fn missold(books: &Account) -> Vec<Text> {
     let mut faults = Vec::new();
     if books.oversold() > 0 {
         faults.push(Text::made(
-            format!("{sales} were sold of {opening}."),
-            format!("库存 {opening} 件，却卖出了 {sales} 件。"),
+            format!("{sales} were handed out, and there were only {opening}."),
+            format!("只有 {opening} 件，却给出了 {sales} 件。"),
         ));
     }
     if books.lost_updates() > 0 {

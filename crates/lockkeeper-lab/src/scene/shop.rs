@@ -55,14 +55,12 @@ impl Scene {
                 .lane(&format!("{} at :{port}", number + 1), false);
             let mut options = shop.load(path, 1);
             options.instances = vec![instance.url().to_owned()];
-            options.concurrency = 1;
             let board = self.board.clone();
             asking.spawn(async move {
                 board.begin(lane, Doing::Waits);
-                let report = load::run(&options, |_| {}).await;
+                let told = load::customer(&options).await;
                 board.end(lane, Doing::Waits);
-                let report = report?;
-                board.mark(lane, answered(&report.tally));
+                board.mark(lane, answered(&told?));
                 anyhow::Ok(())
             });
         }
