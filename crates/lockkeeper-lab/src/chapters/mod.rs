@@ -14,6 +14,9 @@ mod ch08_not_reentrant;
 mod ch09_no_renewal;
 mod ch10_renew_anyones;
 mod ch11_expired_unlock;
+mod ch12_fail_over;
+mod ch13_quorum_down;
+mod ch14_quorum_restart;
 mod ch15_paused_holder;
 mod ch16_family_reward;
 mod ch17_goods;
@@ -32,7 +35,7 @@ use crate::scene::actor::{A_WHILE, Actor, SOON, is_read};
 use crate::scene::board::Updates;
 use crate::scene::orders::Event;
 use crate::scene::update::{Side, Update};
-use crate::scene::{LockKind, Scene};
+use crate::scene::{Lives, LockKind, Scene};
 use crate::text::Text;
 
 pub use outcome::{Ended, Outcome, Played};
@@ -55,6 +58,9 @@ pub static CHAPTERS: &[Chapter] = &[
     ch09_no_renewal::CHAPTER,
     ch10_renew_anyones::CHAPTER,
     ch11_expired_unlock::CHAPTER,
+    ch12_fail_over::CHAPTER,
+    ch13_quorum_down::CHAPTER,
+    ch14_quorum_restart::CHAPTER,
     ch15_paused_holder::CHAPTER,
     ch16_family_reward::CHAPTER,
     ch17_goods::CHAPTER,
@@ -203,6 +209,18 @@ const fn naive(kind: &'static str, lease: Duration, about: Text) -> LockKind {
         kind,
         lease,
         renewed: false,
+        lives: Lives::Anywhere,
+        about,
+    }
+}
+
+/// A naive lock that is renewed.
+const fn renewed(kind: &'static str, lease: Duration, about: Text) -> LockKind {
+    LockKind {
+        kind,
+        lease,
+        renewed: true,
+        lives: Lives::Anywhere,
         about,
     }
 }
@@ -213,6 +231,7 @@ const fn ours(lease: Duration) -> LockKind {
         kind: "ours",
         lease,
         renewed: true,
+        lives: Lives::Anywhere,
         about: Text::new("Lockkeeper", "Lockkeeper"),
     }
 }

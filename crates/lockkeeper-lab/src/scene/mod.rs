@@ -3,6 +3,7 @@
 //! # Layout
 //! - [`Scene`]: one side of a chapter while it is played
 //! - [`actor`]: a process in it, as the scene has it; [`process`]: its own part; [`orders`]: what they say to each other
+//! - [`servers`]: what locks live on, when it is more than one server
 //! - [`shop`]: instances of the shop and their customers
 //! - [`board`]: writes down what happens; [`timeline`]: the result; [`update`]: the same, as it happens
 //! - [`drawing`]: a timeline as text
@@ -17,6 +18,7 @@ pub mod figures;
 pub mod judge;
 pub mod orders;
 pub mod process;
+pub mod servers;
 pub mod shop;
 pub mod timeline;
 pub mod update;
@@ -41,6 +43,19 @@ const NAME: &str = "inventory001";
 /// How long the scene rests before what it has announced.
 const BEAT: Duration = Duration::from_millis(120);
 
+/// Where a lock lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lives {
+    /// Where the scene has it, whichever lock it is: in a file, or on one server.
+    Anywhere,
+    /// On a server that has a replica.
+    WithReplica,
+    /// On a majority of three servers that know nothing of each other.
+    Quorum,
+    /// The same, with servers that vote as soon as they are up.
+    HastyQuorum,
+}
+
 /// Which lock a side takes, and how.
 #[derive(Clone, Debug)]
 pub struct LockKind {
@@ -50,6 +65,8 @@ pub struct LockKind {
     pub lease: Duration,
     /// Whether holds are renewed.
     pub renewed: bool,
+    /// Where it lives, for scenes in which that makes the difference.
+    pub lives: Lives,
     /// What it is, in words.
     pub about: Text,
 }
@@ -103,6 +120,11 @@ impl Scene {
     /// Whether nothing is locked at all.
     pub fn is_without_lock(&self) -> bool {
         self.lock.kind == "none"
+    }
+
+    /// Where its lock lives.
+    pub fn lives(&self) -> Lives {
+        self.lock.lives
     }
 
     /// A new stock for its actors to sell from.
