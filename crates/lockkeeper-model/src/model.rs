@@ -1,8 +1,6 @@
 //! What can happen next, and what the clients make of it.
 
-use lockkeeper::store::quorum::protocol::{
-    Life, Refusal, Renewal, RenewalStep, Round, Step, Vote,
-};
+use lockkeeper::store::quorum::protocol::{Life, Refusal, Renewal, RenewalStep, Round, Step, Vote};
 use stateright::{Model, Property};
 
 use crate::links::{pack, round_id, run, unpack};
@@ -120,7 +118,9 @@ impl Model for Scene {
                 self.begin(&mut state, client, first);
             }
             Action::Close(client) => {
-                let step = self.round(&state, client)?.close(moment(state.clock(client)));
+                let step = self
+                    .round(&state, client)?
+                    .close(moment(state.clock(client)));
                 self.take(&mut state, client, step);
             }
             Action::Release(client) => self.end(&mut state, client),
@@ -159,18 +159,18 @@ impl Model for Scene {
             }),
         ];
         properties.extend(self.expects.iter().map(|expect| match expect {
-            Expect::Grant => Property::sometimes("a grant", |_, state: &State| {
-                state.seen.grants > 0
-            }),
-            Expect::SecondGrant => Property::sometimes("a second grant", |_, state: &State| {
-                state.seen.grants > 1
-            }),
-            Expect::Renewal => Property::sometimes("a renewal", |_, state: &State| {
-                state.seen.renewed
-            }),
-            Expect::ReAdd => Property::sometimes("a re-add", |_, state: &State| {
-                state.seen.re_added
-            }),
+            Expect::Grant => {
+                Property::sometimes("a grant", |_, state: &State| state.seen.grants > 0)
+            }
+            Expect::SecondGrant => {
+                Property::sometimes("a second grant", |_, state: &State| state.seen.grants > 1)
+            }
+            Expect::Renewal => {
+                Property::sometimes("a renewal", |_, state: &State| state.seen.renewed)
+            }
+            Expect::ReAdd => {
+                Property::sometimes("a re-add", |_, state: &State| state.seen.re_added)
+            }
             Expect::VoteAfterCrash => {
                 Property::sometimes("a vote after a crash", |_, state: &State| {
                     state.seen.vote_after_crash
@@ -223,9 +223,7 @@ impl Scene {
         }
         // Who sits out is known without asking.
         for node in 0..NODES {
-            if state.nodes[node].links[client].vote.is_some()
-                && state.current(client) == Some(id)
-            {
+            if state.nodes[node].links[client].vote.is_some() && state.current(client) == Some(id) {
                 self.hear_vote(state, client, node);
             }
         }
@@ -387,7 +385,10 @@ impl Scene {
         link.lived = Some(life);
         let mut re_add = |at: usize| {
             let link = &mut state.nodes[at].links[client];
-            if link.admission.is_some_and(|may| may.sits_out(now).is_none()) {
+            if link
+                .admission
+                .is_some_and(|may| may.sits_out(now).is_none())
+            {
                 link.requests.push(Request::ReAdd { id, first });
                 link.requests.sort();
             }

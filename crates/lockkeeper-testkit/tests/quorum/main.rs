@@ -2,9 +2,11 @@
 //! modules.
 //!
 //! The cases share servers that are started once, each under a prefix of its own. They use leases of minutes, so nodes
-//! would have to be that old before they vote: here they vote at once, and no node restarts.
+//! would have to be that old before they vote: here they vote at once, and no node restarts. A busy machine may keep a
+//! server from answering for long, so requests may take long here.
 
 mod common;
+mod scripts;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,7 +19,9 @@ use lockkeeper_testkit::servers::independent::Independent;
 async fn shared(nodes: &Independent, dialect: &str) -> Subject {
     static CASES: AtomicU64 = AtomicU64::new(1);
     let case = CASES.fetch_add(1, Ordering::Relaxed);
-    let url = nodes.url_at_once(&format!("120s&dialect={dialect}&prefix=case{case}:"));
+    let url = nodes.url_at_once(&format!(
+        "120s&node_timeout=5s&dialect={dialect}&prefix=case{case}:"
+    ));
     let (store, other) = (open(&url).await, open(&url).await);
     Subject::new(Arc::new(store)).with_other(Arc::new(other))
 }

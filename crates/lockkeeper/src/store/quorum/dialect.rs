@@ -8,7 +8,7 @@ use ::redis::{Cmd, Value};
 use super::node::{Node, Silence};
 use super::protocol::{Ask, Life, RoundId, Run, Terms, Vote};
 use super::scripts;
-use crate::clock::Moment;
+use crate::clock::{Clock, Moment};
 use crate::store::redis::answer::Reply;
 use crate::store::redis::keys::Keys;
 use crate::store::redis::node::{NodeSettings, Ticket};
@@ -108,13 +108,9 @@ impl Dialect {
                 false => &scripts::ACQUIRE,
             };
             let Ask { round, run, .. } = ask;
-            let record = format!(
-                "{} {} {} {}",
-                run.last(),
-                run.count,
-                round.number,
-                dialect.who
-            );
+            let since = Clock::real().unix_micros();
+            let (last, count, number) = (run.last(), run.count, round.number);
+            let record = format!("{last} {count} {number} {since} {}", dialect.who);
             let beside = ask
                 .beside
                 .map(|beside| beside.to_string())
@@ -245,7 +241,7 @@ impl Dialect {
     ) -> impl Future<Output = Result<Value, Silence>> + Send + 'static {
         let (node, keep) = (node.clone(), self.keep.clone());
         let all = [keys.main.clone(), self.fence(keys), keys.broken()];
-        let (channel, floor) = (keys.listen_channel(), ticket.admission.floor);
+        let channel = keys.listen_channel();
         let script = match self.plain {
             true => &scripts::PLAIN_BREAK,
             false => &scripts::BREAK,
@@ -256,7 +252,6 @@ impl Dialect {
                 cmd.arg(&*reason)
                     .arg(millis(BREAK_MEMORY))
                     .arg(&keep)
-                    .arg(floor)
                     .arg(&channel);
             };
             node.ask(ticket, script, write).await

@@ -39,8 +39,7 @@ impl Inner {
         let sights: Result<Vec<Sight>, Error> =
             replies.into_iter().map(|reply| self.read(reply)).collect();
         let sights = sights?;
-        let last_token = sights.iter().map(|sight| sight.last_token).max();
-        let last_token = last_token.filter(|token| *token > 0).map(Token::new);
+        let last_token = self.last_token(&sights);
         let broken = sights.iter().filter_map(|sight| sight.broken.clone());
         let broken = broken.max_by_key(|broken| broken.at);
         let info = LockInfo {
@@ -82,6 +81,14 @@ impl Inner {
             true => Ok(()),
             false => Err(self.unavailable(&format!("too few nodes answer to {what}"), silent)),
         }
+    }
+
+    /// The highest that a majority has seen: the next is above it. A vote that came to nothing may be higher.
+    fn last_token(&self, sights: &[Sight]) -> Option<Token> {
+        let mut tokens: Vec<u64> = sights.iter().map(|sight| sight.last_token).collect();
+        tokens.sort_by_key(|token| std::cmp::Reverse(*token));
+        let token = tokens.get(self.terms.majority - 1).copied()?;
+        (token > 0).then_some(Token::new(token))
     }
 
     /// Those who hold on a majority, or may, as some nodes do not answer.
@@ -244,17 +251,17 @@ fn plain_holder(reply: &Reply) -> Result<Option<(String, Holder)>, Error> {
     }))
 }
 
-/// `<last token> <tokens> <round> <who>`.
+/// `<last token> <tokens> <round> <since> <who>`.
 fn holder(id: &str, mode: Mode, left: i64, record: &str) -> Holder {
-    let mut parts = record.splitn(4, ' ');
+    let mut parts = record.splitn(5, ' ');
     let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok());
     let (last, count) = (number().unwrap_or(0), number().unwrap_or(1));
-    let _round = number();
+    let (_round, since) = (number(), number().unwrap_or(0));
     let token = (last + 1).saturating_sub(count);
     Holder {
         process: answer::process(parts.next().unwrap_or_default()),
         token: Token::new(token),
-        since: wall(token),
+        since: wall(since),
         ..stranger(id, mode, left, "")
     }
 }

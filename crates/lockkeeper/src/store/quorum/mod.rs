@@ -33,6 +33,8 @@ pub mod protocol;
 mod release;
 mod renew;
 mod scripts;
+#[doc(hidden)]
+pub mod trial;
 mod url;
 mod wake;
 

@@ -12,7 +12,7 @@ const FEWEST: usize = 3;
 const MOST: usize = 15;
 const MAX_LEASE_DEFAULT: Duration = Duration::from_secs(30);
 /// Long enough for a busy server, short enough that a minority that is silent costs a try little.
-const NODE_TIMEOUT_DEFAULT: Duration = Duration::from_millis(250);
+const NODE_TIMEOUT_DEFAULT: Duration = Duration::from_millis(500);
 const NODE_TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(5)..=Duration::from_secs(10);
 
@@ -108,7 +108,7 @@ impl Quorum {
         Ok(self)
     }
 
-    /// How long one request to one node may take; 250 ms unless set. A node that takes longer counts as silent, and is
+    /// How long one request to one node may take; 500 ms unless set. A node that takes longer counts as silent, and is
     /// asked nothing more until it answers.
     ///
     /// # Errors

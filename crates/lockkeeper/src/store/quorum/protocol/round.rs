@@ -182,7 +182,8 @@ impl Round {
             }
             return Step::Wait;
         }
-        if yes + open >= self.terms.majority {
+        // With those that would take another token, the rest may make a majority yet.
+        if open > 0 && yes + other_token + open >= self.terms.majority {
             return Step::Wait;
         }
         let reason = self.reason(yes + other_token);

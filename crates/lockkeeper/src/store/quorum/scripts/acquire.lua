@@ -1,7 +1,7 @@
 -- One node's vote for a round of a claim, or a hold that is re-added (dialect redisson).
 --
 -- KEYS  1 the name  2 fence
--- ARGV  1 record: last token, tokens, round, who  2 how long the fence is kept in ms, 0 for ever
+-- ARGV  1 record: last token, tokens, round, since in us, who  2 how long the fence is kept in ms, 0 for ever
 --       3 claim  4 mode: x r w  5 lease in ms  6 first token  7 last token  8 floor of the fence in us
 --       9 how far ahead of this node's clock the last token may be in us, or empty to re-add a hold, whose tokens are
 --       not compared  10 node time in us past which to do nothing, 0 for never  11 round

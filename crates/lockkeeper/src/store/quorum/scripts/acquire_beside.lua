@@ -29,5 +29,6 @@ if not admits(mode, excused) then
 end
 local refused = refusal()
 if refused then return refused end
+if excused then make_room(excused) end
 hold(claim, mode, lease, ARGV[1])
 return voted()

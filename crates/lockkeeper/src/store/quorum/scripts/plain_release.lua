@@ -17,4 +17,7 @@ if holder ~= ARGV[1] or (round ~= 0 and has > round) then
 end
 redis.call('DEL', KEYS[1])
 redis.call('PUBLISH', ARGV[6], '0')
-return (round == 0 or has == round) and 1 or 0
+if round == 0 or has == round then return 1 end
+-- An earlier round of the claim ends with it.
+use_up(KEYS[2], ARGV[3], ARGV[4], ARGV[5])
+return 0

@@ -1,8 +1,9 @@
 -- What the scripts of a node share: who holds a name, in Redisson's hash.
 --
 -- A hold of ours is what Redisson's clients write, and a field `lockkeeper:<claim>` beside it with its record: `<last
--- token> <tokens> <round> <who>`. The lease of a reader is that of its own timeout key, as in Redisson; the lease of whoever is alone
--- is that of the hash. A hold counts while both fields are there: what a Redisson client removes is gone.
+-- token> <tokens> <round> <since in us> <who>`. The lease of a reader is that of its own timeout key, as in Redisson; so
+-- is that of a writer of ours, as a reader may stand beside it. An exclusive hold is alone: its lease is that of the
+-- hash. A hold counts while both fields are there: what a Redisson client removes is gone.
 local MAIN = KEYS[1]
 local tag = string.find(MAIN, '{', 1, true) and MAIN or '{' .. MAIN .. '}'
 local RECORD = 'lockkeeper:'
@@ -61,13 +62,12 @@ local function load()
   end
   local gone = {}
   for id in pairs(records) do
-    if fields[id .. ':write'] then
-      modes[id] = 'w'
-    elseif fields[id] and not fields.mode then
+    if fields[id] and not fields.mode then
       modes[id] = 'x'
-    elseif fields[id] and redis.call('EXISTS', timeout_key(id, 1)) == 1 then
-      modes[id] = 'r'
-    else
+    elseif redis.call('EXISTS', timeout_key(id, 1)) == 1 then
+      modes[id] = fields[id .. ':write'] and 'w' or fields[id] and 'r' or nil
+    end
+    if not modes[id] then
       gone[#gone + 1] = id
     end
   end
@@ -102,7 +102,7 @@ end
 
 -- When a hold of ours ends, in ms from now.
 local function left(id)
-  return redis.call('PTTL', modes[id] == 'r' and timeout_key(id, 1) or MAIN)
+  return redis.call('PTTL', modes[id] == 'x' and MAIN or timeout_key(id, 1))
 end
 
 -- Whether a claim may hold beside all others but `excused`.
@@ -118,7 +118,7 @@ end
 local function prolong(id, lease)
   lease = tonumber(lease)
   if redis.call('PTTL', MAIN) < lease then redis.call('PEXPIRE', MAIN, lease) end
-  if modes[id] == 'r' and left(id) < lease then redis.call('SET', timeout_key(id, 1), 1, 'PX', lease) end
+  if modes[id] ~= 'x' and left(id) < lease then redis.call('SET', timeout_key(id, 1), 1, 'PX', lease) end
 end
 
 local function hold(id, mode, lease, record)
@@ -127,12 +127,20 @@ local function hold(id, mode, lease, record)
   elseif mode == 'r' then
     if not fields.mode then redis.call('HSET', MAIN, 'mode', 'read') end
     redis.call('HSET', MAIN, id, 1, RECORD .. id, record)
-    redis.call('SET', timeout_key(id, 1), 1, 'PX', lease)
   else
     redis.call('HSET', MAIN, id, 1, RECORD .. id, record)
   end
   modes[id], records[id] = mode, record
   prolong(id, lease)
+end
+
+-- An exclusive hold that a reader is to stand beside becomes a writer's, which has a lease apart from the hash's.
+local function make_room(id)
+  if modes[id] ~= 'x' then return end
+  redis.call('HDEL', MAIN, id)
+  redis.call('HSET', MAIN, 'mode', 'write', id .. ':write', 1)
+  redis.call('SET', timeout_key(id, 1), 1, 'PX', math.max(1, redis.call('PTTL', MAIN)))
+  fields.mode, fields[id], fields[id .. ':write'], modes[id] = 'write', nil, 1, 'w'
 end
 
 -- Tells whoever waits, in Redisson's words, that a hold of this mode ended.

@@ -18,6 +18,8 @@ if not has or (round ~= 0 and has > round) then
   return 0
 end
 local held = (round == 0 or has == round) and 1 or 0
+-- An earlier round of the claim ends with it.
+if held == 0 then use_up(KEYS[2], ARGV[3], ARGV[4], ARGV[5]) end
 -- The common case: an exclusive hold, whose two fields are all there is.
 if redis.call('HLEN', KEYS[1]) == 2 then
   if redis.call('HDEL', KEYS[1], claim, 'lockkeeper:' .. claim) ~= 2 then return 0 end

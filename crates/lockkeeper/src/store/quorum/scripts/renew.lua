@@ -9,7 +9,8 @@ local function renew(key, claim, round, lease)
   local held = redis.call('HMGET', key, 'lockkeeper:' .. claim, claim, claim .. ':write', 'mode')
   local has = held[1] and string.match(held[1], '^%d+ %d+ (%d+) ')
   if not has or not (held[2] or held[3]) or (round ~= '0' and round ~= has) then return 0 end
-  if held[2] and held[4] then
+  if held[4] then
+    -- A reader or a writer.
     local tag = string.find(key, '{', 1, true) and key or '{' .. key .. '}'
     local timeout = tag .. ':' .. claim .. ':rwlock_timeout:1'
     local left = redis.call('PTTL', timeout)
