@@ -5,8 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::{Chapter, Needs};
-use crate::scene::actor::{A_WHILE, SOON, is_read, is_released};
-use crate::scene::orders::{Event, Order};
+use crate::scene::actor::{A_WHILE, SOON, is_read};
 use crate::scene::{Lives, LockKind, Scene};
 use crate::text::Text;
 
@@ -59,7 +58,7 @@ async fn play(scene: &mut Scene) -> Result<()> {
         pair.lags();
         return both_want(scene, |scene| pair.fails_over(scene)).await;
     }
-    let mut nodes = scene.nodes(SHORT, false).await?;
+    let mut nodes = scene.nodes(SHORT).await?;
     both_want(scene, |scene| nodes.kill(scene, 0)).await
 }
 
@@ -80,9 +79,6 @@ async fn both_want(scene: &Scene, dies: impl FnOnce(&Scene)) -> Result<()> {
     b.says_within(A_WHILE, is_read).await?;
     scene.step("A writes and releases.", "A 写回并释放。").await;
     a.writes().await?;
-    // Its connection went with the server: a release that fails is part of the story.
-    a.tell(Order::Release)?;
-    a.says(|event| is_released(event) || matches!(event, Event::Failed { .. }))
-        .await?;
+    a.releases_somehow().await?;
     b.ends_its_sale(SOON).await.map(drop)
 }

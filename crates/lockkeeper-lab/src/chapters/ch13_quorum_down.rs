@@ -64,7 +64,7 @@ async fn one_server(scene: &mut Scene) -> Result<()> {
 }
 
 async fn three_servers(scene: &mut Scene) -> Result<()> {
-    let mut nodes = scene.nodes(LEASE, false).await?;
+    let mut nodes = scene.nodes(LEASE).await?;
     let mut a = scene.actor("A").await?;
     sells(scene, &mut a, "with every server up").await?;
     one_dies(scene).await;

@@ -52,8 +52,6 @@ pub enum Lives {
     WithReplica,
     /// On a majority of three servers that know nothing of each other.
     Quorum,
-    /// The same, with servers that vote as soon as they are up.
-    HastyQuorum,
 }
 
 /// Which lock a side takes, and how.

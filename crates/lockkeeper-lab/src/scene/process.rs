@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use lockkeeper::Token;
 use lockkeeper::clock::Moment;
 use lockkeeper::url::StoreUrl;
+use lockkeeper::{Guard, Token};
 use lockkeeper_testkit::history::Answer as Release;
 use lockkeeper_testkit::taking::{AnyGuard, AnyLock, Failure, Wanted};
 use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
@@ -149,28 +149,28 @@ fn plain(failure: Failure) -> anyhow::Error {
 }
 
 impl Held {
-    /// Its token and until when it believes, for locks that have such.
-    fn terms(&self) -> (Option<u64>, Option<u64>) {
+    /// The guard of a lock of ours, which knows more than naive ones do.
+    fn ours(&self) -> Option<&Guard> {
         match self {
             Held::Shared(guard, _) => match &**guard {
-                AnyGuard::Ours(guard, _) => {
-                    (Some(guard.token().get()), Some(guard.deadline().as_nanos()))
-                }
-                AnyGuard::Naive(guard) => (Some(guard.token()), None),
+                AnyGuard::Ours(guard, _) => Some(guard),
+                _ => None,
             },
-            _ => (None, None),
+            _ => None,
+        }
+    }
+
+    /// Its token, for locks that have one.
+    fn token(&self) -> Option<u64> {
+        match self {
+            Held::Shared(guard, _) => Some(guard.token()),
+            _ => None,
         }
     }
 
     /// Whether a look at it says that it is held. A naive lock gives its holder nothing to look at.
     fn looks_held(&self) -> bool {
-        match self {
-            Held::Shared(guard, _) => match &**guard {
-                AnyGuard::Ours(guard, _) => guard.is_held(),
-                AnyGuard::Naive(_) => true,
-            },
-            _ => true,
-        }
+        self.ours().is_none_or(Guard::is_held)
     }
 
     /// Says what becomes of the hold.
@@ -287,7 +287,8 @@ impl Actor {
             say(Event::Busy);
             return Ok(false);
         };
-        let (token, until) = held.terms();
+        let token = held.token();
+        let until = held.ours().map(|guard| guard.deadline().as_nanos());
         say(Event::Acquired { token, until });
         held.watch();
         self.held = Some(held);
@@ -317,7 +318,7 @@ impl Actor {
     }
 
     fn token(&self) -> Option<Token> {
-        let token = self.held.as_ref().and_then(|held| held.terms().0);
+        let token = self.held.as_ref().and_then(Held::token);
         token.filter(|_| self.fenced).map(Token::new)
     }
 
@@ -338,15 +339,9 @@ impl Actor {
 
     async fn work(&mut self, time: Duration) -> Result<()> {
         let work = tokio::time::sleep(time);
-        let done = match self.held()? {
-            Held::Shared(guard, _) => match &**guard {
-                AnyGuard::Ours(guard, _) => guard.run(work).await.is_ok(),
-                AnyGuard::Naive(_) => {
-                    work.await;
-                    true
-                }
-            },
-            _ => {
+        let done = match self.held()?.ours() {
+            Some(guard) => guard.run(work).await.is_ok(),
+            None => {
                 work.await;
                 true
             }

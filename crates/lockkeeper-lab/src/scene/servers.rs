@@ -61,11 +61,11 @@ impl Scene {
         })
     }
 
-    /// Three servers, a majority of which makes a lock from now on. With `hasty` they vote at once; else they are
-    /// waited for until they have been up for longer than any lease.
-    pub async fn nodes(&mut self, max_lease: Duration, hasty: bool) -> Result<Nodes> {
+    /// Three servers, a majority of which makes a lock from now on. Only ours asks how long they have been up, so it
+    /// starts once that is longer than any lease.
+    pub async fn nodes(&mut self, max_lease: Duration) -> Result<Nodes> {
         let mut nodes = started(|| Independent::start(3)).await?;
-        if !hasty {
+        if self.lock.kind == "ours" {
             let grow_old = move || {
                 nodes.wait_out_quarantine(max_lease);
                 nodes
@@ -73,11 +73,10 @@ impl Scene {
             let old = tokio::task::spawn_blocking(grow_old).await;
             nodes = old.context("the nodes of the quorum do not grow old enough to vote")?;
         }
-        let quarantine = if hasty { "&quarantine=off" } else { "" };
         let closed = Proxy::to(nodes.servers()[0].port());
         closed.refuse();
         let nodes = Nodes {
-            options: format!("?max_lease={}ms{quarantine}", max_lease.as_millis()),
+            options: format!("?max_lease={}ms", max_lease.as_millis()),
             lanes: ["node 1", "node 2", "node 3"].map(|name| self.board.lane(name, true)),
             closed,
             nodes,
