@@ -4,6 +4,8 @@ use std::io;
 
 use lockkeeper::Error;
 
+/// `shop load` found that more was sold than there was.
+pub const OVERSOLD: u8 = 1;
 /// The arguments make no sense; clap exits with it, too.
 pub const USAGE: u8 = 2;
 /// The store cannot be reached or used (EX_UNAVAILABLE).

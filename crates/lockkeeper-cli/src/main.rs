@@ -4,7 +4,7 @@
 //! One file a verb: [`run`], [`ls`], [`show`], [`watch`], [`break_`], [`stores`], [`completions`], [`man`].
 //! Under `run`: [`supervise`] runs the command, [`guardian`] is the second process that ends it in time,
 //! [`plan`] is the rule both follow; [`group`], [`signals`], [`terminal`] and [`notes`] are its tools.
-//! [`bench`] is a folder.
+//! [`bench`] and [`shop`] are folders. [`lab`] plays the laboratory's chapters.
 //! Shared by verbs: [`store`] opens a store, [`output`] and [`view`] print, [`exit`] has the exit codes.
 
 mod bench;
@@ -13,12 +13,14 @@ mod completions;
 mod exit;
 mod group;
 mod guardian;
+mod lab;
 mod ls;
 mod man;
 mod notes;
 mod output;
 mod plan;
 mod run;
+mod shop;
 mod show;
 mod signals;
 mod store;
@@ -56,6 +58,8 @@ enum Verb {
     Break(break_::Args),
     Stores(stores::Args),
     Bench(bench::Args),
+    Lab(lab::Args),
+    Shop(shop::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -69,6 +73,9 @@ fn main() -> ExitCode {
     }
     if verb.as_deref() == Some(OsStr::new(bench::WORKER_VERB)) {
         return bench::worker();
+    }
+    if verb.as_deref() == Some(OsStr::new(lockkeeper_lab::scene::process::VERB)) {
+        return lockkeeper_lab::scene::process::main();
     }
     let cli = Cli::parse();
     let json = cli.store.json;
@@ -84,6 +91,8 @@ fn main() -> ExitCode {
         Verb::Break(args) => block_on(break_::run(args, &cli.store)).map(|()| 0),
         Verb::Stores(stores::Args {}) => block_on(stores::run(&cli.store)).map(|()| 0),
         Verb::Bench(args) => bench::run(args, &cli.store).map(|()| 0),
+        Verb::Lab(args) => block_on(lab::run(args, json)),
+        Verb::Shop(args) => block_on(shop::run(args, &cli.store)),
         Verb::Completions(args) => completions::run(args).map(|()| 0),
         Verb::Man(args) => man::run(args, json).map(|()| 0),
     };

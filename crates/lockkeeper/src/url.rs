@@ -154,7 +154,9 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-fn state_folder() -> Option<PathBuf> {
+/// Where programs of this user keep their state: `$XDG_STATE_HOME`, by default `~/.local/state`; on macOS
+/// `~/Library/Application Support`. `None` when no home folder is known.
+pub fn state_folder() -> Option<PathBuf> {
     // A relative XDG_STATE_HOME is to be ignored, says its specification.
     if let Some(folder) = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from)
         && folder.is_absolute()

@@ -1,0 +1,136 @@
+//! `lockkeeper shop load`: customers for the shop.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use lockkeeper::duration;
+use lockkeeper_lab::shop::load::{self, LoadOptions, Report, Tally};
+
+use super::failure;
+use crate::exit::{Failure, OVERSOLD, UNAVAILABLE, USAGE};
+use crate::output::{plain, print, print_json, table, table_text};
+
+/// Sends customers to the instances and tells how many were sold, and how many too many
+///
+/// Ends with 1 if more were sold than there were, or if the stock does not know of a sale that the ledger has.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The instances, such as http://127.0.0.1:8080
+    #[arg(required = true, value_name = "URL")]
+    instances: Vec<String>,
+    /// How many requests in all
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    requests: u64,
+    /// How many at a time
+    #[arg(long, value_name = "C", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    concurrency: u32,
+    /// What to ask for
+    #[arg(long, value_name = "PATH", default_value = "/inventory/sale")]
+    path: String,
+    /// How long to wait for an answer
+    #[arg(long, value_name = "D", default_value = "60s", value_parser = duration::parse)]
+    timeout: Duration,
+}
+
+pub async fn run(args: &Args, json: bool) -> Result<u8, Failure> {
+    let options = LoadOptions {
+        instances: args.instances.clone(),
+        path: args.path.clone(),
+        requests: args.requests,
+        concurrency: args.concurrency as usize,
+        timeout: args.timeout,
+    };
+    let sense = options.check();
+    sense.map_err(|error| Failure::new(USAGE, format!("{error:#}")))?;
+    let bar = bar(args.requests);
+    let report = load::run(&options, |tally| show(&bar, tally)).await;
+    bar.finish_and_clear();
+    let report = report.map_err(failure)?;
+    match json {
+        true => print_json(&report)?,
+        false => print(&text(&report))?,
+    }
+    match &report.books {
+        None => Err(Failure::new(
+            UNAVAILABLE,
+            "no instance was left to show the books: what was oversold is not known",
+        )),
+        Some(books) if !report.held() => Err(Failure::new(
+            OVERSOLD,
+            format!(
+                "the lock did not hold: {} oversold, {} lost updates",
+                books.oversold, books.lost_updates
+            ),
+        )),
+        Some(_) => Ok(0),
+    }
+}
+
+/// On a terminal's error stream; hidden elsewhere.
+fn bar(requests: u64) -> ProgressBar {
+    let bar = ProgressBar::new(requests);
+    let template = "{bar:30} {pos}/{len} {elapsed} {msg}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn show(bar: &ProgressBar, tally: &Tally) {
+    bar.set_position(tally.requests());
+    let trouble = tally.busy + tally.fenced + tally.failed + tally.unknown;
+    bar.set_message(format!(
+        "sold {}, refused {}, failed {trouble}",
+        tally.sold, tally.refused
+    ));
+}
+
+fn text(report: &Report) -> String {
+    let mut lines = vec![format!(
+        "{} requests in {:.1}s, {:.0} a second",
+        report.requests, report.seconds, report.requests_per_second
+    )];
+    let latency = report.latency_ms;
+    lines.push(format!(
+        "answered within {:.1}ms (half of them), {:.1}ms (90 %), {:.1}ms (99 %), {:.1}ms (all)",
+        latency.p50, latency.p90, latency.p99, latency.max
+    ));
+    let mut parts = table(&[
+        "", "SOLD", "REFUSED", "BUSY", "FENCED", "FAILED", "UNKNOWN", "",
+    ]);
+    let mut row = |title: &str, tally: &Tally, gone: &str| {
+        let counts = [
+            tally.sold,
+            tally.refused,
+            tally.busy,
+            tally.fenced,
+            tally.failed,
+            tally.unknown,
+        ];
+        let counts = counts.iter().map(u64::to_string);
+        let cells = std::iter::once(plain(title)).chain(counts);
+        parts.add_row(cells.chain([plain(gone)]));
+    };
+    for instance in &report.instances {
+        let gone = instance.gone.as_ref().map(|why| format!("gone: {why}"));
+        row(
+            &instance.url,
+            &instance.tally,
+            gone.as_deref().unwrap_or_default(),
+        );
+    }
+    row("all", &report.tally, "");
+    lines.push(table_text(&parts));
+    if let Some(books) = &report.books {
+        let account = &books.account;
+        lines.push(format!(
+            "{}: {} at the start, {} sold by the ledger, {} left by the count",
+            account.item, account.opening, account.sales, account.stock
+        ));
+        lines.push(format!(
+            "oversold {}, lost updates {}",
+            books.oversold, books.lost_updates
+        ));
+    }
+    lines.join("\n")
+}

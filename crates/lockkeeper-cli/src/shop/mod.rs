@@ -1,0 +1,65 @@
+//! `lockkeeper shop`: a shop that oversells unless a lock keeps it from that. One file a verb.
+
+mod load;
+mod reset;
+mod serve;
+
+use lockkeeper::url::StoreUrl;
+use lockkeeper_lab::shop::stock::{self, STOCK_VARIABLE};
+
+use crate::exit::{Failure, UNAVAILABLE, USAGE};
+use crate::store::StoreArgs;
+
+/// Sells from a stock that only a lock keeps from being oversold
+///
+/// Start some instances with `shop serve`, on one stock, and let `shop load` send them customers: it tells how many
+/// were sold, and how many too many. docs/shop.md has more.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Serve(serve::Args),
+    Load(load::Args),
+    Reset(reset::Args),
+}
+
+pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
+    match &args.verb {
+        Verb::Serve(args) => serve::run(args, store).await.map(|()| 0),
+        Verb::Load(args) => load::run(args, store.json).await,
+        Verb::Reset(args) => reset::run(args, store.json).await.map(|()| 0),
+    }
+}
+
+/// The stock's URL, from the argument or elsewhere.
+fn stock_url(argument: Option<&str>) -> Result<String, Failure> {
+    let Some(url) = argument else {
+        return stock::usual().map_err(|error| Failure::new(USAGE, format!("{error:#}")));
+    };
+    let advice = format!("{STOCK_VARIABLE} instead of --stock");
+    without_password(url, &advice)?;
+    Ok(url.to_owned())
+}
+
+/// Refuses a URL that must not stand in an argument.
+fn without_password(url: &str, advice: &str) -> Result<(), Failure> {
+    if !StoreUrl::parse(url)?.has_password() {
+        return Ok(());
+    }
+    let message = format!(
+        "everyone on this machine can see the password in an argument; put the URL into the variable {advice}"
+    );
+    Err(Failure::new(USAGE, message))
+}
+
+/// What of the shop went wrong.
+fn failure(error: anyhow::Error) -> Failure {
+    match error.downcast::<lockkeeper::Error>() {
+        Ok(error) => error.into(),
+        Err(error) => Failure::new(UNAVAILABLE, format!("{error:#}")),
+    }
+}

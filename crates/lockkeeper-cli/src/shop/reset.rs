@@ -1,0 +1,29 @@
+//! `lockkeeper shop reset`: puts a stock back to its start.
+
+use lockkeeper_lab::shop::stock::{self, USUAL_SIZE};
+
+use super::{failure, stock_url};
+use crate::exit::Failure;
+use crate::output::{print, print_json};
+
+/// Puts the stock back to its start: full shelves, no rewards given, an empty ledger
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Where the stock is [default: $LOCKKEEPER_SHOP_STOCK, or a SQLite file in your state folder]
+    #[arg(long, value_name = "URL")]
+    stock: Option<String>,
+    /// How much of the inventory there is
+    #[arg(long, value_name = "N", default_value_t = USUAL_SIZE)]
+    stock_size: u32,
+}
+
+pub async fn run(args: &Args, json: bool) -> Result<(), Failure> {
+    let url = stock_url(args.stock.as_deref())?;
+    let size = args.stock_size;
+    stock::reset(&url, size).await.map_err(failure)?;
+    match json {
+        true => print_json(&serde_json::json!({ "stock_size": size }))?,
+        false => print(&format!("the stock is full: {size} in the inventory"))?,
+    }
+    Ok(())
+}

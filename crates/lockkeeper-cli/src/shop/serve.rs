@@ -1,0 +1,137 @@
+//! `lockkeeper shop serve`: one instance of the shop.
+
+use std::io::IsTerminal;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use lockkeeper::duration;
+use lockkeeper::url::{STORE_VARIABLE, StoreUrl};
+use lockkeeper_lab::shop::lock::LockKind;
+use lockkeeper_lab::shop::stock::USUAL_SIZE;
+use lockkeeper_lab::shop::{Opened, ServeOptions, serve};
+
+use super::{failure, stock_url, without_password};
+use crate::exit::{Failure, USAGE};
+use crate::notes::say;
+use crate::output::{print, print_json};
+use crate::signals::Signals;
+use crate::store::{StoreArgs, check};
+
+/// Serves one instance; start as many as you like, on different ports
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Where to listen: a port of this machine (0 takes a free one), or an address and a port
+    #[arg(long, value_name = "ADDR", default_value = "8080", value_parser = address)]
+    listen: SocketAddr,
+    /// What protects the sales: none, mutex (of this process), a store's URL, store (that of --store or
+    /// $LOCKKEEPER_STORE), or a naive lock on the Redis server of --store, such as no-expiry
+    #[arg(long, value_name = "KIND", default_value = "store")]
+    lock: String,
+    /// Where the stock is: sqlite:PATH or redis://HOST:PORT/DB [default: $LOCKKEEPER_SHOP_STOCK, or a SQLite
+    /// file in your state folder]
+    #[arg(long, value_name = "URL")]
+    stock: Option<String>,
+    /// How much of the inventory there is if the stock is new
+    #[arg(long, value_name = "N", default_value_t = USUAL_SIZE)]
+    stock_size: u32,
+    /// The lease of locks that have one: for so long is a killed instance's lock in the way
+    #[arg(long, value_name = "D", default_value = "5s", value_parser = duration::parse)]
+    lease: Duration,
+    /// How long a customer waits for a lock
+    #[arg(long, value_name = "D", default_value = "10s", value_parser = duration::parse)]
+    wait: Duration,
+    /// How long a decision takes, between reading the stock and writing it
+    #[arg(long, value_name = "D", default_value = "0s", value_parser = duration::parse)]
+    work: Duration,
+    /// End when standard input does
+    #[arg(long, hide = true)]
+    leashed: bool,
+}
+
+pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
+    let stock = stock_url(args.stock.as_deref())?;
+    let options = ServeOptions {
+        listen: args.listen,
+        lock: lock(&args.lock, store, &stock)?,
+        stock,
+        size: args.stock_size,
+        lease: args.lease,
+        wait: args.wait,
+        work: args.work,
+    };
+    if !args.listen.ip().is_loopback() {
+        say("the shop listens to other machines, and asks nobody who they are");
+    }
+    let mut signals = Signals::listen()?;
+    let leashed = args.leashed;
+    let stop = async move {
+        tokio::select! {
+            _ = signals.next_fatal() => {}
+            () = end_of_input(), if leashed => {}
+        }
+    };
+    let opened = |opened: &Opened| match store.json {
+        true => print_json(opened),
+        false => print(&format!(
+            "the shop is open at {} (lock: {}, stock: {})",
+            opened.url, opened.lock, opened.stock
+        )),
+    };
+    serve(options, opened, stop).await.map_err(failure)
+}
+
+/// The lock that an argument names.
+fn lock(kind: &str, store: &StoreArgs, stock: &str) -> Result<LockKind, Failure> {
+    if kind.contains(':') {
+        let advice = format!("{STORE_VARIABLE} and write --lock store");
+        without_password(kind, &advice)?;
+    }
+    let named = match &store.store {
+        Some(url) => {
+            check(url)?;
+            Some(url.clone())
+        }
+        None => std::env::var(STORE_VARIABLE)
+            .ok()
+            .filter(|url| !url.is_empty()),
+    };
+    if kind == "store" {
+        // Without any, the embedded default: it has no password to lose.
+        let url = match named {
+            Some(url) => url,
+            None => StoreUrl::from_environment()?.to_string(),
+        };
+        return Ok(LockKind::Ours(url));
+    }
+    let is_redis = |url: &&str| url.starts_with("redis://");
+    let redis = named.as_deref().filter(is_redis);
+    let redis = redis.or_else(|| Some(stock).filter(is_redis));
+    LockKind::parse(kind, redis).map_err(|error| match error.downcast::<lockkeeper::Error>() {
+        Ok(error) => error.into(),
+        Err(error) => Failure::new(USAGE, format!("{error:#}")),
+    })
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    let mut found = text
+        .to_socket_addrs()
+        .map_err(|error| format!("{error}; write 8080, 127.0.0.1:8080 or [::1]:8080"))?;
+    found.next().ok_or_else(|| "it has no address".into())
+}
+
+/// Whoever started us holds the other end.
+async fn end_of_input() {
+    let (sender, ended) = tokio::sync::oneshot::channel();
+    // A thread of its own: nothing waits for a read that never ends.
+    std::thread::spawn(move || {
+        let mut stdin = std::io::stdin();
+        if !stdin.is_terminal() {
+            let _ = std::io::copy(&mut stdin, &mut std::io::sink());
+        }
+        let _ = sender.send(());
+    });
+    let _ = ended.await;
+}

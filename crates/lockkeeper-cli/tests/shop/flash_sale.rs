@@ -1,0 +1,98 @@
+//! 5,000 in stock, 20,000 customers, four instances, and one of them is killed in the middle.
+
+use std::time::Duration;
+
+use lockkeeper_lab::shop::ServeOptions;
+use lockkeeper_lab::shop::load::{LoadOptions, Report};
+use lockkeeper_lab::shop::lock::LockKind;
+use lockkeeper_testkit::servers::redis::RedisServer;
+
+use crate::scene::{Place, run, start_many, urls};
+
+const STOCK: u32 = 5_000;
+const CUSTOMERS: u64 = 20_000;
+/// So many are sold when the fault comes.
+const KILL_AT: u64 = 1_000;
+
+/// The scene, under any lock. `fault` is done beside the kill, to a server for instance.
+fn flash_sale(lock: LockKind, stock: &str, mut fault: impl FnMut()) -> Report {
+    let options = ServeOptions {
+        size: STOCK,
+        // A killed instance's lock is in the way for so long where only the lease tells that it is dead.
+        lease: Duration::from_secs(2),
+        wait: Duration::from_secs(60),
+        ..ServeOptions::new(lock, stock)
+    };
+    let mut instances = start_many(4, &options);
+    let load = LoadOptions::new(urls(&instances), CUSTOMERS);
+    let mut killed_at = None;
+    let report = run(&load, |tally| {
+        if killed_at.is_none() && tally.sold >= KILL_AT {
+            instances[3].kill();
+            fault();
+            killed_at = Some(*tally);
+        }
+    });
+    println!("{report:#?}");
+    // It proves nothing unless the kill came in the middle and was felt.
+    let killed_at = killed_at.expect("it was killed");
+    assert!(killed_at.requests() < CUSTOMERS / 2, "{killed_at:?}");
+    assert!(report.instances[3].gone.is_some());
+    assert_eq!(report.requests, CUSTOMERS);
+    for instance in &report.instances[..3] {
+        assert!(instance.gone.is_none(), "{instance:?}");
+        assert!(instance.tally.sold > 0, "{instance:?}");
+    }
+    report
+}
+
+/// Every last one was sold, once.
+fn assert_held(report: &Report) {
+    let books = report.books.as_ref().expect("books");
+    assert_eq!(books.recorded, i64::from(STOCK));
+    assert_eq!(books.account.stock, 0);
+    assert_eq!((books.oversold, books.lost_updates), (0, 0));
+    assert!(report.held());
+    // Whoever was told so has one; only who was told nothing may have one as well.
+    let tally = report.tally;
+    assert!(tally.sold <= u64::from(STOCK), "{tally:?}");
+    assert!(tally.sold + tally.unknown >= u64::from(STOCK), "{tally:?}");
+    assert_eq!(tally.busy, 0, "{tally:?}");
+}
+
+#[test]
+fn on_sqlite_every_last_one_is_sold_once() {
+    let place = Place::new();
+    assert_held(&flash_sale(place.lock(), &place.stock(), || {}));
+}
+
+#[test]
+fn on_redis_every_last_one_is_sold_once() {
+    let server = RedisServer::start();
+    let lock = LockKind::Ours(server.url());
+    assert_held(&flash_sale(lock, &server.url(), || {}));
+    // The figures are the stock's own, and the stock is where the documents have it.
+    assert_eq!(server.strings(&["GET", "inventory001"]), ["0"]);
+    assert_eq!(
+        server.strings(&["LLEN", "inventory001:ledger"]),
+        [STOCK.to_string()]
+    );
+}
+
+#[test]
+fn without_a_lock_the_same_scene_oversells() {
+    let place = Place::new();
+    let report = flash_sale(LockKind::None, &place.stock(), || {});
+    let books = report.books.as_ref().expect("books");
+    assert!(books.oversold > 0, "{books:?}");
+    assert!(books.lost_updates > 0, "{books:?}");
+    assert!(!report.held());
+}
+
+#[test]
+fn a_mutex_of_each_process_does_not_help() {
+    let server = RedisServer::start();
+    let report = flash_sale(LockKind::Mutex, &server.url(), || {});
+    let books = report.books.as_ref().expect("books");
+    assert!(books.lost_updates > 0, "{books:?}");
+}

@@ -1,0 +1,10 @@
+//! The shop, by real instances: what it sells under which lock, whoever is killed, and what it refuses.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod command;
+mod few;
+mod flash_sale;
+mod http;
+mod scene;

@@ -1,0 +1,141 @@
+//! One instance of the shop.
+
+use std::future::Future;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use axum::serve::ListenerExt;
+use lockkeeper::url::StoreUrl;
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+use super::lock::{LockKind, Locks};
+use super::routes::{Site, router};
+use super::sale::Shop;
+use super::stock::{self, USUAL_SIZE};
+
+/// How long customers may still take once the shop closes.
+const CLOSING: Duration = Duration::from_secs(10);
+
+/// How to serve.
+#[derive(Clone)]
+pub struct ServeOptions {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// What protects the sales.
+    pub lock: LockKind,
+    /// The URL of the stock.
+    pub stock: String,
+    /// How much of the inventory there is if the stock is new.
+    pub size: u32,
+    /// The lease of locks that have one.
+    pub lease: Duration,
+    /// How long a customer waits for a lock.
+    pub wait: Duration,
+    /// How long a decision takes, between reading and writing.
+    pub work: Duration,
+}
+
+impl ServeOptions {
+    /// The usual ones: a free port of this machine, a lease of 5 s, and twice that to wait for a lock.
+    pub fn new(lock: LockKind, stock: impl Into<String>) -> ServeOptions {
+        ServeOptions {
+            listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            lock,
+            stock: stock.into(),
+            size: USUAL_SIZE,
+            lease: Duration::from_secs(5),
+            // Longer than the lease: the death of an instance costs the others' customers time and nothing else.
+            wait: Duration::from_secs(10),
+            work: Duration::ZERO,
+        }
+    }
+}
+
+impl std::fmt::Debug for ServeOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServeOptions")
+            .field("listen", &self.listen)
+            .field("lock", &self.lock)
+            .field("stock", &StoreUrl::parse(&self.stock))
+            .field("size", &self.size)
+            .field("lease", &self.lease)
+            .field("wait", &self.wait)
+            .field("work", &self.work)
+            .finish()
+    }
+}
+
+/// A shop that is open.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Opened {
+    /// Where it is.
+    pub url: String,
+    /// Its port.
+    pub port: u16,
+    /// What protects it, without a password.
+    pub lock: String,
+    /// Where its stock is, without a password.
+    pub stock: String,
+}
+
+/// Serves until `stop` completes, then lets those who are in finish. Tells by `opened` once it listens.
+///
+/// # Errors
+/// When the lock's store, the stock or the address cannot be used.
+pub async fn serve(
+    options: ServeOptions,
+    opened: impl FnOnce(&Opened) -> io::Result<()>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<()> {
+    let listen = options.listen;
+    let listener = TcpListener::bind(listen).await;
+    let listener = listener.with_context(|| format!("cannot listen on {listen}"))?;
+    let address = listener.local_addr()?;
+    let stock_url = StoreUrl::parse(&options.stock)?;
+    let stock = stock::open(&stock_url, &options.stock, options.size).await?;
+    let lock = options.lock.to_string();
+    let shop = Arc::new(Shop {
+        locks: Locks::open(options.lock, options.lease).await?,
+        stock,
+        port: address.port(),
+        wait: options.wait,
+        work: options.work,
+    });
+    let site = Site {
+        shop: shop.clone(),
+        lock: lock.clone(),
+        stock: stock_url.to_string(),
+    };
+    opened(&Opened {
+        url: format!("http://{address}"),
+        port: address.port(),
+        lock,
+        stock: stock_url.to_string(),
+    })?;
+    // Answers are small, and customers wait for them.
+    let listener = listener.tap_io(|stream| {
+        let _ = stream.set_nodelay(true);
+    });
+    let (closing, closed) = oneshot::channel();
+    let stop = async move {
+        stop.await;
+        let _ = closing.send(());
+    };
+    let serving = axum::serve(listener, router(site)).with_graceful_shutdown(stop);
+    let late = async {
+        if closed.await.is_ok() {
+            tokio::time::sleep(CLOSING).await;
+        }
+    };
+    tokio::select! {
+        served = serving => served?,
+        () = late => {}
+    }
+    shop.locks.close().await;
+    Ok(())
+}
