@@ -25,7 +25,7 @@ const WIDTH: usize = 92;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    page: page::Args,
+    page: page::PageArgs,
     #[command(subcommand)]
     verb: Option<Verb>,
 }

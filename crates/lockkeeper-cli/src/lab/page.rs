@@ -14,7 +14,7 @@ use crate::signals::Signals;
 use crate::store::{StoreArgs, check};
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct PageArgs {
     /// Where to listen: a port of this machine (0 takes a free one), or an address and a port [default: 7420, or
     /// a free one]
     #[arg(long, value_name = "ADDR", value_parser = address)]
@@ -24,7 +24,7 @@ pub struct Args {
     open: bool,
 }
 
-impl Args {
+impl PageArgs {
     /// Whether any was given.
     pub fn any(&self) -> bool {
         self.listen.is_some() || self.open
@@ -32,7 +32,7 @@ impl Args {
 }
 
 /// Serves the page until a signal ends it.
-pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
+pub async fn run(args: &PageArgs, store: &StoreArgs) -> Result<u8, Failure> {
     if let Some(url) = &store.store {
         check(url)?;
     }

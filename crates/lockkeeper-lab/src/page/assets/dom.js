@@ -36,10 +36,11 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Has exactly these children; those that are there stay, with their focus. */
+/** Has exactly these children, elements or text; elements that are there stay, with their focus. */
 export function place(parent, children) {
   children.forEach((child, at) => {
-    if (parent.childNodes[at] !== child) parent.insertBefore(child, parent.childNodes[at] ?? null);
+    const there = parent.childNodes[at] ?? null;
+    if (there !== child) parent.insertBefore(typeof child === "string" ? new Text(child) : child, there);
   });
   while (parent.childNodes.length > children.length) parent.lastChild.remove();
 }
@@ -48,3 +49,6 @@ export function place(parent, children) {
 export function visible(text) {
   return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
+
+/** Words of ours, in which what stands in backticks is code. */
+export const rich = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));

@@ -37,7 +37,7 @@ export function histogram(title, { ends_ms: ends, counts }) {
 
 /** The end of a bar, as short as can be. */
 function brief(ms) {
-  for (const [unit, word] of [[86_400_000, "d"], [3_600_000, "h"], [60_000, "min"], [1000, "s"]]) {
+  for (const [unit, word] of [[86_400_000, "d"], [3_600_000, "h"], [60_000, "m"], [1000, "s"]]) {
     if (ms >= unit) return `${ms / unit}${t(word)}`;
   }
   return duration(ms).replace(" ", "");

@@ -1,6 +1,6 @@
 // A store's locks, as they come and go. Names and programs are text of others, and shown as text.
 
-import { h, place, say, set, visible } from "./dom.js";
+import { h, place, rich, say, set, visible } from "./dom.js";
 import { feed } from "./feed.js";
 import { clock, counting, duration, number } from "./format.js";
 import { histogram } from "./histogram.js";
@@ -19,7 +19,7 @@ export function locks(main, lab, told) {
   const trouble = h("p", { class: "notice", role: "alert", hidden: true });
   const filter = h("input", { type: "search", id: "filter", value: wanted, "aria-label": t("filter"), placeholder: t("filter"), autocomplete: "off", spellcheck: "false" });
   const body = h("tbody", {});
-  const none = h("div", { class: "none", hidden: true }, h("p", {}, t("locks_none")), example());
+  const none = h("div", { class: "none", hidden: true }, h("p", {}, t("locks_none")), h("p", { class: "muted" }, rich(t("locks_try"))));
   const more = h("p", { class: "muted" });
   const charts = h("div", { class: "charts" });
   const table = h(
@@ -33,14 +33,14 @@ export function locks(main, lab, told) {
       "div",
       { class: "live" },
       h("h1", {}, t("locks_title")),
-      h("p", { class: "store" }, t("locks_of"), " ", h("code", {}, h("bdi", {}, visible(lab.store))), " ", h("span", { class: "muted" }, t("locks_how"))),
+      h("p", { class: "store" }, t("locks_of"), " ", h("code", {}, h("bdi", {}, visible(lab.store))), " ", h("span", { class: "muted" }, rich(t("locks_how")))),
       trouble,
       h("div", { class: "over" }, summary, looked, filter),
       table,
       none,
       more,
       charts,
-      h("p", { class: "note" }, t("histogram_how")),
+      h("p", { class: "note" }, rich(t("histogram_how"))),
     ),
   ]);
 
@@ -97,13 +97,6 @@ export function locks(main, lab, told) {
   };
 }
 
-/** Something to see, for whoever sees nothing. */
-function example() {
-  const command = "lockkeeper run hello -- sleep 30";
-  const [before, after] = t("locks_try", { command: "\n" }).split("\n");
-  return h("p", { class: "muted" }, before, h("code", {}, command), after);
-}
-
 class Row {
   constructor(lock, holder) {
     this.cells = Object.fromEntries(COLUMNS.map((name) => [name, h("td", { class: name, "data-label": t(`col_${name}`) })]));
@@ -114,7 +107,8 @@ class Row {
     place(cells.name, [h("bdi", {}, visible(lock.name))]);
     if (holder) {
       const who = `${holder.program || "?"}[${holder.pid}]`;
-      place(cells.holder, [h("bdi", {}, visible(who)), " ", h("span", { class: "muted" }, t("on_host", { host: visible(holder.host) }))]);
+      const host = h("span", { class: "muted" }, t("on_host", { host: visible(holder.host) }));
+      place(cells.holder, [h("span", {}, h("bdi", {}, visible(who)), " ", host)]);
       place(cells.remaining, [this.left, this.meter]);
       const [count, limit] = holder.permits ?? [];
       say(cells.mode, t(`mode_${holder.mode}`, { count, limit }));

@@ -1,6 +1,6 @@
 // The frame: two views, language and colours, and what is told about the server.
 
-import { h, place, set } from "./dom.js";
+import { h, place, rich, set } from "./dom.js";
 import { laboratory } from "./laboratory.js";
 import { locks } from "./locks.js";
 import { language, onLanguage, setLanguage, setTheme, theme } from "./settings.js";
@@ -27,7 +27,7 @@ function frame() {
     /** Whether the server is there. */
     alive: (alive) => {
       notice.hidden = alive;
-      notice.textContent = alive ? "" : t("server_gone");
+      place(notice, alive ? [] : rich(t("server_gone")));
     },
     /** Something was refused, or nothing. */
     refused: (reason) => {
@@ -64,7 +64,7 @@ function languageButton() {
 function themeButton() {
   const button = h("button", { type: "button", class: "quiet", id: "theme" });
   const told = () => {
-    button.textContent = t(`theme_${theme()}`);
+    button.textContent = `◐ ${t(`theme_${theme()}`)}`;
     set(button, "aria-label", `${t("theme")}: ${t(`theme_${theme()}`)}`);
   };
   button.addEventListener("click", () => {
@@ -76,21 +76,28 @@ function themeButton() {
 }
 
 async function load() {
-  const answer = await fetch("/api/lab");
-  lab = await answer.json();
+  try {
+    const answer = await fetch("/api/lab");
+    lab = await answer.json();
+  } catch {
+    place(page, [h("p", { class: "notice", role: "alert" }, rich(t("server_gone")))]);
+    setTimeout(load, 2000);
+    return;
+  }
   frame();
 }
 
 let shown = route().view;
 addEventListener("hashchange", () => {
   // The laboratory follows its chapters by itself.
-  if (route().view !== shown) {
+  if (lab && route().view !== shown) {
     shown = route().view;
     frame();
     document.getElementById("main").focus({ preventScroll: true });
   }
 });
 onLanguage(() => {
+  if (!lab) return;
   frame();
   document.getElementById("language").focus();
 });

@@ -15,10 +15,12 @@ export class Side {
     this.timeline.element.hidden = true;
     this.steps = h("ol", { class: "steps" });
     this.found = h("ul", { class: "found" });
+    this.nothing = h("p", { class: "muted" });
     this.element = h(
       "section",
       { class: `side ${name}`, id: `side-${name}` },
       h("h2", {}, h("span", { class: "which" }, title), h("span", { class: "lock" }, pick(lock)), this.badge),
+      this.nothing,
       this.found,
       this.timeline.element,
       this.steps,
@@ -29,7 +31,9 @@ export class Side {
     const side = chapter.sides[this.name];
     this.timeline.element.hidden = !side;
     this.badge.hidden = !side?.verdict;
+    this.nothing.hidden = Boolean(side);
     if (!side) {
+      say(this.nothing, t(chapter.status === "started" ? "comes_next" : "not_played_yet"));
       place(this.steps, []);
       place(this.found, []);
       return;

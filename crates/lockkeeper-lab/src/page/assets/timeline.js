@@ -117,9 +117,8 @@ export class Timeline {
   show(timeline, now) {
     this.timeline = timeline;
     this.now = now;
-    const starts = timeline.spans.map((span) => span.from);
     // How long processes take to start is no part of the story.
-    const first = starts.length ? Math.min(...starts) : (now ?? timeline.end);
+    const first = startOf(timeline) ?? now ?? timeline.end;
     const end = Math.max(now ?? timeline.end, first + 300_000);
     this.zero = first;
     const margin = (end - first) * 0.02;
@@ -226,6 +225,7 @@ export class Timeline {
     const order = ["waits", "holds", "paused", "down"];
     const spans = this.timeline.spans.slice().sort((a, b) => order.indexOf(a.doing) - order.indexOf(b.doing) || a.from - b.from);
     const drawn = [];
+    const tokens = [];
     // Too thin to be told apart: the last bar of its kind and lane just becomes longer.
     const last = new Map();
     for (const span of spans) {
@@ -250,14 +250,14 @@ export class Timeline {
         drawn.push(this.rect(`fill${span.id}`, { ...box, fill: this.pattern(span.doing), "data-item": item }));
       } else if (span.token !== null && to - Math.max(x, this.left) > 96) {
         const at = Math.max(x, this.left) + 7;
-        drawn.push(this.text(`token${span.id}`, t("token", { token: shortToken(span.token) }), { class: "token", x: at, y: y + 13 }));
+        tokens.push(this.text(`token${span.id}`, t("token", { token: shortToken(span.token) }), { class: "token", x: at, y: y + 13 }));
       }
       if (span.doing === "holds" && span.to === null && span.until !== null && this.now !== null) {
         const until = this.x(span.until);
         drawn.push(this.rect(`lease${span.id}`, { class: "lease", x: to, y, width: Math.max(0, until - to), height: BAR.height }));
       }
     }
-    return drawn;
+    return [...drawn, ...tokens];
   }
 
   drawOverlaps() {
@@ -435,6 +435,13 @@ export class Timeline {
     this.active = item.key;
     say(this.spoken, item.told().filter(Boolean).join(". "));
   }
+}
+
+/** When the story begins: with the first that is said, or lasts. */
+function startOf(timeline) {
+  let start = timeline.steps[0]?.at ?? null;
+  for (const { from } of timeline.spans) if (start === null || from < start) start = from;
+  return start;
 }
 
 function between(timeline, from, to) {

@@ -40,9 +40,8 @@ const WORDS = {
   ours: ["Ours", "我们的锁"],
   naive_side: ["The naive lock", "简易锁"],
   our_side: ["Our lock", "我们的锁"],
-  versus: ["against", "对比"],
   not_played_yet: ["Not run yet.", "尚未运行。"],
-  comes_next: ["comes next", "随后进行"],
+  comes_next: ["Comes next.", "随后进行。"],
   status_running_naive: ["Running, with the naive lock…", "正在运行：简易锁……"],
   status_running_ours: ["Running, with ours…", "正在运行：我们的锁……"],
   status_starting: ["Starting…", "正在启动……"],
@@ -68,7 +67,6 @@ const WORDS = {
   state_missing: ["something is missing", "缺少依赖"],
   numbers: ["Numbers", "数据"],
   figure: ["Figure", "指标"],
-  what_happens: ["What happens", "经过"],
 
   timeline_of: ["Timeline of {side}", "时间线：{side}"],
   timeline_help: [
@@ -99,8 +97,6 @@ const WORDS = {
   highest_token: ["the stock has seen token {token}", "库存见过令牌 {token}"],
   left_in_stock: ["{left} left in stock", "库存剩 {left}"],
   times: ["{count} times", "{count} 次"],
-  step: ["step {number}", "第 {number} 步"],
-  server: ["server", "服务器"],
 
   read: ["reads the stock", "读取库存"],
   sold: ["sells one", "卖出一件"],
@@ -123,7 +119,7 @@ const WORDS = {
   locks_of: ["Store", "存储"],
   locks_how: ["Choose another with `lockkeeper lab --store URL`.", "换一个存储：`lockkeeper lab --store URL`。"],
   locks_none: ["No lock is held or waited for.", "没有被持有或被等待的锁。"],
-  locks_try: ["Try, in another terminal: {command}", "在另一个终端试试：{command}"],
+  locks_try: ["Try, in another terminal: `lockkeeper run hello -- sleep 30`", "在另一个终端试试：`lockkeeper run hello -- sleep 30`"],
   locks_looking: ["Looking…", "正在查看……"],
   locks_summary: ["{held} held, {waited} waiting", "{held} 把被持有，{waited} 个在等待"],
   locks_looked: ["seen at {at}, every {every}", "更新于 {at}，每 {every} 一次"],
@@ -162,6 +158,7 @@ const WORDS = {
   ms: ["ms", "毫秒"],
   s: ["s", "秒"],
   min: ["min", "分"],
+  m: ["m", "分"],
   h: ["h", "小时"],
   d: ["d", "天"],
 };
