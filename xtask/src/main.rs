@@ -2,6 +2,7 @@
 
 mod bench;
 mod interop;
+mod nightly;
 mod packages;
 mod peers;
 mod steps;
@@ -15,6 +16,8 @@ usage: cargo xtask COMMAND
 
   test [--quick]    everything the project checks about itself; --quick leaves out
                     single-feature builds, examples, rustdoc and the fuzz targets
+  nightly [HISTORIES]
+                    histories of a quorum with faults by chance (default 500)
   fuzz [SECONDS]    runs each fuzz target for SECONDS (default 30)
   deny              licences, advisories and sources of all dependencies (cargo-deny)
   interop redisson  Redis locks shared with Java's Redisson, from its registry
@@ -30,6 +33,11 @@ fn main() -> ExitCode {
     let result = match args.as_slice() {
         ["test"] => test::run(false),
         ["test", "--quick"] => test::run(true),
+        ["nightly"] => nightly::run(500),
+        ["nightly", histories] => match histories.parse() {
+            Ok(histories) => nightly::run(histories),
+            Err(_) => Err(format!("{histories:?} is not a whole number of histories")),
+        },
         ["fuzz"] => tools::fuzz(30),
         ["fuzz", seconds] => match seconds.parse() {
             Ok(seconds) => tools::fuzz(seconds),

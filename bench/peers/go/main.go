@@ -10,10 +10,12 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sys/unix"
@@ -134,13 +136,17 @@ func fail(err error) {
 }
 
 func main() {
-	options, err := redis.ParseURL(os.Args[1])
-	fail(err)
-	// As many connections as there are tasks; by itself it has ten for each core.
-	options.PoolSize = 100
-	client := redis.NewClient(options)
-	fail(client.Ping(context.Background()).Err())
-	rs := redsync.New(goredis.NewPool(client))
+	var pools []redsyncredis.Pool
+	for _, url := range strings.Split(os.Args[1], ",") {
+		options, err := redis.ParseURL(url)
+		fail(err)
+		// As many connections as there are tasks; by itself it has ten for each core.
+		options.PoolSize = 100
+		client := redis.NewClient(options)
+		fail(client.Ping(context.Background()).Err())
+		pools = append(pools, goredis.NewPool(client))
+	}
+	rs := redsync.New(pools...)
 	out := json.NewEncoder(os.Stdout)
 	ready := fmt.Sprintf("redsync %s, go-redis %s, %s", version("github.com/go-redsync/redsync/v4"),
 		version("github.com/redis/go-redis/v9"), runtime.Version())

@@ -9,9 +9,9 @@ const LEASE = 30_000;
 const now = () => Number(process.hrtime.bigint());
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-const client = new Redis(process.argv[2]);
+const clients = process.argv[2].split(',').map((url) => new Redis(url));
 // Its defaults, 200 to 300 ms between tries, but without a limit to them.
-const redlock = new Redlock([client], { retryCount: -1 });
+const redlock = new Redlock(clients, { retryCount: -1 });
 
 async function repeat(name, order, answer) {
   const { start_ns, end_ns, hold_us, notes } = order;
@@ -50,7 +50,7 @@ async function repeat(name, order, answer) {
 }
 
 async function main() {
-  await client.ping();
+  await Promise.all(clients.map((client) => client.ping()));
   const version = (name) => require(`./node_modules/${name}/package.json`).version;
   const ready = `redlock ${version('redlock')}, ioredis ${version('ioredis')}, Node ${process.versions.node}`;
   process.stdout.write(JSON.stringify({ ready }) + '\n');
@@ -60,7 +60,7 @@ async function main() {
     answer.pairs = await Promise.all(order.names.map((name) => repeat(name, order, answer)));
     process.stdout.write(JSON.stringify(answer) + '\n');
   }
-  client.disconnect();
+  clients.forEach((client) => client.disconnect());
 }
 
 main();

@@ -156,7 +156,7 @@ async fn play(chapters: &[&Chapter], json: bool) -> Result<u8, Failure> {
 
 fn heading(chapter: &Chapter) -> String {
     let title = format!("{}  {}", chapter.id, chapter.title.en);
-    format!("{title}\n\n{}", wrapped(&chapter.why.en, "   "))
+    format!("{title}\n\n{}\n", wrapped(&chapter.why.en, "   "))
 }
 
 fn told(outcome: &Outcome) -> String {

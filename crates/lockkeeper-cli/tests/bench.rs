@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::redis::RedisServer;
 use serde_json::Value;
 
@@ -391,5 +392,44 @@ fn all_waiters_of_a_crowd_finish() {
         assert!(crowd["commands_per_release"].as_f64().unwrap() > 0.0);
     }
     let report = bench("memory:", &["--scenario", "waiters"]);
+    assert!(scenarios(&report)[0]["skipped"].is_string());
+}
+
+#[test]
+fn a_quorum_stands_beside_one_of_its_nodes_and_beside_itself_stalled() {
+    let nodes = Independent::start(5);
+    let store = nodes.url_at_once("30s");
+    let report = bench(
+        &store,
+        &[
+            "--scenario",
+            "serial",
+            "--scenario",
+            "contended",
+            "--scenario",
+            "stalled",
+            "--seconds",
+            "1",
+        ],
+    );
+    let [serial, contended, stalled] = scenarios(&report) else {
+        panic!("three scenarios expected: {report:#}");
+    };
+    [serial, contended, stalled]
+        .into_iter()
+        .for_each(check_figure);
+    assert!(serial["reference"]["wait_p50_us"].as_f64().unwrap() > 0.0);
+    assert_eq!(targets(serial), ["wait p50 ratio"]);
+    assert!(contended["also"]["ratio"].as_f64().unwrap() > 0.0);
+    assert_eq!(targets(contended), ["ops_per_acquisition", "wait_us.p99"]);
+    assert!(stalled["reference"]["wait_p99_us"].as_f64().unwrap() > 0.0);
+    assert!(stalled["release_us"]["p99"].as_f64().unwrap() > 0.0);
+    assert_eq!(targets(stalled), ["wait p99 ratio", "release p99 ratio"]);
+    // All nodes go on.
+    for node in nodes.servers() {
+        assert_eq!(node.command(&["PING"]), "+PONG\r\n");
+    }
+    check_nothing_held(&store);
+    let report = bench("memory:", &["--scenario", "stalled"]);
     assert!(scenarios(&report)[0]["skipped"].is_string());
 }

@@ -7,7 +7,7 @@ use lockkeeper::clock::Moment;
 use lockkeeper::{Error, Guard, Lock, Lockkeeper, Owner, ReleaseOutcome};
 
 use crate::history::Answer;
-use crate::naive::{Mistake, NaiveGuard, NaiveLock};
+use crate::naive::{Mistake, NaiveGuard, NaiveLock, NaiveQuorum, NaiveQuorumGuard, QuorumMistake};
 
 /// What can go wrong, told apart no further.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -15,7 +15,7 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// Which lock a process takes, and how.
 #[derive(Clone, Debug)]
 pub struct Wanted<'a> {
-    /// `ours`, or the name of a [`Mistake`].
+    /// `ours`, or the name of a [`Mistake`]; of a [`QuorumMistake`] on a store of several nodes.
     pub kind: &'a str,
     /// The store.
     pub url: &'a str,
@@ -34,6 +34,8 @@ pub enum AnyLock {
     Ours(Lockkeeper, Lock),
     /// A naive one.
     Naive(NaiveLock),
+    /// A naive one over several servers.
+    Quorum(NaiveQuorum),
 }
 
 /// A hold of either kind.
@@ -43,6 +45,8 @@ pub enum AnyGuard {
     Ours(Guard, Lock),
     /// A naive one.
     Naive(Box<NaiveGuard>),
+    /// A naive one over several servers.
+    Quorum(NaiveQuorumGuard),
 }
 
 impl AnyLock {
@@ -64,8 +68,15 @@ impl AnyLock {
             };
             return Ok(AnyLock::Ours(keeper, lock));
         }
-        let mistake = Mistake::named(kind).ok_or_else(|| format!("no lock is called {kind:?}"))?;
-        let lock = NaiveLock::new(mistake, url, name, wanted.lease, wanted.renewed)?;
+        let unknown = || format!("no lock is called {kind:?}");
+        let (lease, renewed) = (wanted.lease, wanted.renewed);
+        if url.starts_with("redlock:") {
+            let mistake = QuorumMistake::named(kind).ok_or_else(unknown)?;
+            let lock = NaiveQuorum::new(mistake, url, name, lease, renewed)?;
+            return Ok(AnyLock::Quorum(lock));
+        }
+        let mistake = Mistake::named(kind).ok_or_else(unknown)?;
+        let lock = NaiveLock::new(mistake, url, name, lease, renewed)?;
         Ok(AnyLock::Naive(lock))
     }
 
@@ -86,6 +97,7 @@ impl AnyLock {
                 guard.map(|guard| AnyGuard::Ours(guard, lock))
             }
             AnyLock::Naive(lock) => lock.acquire(patience).await?.map(AnyGuard::naive),
+            AnyLock::Quorum(lock) => lock.acquire(patience).await.map(AnyGuard::Quorum),
         })
     }
 
@@ -107,6 +119,7 @@ impl AnyGuard {
         match self {
             AnyGuard::Ours(guard, _) => guard.token().get(),
             AnyGuard::Naive(guard) => guard.token(),
+            AnyGuard::Quorum(guard) => guard.token(),
         }
     }
 
@@ -115,6 +128,7 @@ impl AnyGuard {
         match self {
             AnyGuard::Ours(guard, _) => guard.depth(),
             AnyGuard::Naive(guard) => guard.depth(),
+            AnyGuard::Quorum(_) => 1,
         }
     }
 
@@ -123,6 +137,7 @@ impl AnyGuard {
         match self {
             AnyGuard::Ours(guard, _) => guard.deadline(),
             AnyGuard::Naive(guard) => guard.deadline(),
+            AnyGuard::Quorum(guard) => guard.deadline(),
         }
     }
 
@@ -131,6 +146,7 @@ impl AnyGuard {
         match self {
             AnyGuard::Ours(guard, _) => guard.is_held(),
             AnyGuard::Naive(guard) => guard.is_held(),
+            AnyGuard::Quorum(guard) => guard.is_held(),
         }
     }
 
@@ -139,6 +155,7 @@ impl AnyGuard {
         match self {
             AnyGuard::Ours(guard, _) => Box::pin(guard.lost()),
             AnyGuard::Naive(guard) => Box::pin(guard.lost()),
+            AnyGuard::Quorum(guard) => Box::pin(guard.lost()),
         }
     }
 
@@ -153,6 +170,7 @@ impl AnyGuard {
                 guard.map(|guard| AnyGuard::Ours(guard, lock.clone()))
             }
             AnyGuard::Naive(guard) => guard.again().await?.map(AnyGuard::naive),
+            AnyGuard::Quorum(_) => return Err("it knows no re-entry".into()),
         })
     }
 
@@ -172,6 +190,11 @@ impl AnyGuard {
                 Some(0) => Answer::Released,
                 Some(depth) => Answer::StillHeld { depth },
                 None => Answer::NotHeld,
+            },
+            AnyGuard::Quorum(guard) => match guard.release().await {
+                Some(true) => Answer::Released,
+                Some(false) => Answer::NotHeld,
+                None => return Err("too few nodes answered".into()),
             },
         })
     }

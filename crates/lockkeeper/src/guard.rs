@@ -10,7 +10,7 @@ use crate::clock::Moment;
 use crate::engine::lease::Standing;
 use crate::engine::tenure::Entry;
 use crate::error::check_lease;
-use crate::store::{Broken, ClaimId, Mode, Process, Renewed};
+use crate::store::{Broken, ClaimId, Mode, NodeVote, Process, Renewed};
 use crate::{Error, Name, Token};
 
 /// A held lock, permit, or read or write hold.
@@ -105,6 +105,12 @@ impl Guard {
     /// The claim that holds in the store, as [`Lockkeeper::inspect`](crate::Lockkeeper::inspect) shows it.
     pub fn claim(&self) -> ClaimId {
         self.0.tenure().hold.claim
+    }
+
+    /// Which nodes keep the hold, where a majority of nodes has to; `None` on other stores.
+    pub fn votes(&self) -> Option<Vec<NodeVote>> {
+        let tenure = self.0.tenure();
+        tenure.arbiter.core.store().votes(tenure.hold.claim)
     }
 
     /// How many guards of the same owner there are.

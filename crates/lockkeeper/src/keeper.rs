@@ -93,6 +93,8 @@ impl Default for HandOff {
 pub struct Builder {
     url: Option<String>,
     store: Option<Arc<dyn Store>>,
+    #[cfg(feature = "redis")]
+    quorum: Option<store::quorum::Quorum>,
     lease: Option<Duration>,
     hand_off: HandOff,
     observer: Option<Arc<dyn Observer>>,
@@ -111,7 +113,15 @@ impl Builder {
         self
     }
 
-    /// The lease of locks that ask for no other; 30 s unless set. Renewed at a third of it.
+    /// A quorum of independent Redis servers, instead of a URL.
+    #[cfg(feature = "redis")]
+    pub fn quorum(mut self, quorum: store::quorum::Quorum) -> Builder {
+        self.quorum = Some(quorum);
+        self
+    }
+
+    /// The lease of locks that ask for no other; 30 s unless set, or the longest that the store grants. Renewed at a
+    /// third of it.
     pub fn lease(mut self, lease: Duration) -> Builder {
         self.lease = Some(lease);
         self
@@ -133,10 +143,14 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::InvalidUrl`], [`Error::InvalidArgument`] for a lease out of range, or the store's error.
-    pub async fn connect(self) -> Result<Lockkeeper, Error> {
-        let lease = self.lease.unwrap_or(Duration::from_secs(30));
-        check_lease(lease)?;
+    pub async fn connect(mut self) -> Result<Lockkeeper, Error> {
+        self.lease.map_or(Ok(()), check_lease)?;
         let background = Background::start()?;
+        #[cfg(feature = "redis")]
+        if let Some(quorum) = self.quorum {
+            let open = async move { store::quorum::QuorumStore::open(&quorum).await };
+            self.store = Some(Arc::new(background.run(open).await??));
+        }
         let store = match self.store {
             Some(store) => store,
             None => {
@@ -150,6 +164,8 @@ impl Builder {
                     .await??
             }
         };
+        let usual = Duration::from_secs(30).min(store.longest_lease());
+        let lease = self.lease.unwrap_or(usual);
         let core = Core::start(background, store, lease, self.hand_off, self.observer);
         Ok(Lockkeeper { core: core.await? })
     }
@@ -312,6 +328,11 @@ impl Lockkeeper {
     /// What the store can do.
     pub fn capabilities(&self) -> Capabilities {
         self.core.store().capabilities()
+    }
+
+    /// The nodes of a store that has several which vote, and how they are just now; none elsewhere.
+    pub fn nodes(&self) -> Vec<store::NodeStatus> {
+        self.core.store().nodes()
     }
 
     /// This keeper's id: the first part of its claims' ids.

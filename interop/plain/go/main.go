@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 )
@@ -33,7 +35,8 @@ type answer struct {
 }
 
 type peer struct {
-	client  *redis.Client
+	// One for each node; what is counted is on the first.
+	nodes   []*redis.Client
 	redsync *redsync.Redsync
 	mutexes map[string]*redsync.Mutex
 }
@@ -90,13 +93,13 @@ func (p *peer) load(o order) error {
 		if err != nil || !ok {
 			return fmt.Errorf("the lock never came: %v", err)
 		}
-		text, err := p.client.Get(ctx, o.Counter).Result()
+		text, err := p.nodes[0].Get(ctx, o.Counter).Result()
 		if err != nil && err != redis.Nil {
 			return err
 		}
 		value, _ := strconv.Atoi(text)
 		time.Sleep(ms(o.Pause))
-		if err := p.client.Set(ctx, o.Counter, value+1, 0).Err(); err != nil {
+		if err := p.nodes[0].Set(ctx, o.Counter, value+1, 0).Err(); err != nil {
 			return err
 		}
 		if ok, err := p.mutexes[o.Name].Unlock(); err != nil || !ok {
@@ -104,6 +107,18 @@ func (p *peer) load(o order) error {
 		}
 	}
 	return nil
+}
+
+// Whether most nodes have the key, of those that answer.
+func (p *peer) locked(name string) bool {
+	yes := 0
+	for _, node := range p.nodes {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		n, _ := node.Exists(ctx, name).Result()
+		cancel()
+		yes += int(n)
+	}
+	return yes > len(p.nodes)/2
 }
 
 func (p *peer) obey(o order) (answer, error) {
@@ -126,9 +141,7 @@ func (p *peer) obey(o order) (answer, error) {
 		}
 		ok, err = own(ok, err)
 	case "locked":
-		var n int64
-		n, err = p.client.Exists(context.Background(), o.Name).Result()
-		ok = n == 1
+		ok = p.locked(o.Name)
 	case "load":
 		err = p.load(o)
 		return answer{OK: err == nil, Done: o.Rounds}, err
@@ -139,13 +152,19 @@ func (p *peer) obey(o order) (answer, error) {
 }
 
 func main() {
-	options, err := redis.ParseURL(os.Args[1])
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
+	p := &peer{mutexes: map[string]*redsync.Mutex{}}
+	var pools []redsyncredis.Pool
+	for _, url := range strings.Split(os.Args[1], ",") {
+		options, err := redis.ParseURL(url)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(2)
+		}
+		node := redis.NewClient(options)
+		p.nodes = append(p.nodes, node)
+		pools = append(pools, goredis.NewPool(node))
 	}
-	client := redis.NewClient(options)
-	p := &peer{client, redsync.New(goredis.NewPool(client)), map[string]*redsync.Mutex{}}
+	p.redsync = redsync.New(pools...)
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		var o order

@@ -7,12 +7,22 @@ const Redlock = require('redlock');
 const RETRY = 10;
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-const client = new Redis(process.argv[2]);
+// One for each node; what is counted is on the first.
+const nodes = process.argv[2].split(',').map((url) => new Redis(url));
+const client = nodes[0];
+// A node that is down is not the end of the process.
+nodes.forEach((node) => node.on('error', () => {}));
 const locks = new Map();
 
 // redlock counts its tries, not the time.
 const patient = (waitMs) =>
-  new Redlock([client], { retryCount: Math.floor(waitMs / RETRY), retryDelay: RETRY, retryJitter: 0 });
+  new Redlock(nodes, { retryCount: Math.floor(waitMs / RETRY), retryDelay: RETRY, retryJitter: 0 });
+
+// Whether most nodes say so, of those that answer within a second.
+async function most(ask) {
+  const answers = nodes.map((node) => Promise.race([ask(node).catch(() => false), sleep(1000).then(() => false)]));
+  return (await Promise.all(answers)).filter(Boolean).length > nodes.length / 2;
+}
 
 // Not to hold it (any more) is an answer, all else an error.
 async function held(attempt) {
@@ -41,10 +51,10 @@ const verbs = {
   },
   // redlock does not ask the server, so the value it wrote is compared.
   async owned({ name }) {
-    return (await client.get(name)) === locks.get(name).value;
+    return most(async (node) => (await node.get(name)) === locks.get(name).value);
   },
   async locked({ name }) {
-    return (await client.exists(name)) === 1;
+    return most(async (node) => (await node.exists(name)) === 1);
   },
   async load({ name, counter, rounds, pause_ms, ttl_ms }) {
     for (let round = 0; round < rounds; round++) {
@@ -70,7 +80,7 @@ async function main() {
     }
     process.stdout.write(JSON.stringify(answer) + '\n');
   }
-  client.disconnect();
+  nodes.forEach((node) => node.disconnect());
 }
 
 main();

@@ -15,6 +15,8 @@ pub struct Peer {
     pub kit: Kit,
     /// What the program is told beyond the server.
     pub variant: Option<&'static str>,
+    /// Whether it takes part in the scenarios over several independent servers.
+    pub quorum: bool,
     /// How it waits, and what was set.
     pub settings: &'static str,
 }
@@ -34,66 +36,77 @@ pub const OURS: &str = "Lockkeeper";
 pub const OURS_OFF: &str = "Lockkeeper, hand-off off";
 pub const OURS_PLAIN: &str = "Lockkeeper plain";
 pub const RSLOCK: &str = "rslock";
+pub const REDLOCK: &str = "redlock";
 
 pub const PEERS: &[Peer] = &[
     Peer {
         name: OURS,
         kit: Kit::Lockkeeper,
         variant: Some("default"),
+        quorum: true,
         settings: "defaults: dialect `redisson`, queue with direct grant, hand-off to 256 local tasks or for 5 ms",
     },
     Peer {
         name: OURS_OFF,
         kit: Kit::Lockkeeper,
         variant: Some("off"),
+        quorum: false,
         settings: "`HandOff::OFF`: every release goes to the server",
     },
     Peer {
         name: OURS_PLAIN,
         kit: Kit::Lockkeeper,
         variant: Some("plain"),
+        quorum: true,
         settings: "`dialect=plain`: no queue, tries about every 25 ms; hand-off as above",
     },
     Peer {
         name: "Lockkeeper plain, hand-off off",
         kit: Kit::Lockkeeper,
         variant: Some("plain-off"),
+        quorum: false,
         settings: "`dialect=plain` and `HandOff::OFF`",
     },
     Peer {
         name: RSLOCK,
         kit: Kit::Rust,
         variant: None,
+        quorum: true,
         settings: "defaults (three tries, up to 200 ms apart) by `acquire`, which starts over until it has the lock",
     },
     Peer {
         name: "redis-py",
         kit: Kit::Python,
         variant: Some("redis-py"),
+        quorum: false,
         settings: "`Lock` with its defaults: tries every 100 ms; threads; with hiredis; up to 1,000 connections",
     },
     Peer {
         name: "python-redis-lock",
         kit: Kit::Python,
         variant: Some("python-redis-lock"),
+        quorum: false,
         settings: "defaults: waits in BLPOP; threads; with hiredis; up to 1,000 connections",
     },
     Peer {
-        name: "redlock",
+        name: REDLOCK,
         kit: Kit::Node,
         variant: None,
+        quorum: true,
         settings: "defaults (200 to 300 ms between tries) with `retryCount: -1`, without limit; ioredis",
     },
     Peer {
         name: "redsync",
         kit: Kit::Go,
         variant: None,
+        quorum: true,
         settings: "defaults (50 to 250 ms between tries) without a limit to the tries; go-redis with up to 100 connections",
     },
     Peer {
         name: "Redisson",
         kit: Kit::Java,
         variant: None,
+        quorum: false,
         settings: "`RLock.lock()` with its defaults: renewed by its watchdog, woken by pub/sub; threads",
     },
 ];
@@ -103,9 +116,10 @@ impl Peer {
         self.kit == Kit::Lockkeeper
     }
 
-    pub fn command(&self, url: &str) -> Command {
+    /// With the URL of a server, or those of several, separated by commas.
+    pub fn command(&self, urls: &str) -> Command {
         let mut command = self.kit.command();
-        command.arg(url).args(self.variant);
+        command.arg(urls).args(self.variant);
         command
     }
 }

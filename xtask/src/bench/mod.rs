@@ -1,4 +1,4 @@
-//! `cargo xtask bench peers`: Lockkeeper on Redis beside other libraries, in one run on one server.
+//! `cargo xtask bench peers`: Lockkeeper on Redis beside other libraries, in one run on one server, and on five.
 //!
 //! # Layout
 //! [`cast`] is who is measured, [`scenario`] what, in which order; [`process`] talks to the programs of `bench/peers`,
@@ -24,7 +24,7 @@ use crate::peers::Need;
 use crate::tools::root;
 use cast::{Kit, PEERS, Peer};
 use machine::Machine;
-use scenario::{Row, SCENARIOS};
+use scenario::{NODES, Row, SCENARIOS};
 use server::Server;
 use targets::Target;
 
@@ -66,7 +66,10 @@ pub fn run(quick: bool) -> Result<(), String> {
         .filter(|peer| !left_out.contains_key(peer.name))
         .copied()
         .collect();
-    let server = Server::start(&root().join("target/bench/redis"))?;
+    let servers: Vec<Server> = (0..NODES)
+        .map(|number| Server::start(&root().join(format!("target/bench/redis/{number}"))))
+        .collect::<Result<_, _>>()?;
+    let server = &servers[0];
     let ping = server.ping()?.as_secs_f64() * 1e6;
     let machine = Machine::look(server.version()?, ping);
     let mut versions = BTreeMap::new();
@@ -77,7 +80,7 @@ pub fn run(quick: bool) -> Result<(), String> {
         let note = |peer: &Peer, version: &str| {
             versions.insert(peer.name, version.to_owned());
         };
-        let rows = scenario.run(&present, &server, window, rotations, note)?;
+        let rows = scenario.run(&present, &servers, window, rotations, note)?;
         for row in &rows {
             if let Some(median) = &row.median {
                 let (rate, wait) = (median.pairs_per_second, page::time(median.wait_p99));

@@ -31,7 +31,7 @@ fn head(page: &mut String, report: &Report) {
          Written by `cargo xtask bench peers`, which measures again and replaces this page. {date}; {processor}, {cores} \
          cores for server and clients together; {kernel}; Redis {redis} on loopback, PING {ping:.0} µs; {busy:.0} % of \
          the processor in use before; Lockkeeper at `{revision}`.\n\n\
-         One run on one server. In each scenario all take turns, {rotations} windows each and another first in every \
+         One run on one server; the scenarios of a quorum on five, all on this machine. In each scenario all take turns, {rotations} windows each and another first in every \
          rotation; figures are medians of these windows. Compare within a table: absolute numbers wander with the machine.\n\n\
          ![Pairs a second, waits, shares and hand-off of each library](peers.svg)\n",
         date = machine.date,
@@ -127,6 +127,7 @@ fn notes(page: &mut String, report: &Report) {
          - *commands*: those that clients sent for one lock, without the calls inside scripts. Redis counts both together \
          (`commandstats`, and `total_commands_processed` too); which ones clients send is seen by `MONITOR`, before the \
          windows that count. A command that both use (Redisson's DEL) is divided as it was seen there.\n\
+         - Over a quorum, *commands* are those that one of the servers was sent. Where two of them are stopped, every          client had connected before.\n\
          - *held*: how long the lock was really held. Timers of different runtimes are not alike.\n\
          - *hand-off*: from just before the release in one process until acquired in the other, which has waited for 40 ms \
          or more by then. The first does not ask again, and the two change places.\n\

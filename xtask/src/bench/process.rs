@@ -9,7 +9,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::cast::Peer;
-use super::server::Server;
 
 /// How long a program may take to connect.
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
@@ -69,9 +68,9 @@ pub struct Process {
 
 impl Process {
     /// Starts it; [`Process::ready`] waits until it has connected.
-    pub fn start(peer: &Peer, server: &Server) -> Result<Process, String> {
+    pub fn start(peer: &Peer, urls: &str) -> Result<Process, String> {
         let mut child = peer
-            .command(&server.url())
+            .command(urls)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

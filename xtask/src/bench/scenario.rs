@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::cast::Peer;
 use super::figures::Figures;
 use super::process::{Answer, Order, Process};
-use super::server::{Origin, Server};
+use super::server::{Origin, Server, Stopped};
 
 /// How long after its window a peer may still let its waiters have their turn.
 const DRAINS_WITHIN: Duration = Duration::from_secs(120);
@@ -31,6 +31,10 @@ pub struct Scenario {
     /// Whether every task has a name of its own.
     pub apart: bool,
     pub hold: Duration,
+    /// Over how many independent servers.
+    pub nodes: usize,
+    /// How many of them stand still in the windows that count (SIGSTOP).
+    pub stalled: usize,
     /// How much longer than others its windows are.
     pub windows: f64,
 }
@@ -42,6 +46,12 @@ pub const CONTENDED_HELD: &str = "contended-1ms";
 pub const PROCESSES: &str = "processes";
 pub const PROCESSES_HELD: &str = "processes-1ms";
 pub const HANDOFF: &str = "handoff";
+pub const QUORUM: &str = "quorum";
+pub const QUORUM_STALLED: &str = "quorum-stalled";
+pub const QUORUM_CONTENDED: &str = "quorum-contended";
+
+/// How many servers a quorum has.
+pub const NODES: usize = 5;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -53,6 +63,8 @@ pub const SCENARIOS: &[Scenario] = &[
         tasks: 1,
         apart: true,
         hold: Duration::ZERO,
+        nodes: 1,
+        stalled: 0,
         windows: 1.0,
     },
     Scenario {
@@ -62,6 +74,8 @@ pub const SCENARIOS: &[Scenario] = &[
         tasks: 64,
         apart: true,
         hold: Duration::ZERO,
+        nodes: 1,
+        stalled: 0,
         windows: 1.0,
     },
     Scenario {
@@ -71,6 +85,8 @@ pub const SCENARIOS: &[Scenario] = &[
         tasks: 64,
         apart: false,
         hold: Duration::ZERO,
+        nodes: 1,
+        stalled: 0,
         windows: 2.0,
     },
     Scenario {
@@ -80,6 +96,8 @@ pub const SCENARIOS: &[Scenario] = &[
         tasks: 64,
         apart: false,
         hold: MILLISECOND,
+        nodes: 1,
+        stalled: 0,
         windows: 2.0,
     },
     Scenario {
@@ -89,6 +107,8 @@ pub const SCENARIOS: &[Scenario] = &[
         tasks: 16,
         apart: false,
         hold: Duration::ZERO,
+        nodes: 1,
+        stalled: 0,
         windows: 2.0,
     },
     Scenario {
@@ -98,6 +118,8 @@ pub const SCENARIOS: &[Scenario] = &[
         tasks: 16,
         apart: false,
         hold: MILLISECOND,
+        nodes: 1,
+        stalled: 0,
         windows: 2.0,
     },
     Scenario {
@@ -107,6 +129,41 @@ pub const SCENARIOS: &[Scenario] = &[
         tasks: 1,
         apart: false,
         hold: Duration::ZERO,
+        nodes: 1,
+        stalled: 0,
+        windows: 2.0,
+    },
+    Scenario {
+        name: QUORUM,
+        title: "Quorum: 5 servers, 1 task, 1 name",
+        processes: 1,
+        tasks: 1,
+        apart: true,
+        hold: Duration::ZERO,
+        nodes: NODES,
+        stalled: 0,
+        windows: 1.0,
+    },
+    Scenario {
+        name: QUORUM_STALLED,
+        title: "Quorum, 2 of the 5 servers stopped: 1 task, 1 name",
+        processes: 1,
+        tasks: 1,
+        apart: true,
+        hold: Duration::ZERO,
+        nodes: NODES,
+        stalled: NODES / 2,
+        windows: 2.0,
+    },
+    Scenario {
+        name: QUORUM_CONTENDED,
+        title: "Quorum, contended: 5 servers, 64 tasks of one process, 1 name",
+        processes: 1,
+        tasks: 64,
+        apart: false,
+        hold: Duration::ZERO,
+        nodes: NODES,
+        stalled: 0,
         windows: 2.0,
     },
 ];
@@ -134,15 +191,19 @@ impl Scenario {
     pub fn run(
         &self,
         peers: &[Peer],
-        server: &Server,
+        servers: &[Server],
         window: Duration,
         rotations: usize,
         mut version: impl FnMut(&Peer, &str),
     ) -> Result<Vec<Row>, String> {
-        server.clear()?;
-        let mut players: Vec<Player> = peers.iter().map(|peer| Player::new(*peer)).collect();
+        let servers = &servers[..self.nodes];
+        // Of a quorum, the commands that one server was sent.
+        let server = &servers[0];
+        servers.iter().try_for_each(Server::clear)?;
+        let peers = peers.iter().filter(|peer| self.nodes == 1 || peer.quorum);
+        let mut players: Vec<Player> = peers.map(|peer| Player::new(*peer)).collect();
         for player in &mut players {
-            player.attempt(|player| player.prepare(self, server, window));
+            player.attempt(|player| player.prepare(self, servers, window));
             if let Some(process) = player.processes.first() {
                 version(&player.peer, &process.version);
             }
@@ -154,7 +215,9 @@ impl Scenario {
                 let at = (first + at) % players.len();
                 players[at].attempt(|player| {
                     let before = server.calls()?;
+                    let stopped = Stopped::stop(&servers[servers.len() - self.stalled..])?;
                     let answers = player.play(self, length)?;
+                    drop(stopped);
                     let commands = player.origin.sent_by_clients(&before, &server.calls()?);
                     let figures = Figures::of(&answers, length.as_secs_f64(), commands);
                     player.row.windows.push(figures);
@@ -205,16 +268,18 @@ impl Player {
     fn prepare(
         &mut self,
         scenario: &Scenario,
-        server: &Server,
+        servers: &[Server],
         length: Duration,
     ) -> Result<(), String> {
+        let urls: Vec<String> = servers.iter().map(Server::url).collect();
         for _ in 0..scenario.processes {
-            self.processes.push(Process::start(&self.peer, server)?);
+            let process = Process::start(&self.peer, &urls.join(","));
+            self.processes.push(process?);
         }
         for process in &mut self.processes {
             process.ready()?;
         }
-        let watch = server.watch()?;
+        let watch = servers[0].watch()?;
         self.play(scenario, length)?;
         self.origin = watch.end()?;
         Ok(())

@@ -8,6 +8,8 @@ use std::process::{Child, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::machine::pinned;
 
 /// How often each command was called.
@@ -103,6 +105,11 @@ impl Server {
         Ok(times[times.len() / 2])
     }
 
+    fn signal(&self, signal: Signal) -> Result<(), String> {
+        let pid = Pid::from_raw(self.child.id() as i32).ok_or("the server has no process")?;
+        kill_process(pid, signal).map_err(|error| format!("the server: {error}"))
+    }
+
     fn info(&self, section: &str) -> Result<String, String> {
         self.ask(&format!("INFO {section}"))
     }
@@ -155,6 +162,28 @@ impl Server {
             origin
         });
         Ok(Watch { stream, reader })
+    }
+}
+
+/// Servers that stand still for as long as this lives.
+#[derive(Debug)]
+pub struct Stopped<'s>(&'s [Server]);
+
+impl Stopped<'_> {
+    pub fn stop(servers: &[Server]) -> Result<Stopped<'_>, String> {
+        let stopped = Stopped(servers);
+        for server in servers {
+            server.signal(Signal::STOP)?;
+        }
+        Ok(stopped)
+    }
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        for server in self.0 {
+            let _ = server.signal(Signal::CONT);
+        }
     }
 }
 

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::cast::{OURS, OURS_OFF, OURS_PLAIN, PEERS, RSLOCK};
+use super::cast::{OURS, OURS_OFF, OURS_PLAIN, PEERS, REDLOCK, RSLOCK};
 use super::figures::Figures;
 use super::page::time;
-use super::scenario::{CONTENDED, CONTENDED_HELD, PARALLEL, PROCESSES, PROCESSES_HELD, Row};
+use super::scenario::{
+    CONTENDED, CONTENDED_HELD, PARALLEL, PROCESSES, PROCESSES_HELD, QUORUM, QUORUM_CONTENDED, Row,
+};
 
 /// One thing that is to hold.
 #[derive(Debug, Serialize)]
@@ -44,6 +46,9 @@ pub fn judge(scenarios: &Scenarios) -> Vec<Target> {
         times_rslock(scenarios, CONTENDED, OURS, 50.0),
         times_rslock(scenarios, PROCESSES, OURS, 40.0),
         times_rslock(scenarios, PARALLEL, OURS_PLAIN, 1.0),
+        times(scenarios, QUORUM, OURS, 1.0, RSLOCK),
+        times(scenarios, QUORUM, OURS, 1.0, REDLOCK),
+        times_rslock(scenarios, QUORUM_CONTENDED, OURS, 50.0),
     ];
     for scenario in [CONTENDED, CONTENDED_HELD, PROCESSES, PROCESSES_HELD] {
         targets.push(ahead(scenarios, scenario, &WAIT_P99));
@@ -100,9 +105,13 @@ const RATE: Aspect = Aspect {
 };
 
 fn times_rslock(scenarios: &Scenarios, scenario: &str, ours: &str, factor: f64) -> Target {
+    times(scenarios, scenario, ours, factor, RSLOCK)
+}
+
+fn times(scenarios: &Scenarios, scenario: &str, ours: &str, factor: f64, theirs: &str) -> Target {
     let rate = |peer| find(scenarios, scenario, peer).map(|figures| figures.pairs_per_second);
-    let what = format!("*{scenario}*: {ours} ≥ {factor} × rslock's pairs/s");
-    match (rate(ours), rate(RSLOCK)) {
+    let what = format!("*{scenario}*: {ours} ≥ {factor} × {theirs}'s pairs/s");
+    match (rate(ours), rate(theirs)) {
         (Some(ours), Some(theirs)) => Target {
             what,
             seen: format!("{ours:.0} to {theirs:.0}, {:.2} ×", ours / theirs),

@@ -31,8 +31,9 @@ impl Library for Rslock {
 }
 
 fn main() -> Result<(), Failure> {
-    let url = std::env::args().nth(1).ok_or("give the server's URL")?;
+    let urls = std::env::args().nth(1).ok_or("give the server's URL")?;
+    let urls: Vec<&str> = urls.split(',').collect();
     let runtime = tokio::runtime::Runtime::new()?;
-    let library = Rslock(LockManager::new(vec![url]));
+    let library = Rslock(LockManager::new(urls));
     harness::obey(&runtime, "rslock 0.10.0", library)
 }

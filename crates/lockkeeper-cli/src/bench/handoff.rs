@@ -63,6 +63,7 @@ impl Bench {
             what,
             pairs_per_second: None,
             p50_us: Some(pings.quantile(0.5)),
+            wait_p50_us: None,
             wait_p99_us: None,
             ratio: (!ratios.is_empty()).then(|| median(&ratios)),
         };

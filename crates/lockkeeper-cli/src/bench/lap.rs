@@ -77,6 +77,7 @@ impl Window {
         Lap {
             asked,
             acquired: asked,
+            releasing: asked,
             hold: Duration::from_nanos(self.hold_nanos),
         }
     }
@@ -95,6 +96,7 @@ pub struct Lap {
     /// [`Moment::NEVER`] if this pair is not timed.
     pub asked: Moment,
     acquired: Moment,
+    releasing: Moment,
     hold: Duration,
 }
 
@@ -104,6 +106,7 @@ impl Lap {
         self.note();
         if !self.hold.is_zero() {
             tokio::time::sleep(self.hold).await;
+            self.held();
         }
     }
 
@@ -112,13 +115,26 @@ impl Lap {
         self.note();
         if !self.hold.is_zero() {
             std::thread::sleep(self.hold);
+            self.held();
         }
     }
 
     fn note(&mut self) {
         if self.asked != Moment::NEVER {
             self.acquired = Moment::now();
+            self.releasing = self.acquired;
         }
+    }
+
+    fn held(&mut self) {
+        if self.asked != Moment::NEVER {
+            self.releasing = Moment::now();
+        }
+    }
+
+    /// When it was let go of.
+    pub fn releasing(&self) -> Moment {
+        self.releasing
     }
 
     pub fn waited(&self) -> Duration {

@@ -1,7 +1,7 @@
 //! `lockkeeper bench`: how fast and how fair locks on a store are, beside what the same costs without them.
 //!
 //! # Layout
-//! [`scenarios`], [`handoff`], [`waiters`] and [`held`] are what is measured. [`lap`] is one pair and whoever repeats it,
+//! [`scenarios`], [`handoff`], [`waiters`], [`held`] and [`quorum`] are what is measured. [`lap`] is one pair and whoever repeats it,
 //! [`side`] lets ours and a [`reference`] ([`redis`] has that of its server) take turns, [`workers`] are other processes, [`counting`] counts what
 //! is asked of the store, [`tally`] adds up, [`report`] and [`table`] tell.
 
@@ -10,6 +10,7 @@ mod handoff;
 mod held;
 mod lap;
 mod progress;
+mod quorum;
 mod redis;
 mod reference;
 mod report;
@@ -94,6 +95,8 @@ enum Scenario {
     Waiters,
     /// Very many locks held and renewed by one keeper
     Held,
+    /// 1 task on a quorum while a minority of its nodes is stopped (SIGSTOP): only when asked for, and on this machine
+    Stalled,
 }
 
 /// One run.
@@ -108,6 +111,8 @@ struct Bench {
     hand_off: HandOff,
     /// The server of a store that has one.
     redis: Option<redis::Server>,
+    /// The nodes of a quorum.
+    nodes: Option<quorum::Nodes>,
 }
 
 /// Runs `lockkeeper bench`.
@@ -164,6 +169,7 @@ fn measure(args: &Args, store: &StoreArgs) -> Result<()> {
         "redis" => Some(redis::Server::find(&address.text)?),
         _ => None,
     };
+    let nodes = quorum::Nodes::find(&address.text);
     let bench = Bench {
         runtime: runtime()?,
         address,
@@ -178,10 +184,13 @@ fn measure(args: &Args, store: &StoreArgs) -> Result<()> {
         blocking: args.blocking,
         hand_off,
         redis,
+        nodes,
     };
     let mut scenarios = Vec::new();
     for scenario in Scenario::value_variants() {
-        if args.scenario.is_empty() || args.scenario.contains(scenario) {
+        // Nobody wants servers to be stopped without having said so.
+        let all = args.scenario.is_empty() && *scenario != Scenario::Stalled;
+        if all || args.scenario.contains(scenario) {
             scenarios.extend(bench.scenario(*scenario, args)?);
         }
     }
@@ -204,6 +213,7 @@ impl Bench {
             Scenario::Handoff => self.handoff(),
             Scenario::Waiters => self.waiters(args.waiters),
             Scenario::Held => self.held(args),
+            Scenario::Stalled => self.stalled(),
         }
     }
 

@@ -146,6 +146,33 @@ impl Server {
         Ok(Commands(self.client.get_connection()?))
     }
 
+    /// The id of its process, on its machine.
+    pub fn process_id(&self) -> Result<i32> {
+        let mut connection = self.client.get_connection()?;
+        let text: String = redis::cmd("INFO").arg("server").query(&mut connection)?;
+        let mut lines = text.lines();
+        let pid = lines.find_map(|line| line.strip_prefix("process_id:"));
+        let pid = pid.context("the server does not tell its process id")?;
+        Ok(pid.trim().parse()?)
+    }
+
+    /// Where it is, without a password.
+    pub fn address(&self) -> String {
+        self.client.get_connection_info().addr().to_string()
+    }
+
+    /// Whether it is on this machine.
+    pub fn is_local(&self) -> bool {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => {
+                let ip = host.parse::<std::net::IpAddr>();
+                host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+            }
+            ConnectionAddr::Unix(_) => true,
+            _ => false,
+        }
+    }
+
     /// How long PING takes, sent as soon as the last was answered: by a task, over a connection as ours is.
     pub fn ping(&self, runtime: &Runtime, length: Duration) -> Result<Times> {
         let mut connection = self.connect(runtime)?;
@@ -229,17 +256,23 @@ fn sent(stats: &str) -> u64 {
     stats.lines().filter_map(calls).sum()
 }
 
-/// A side whose commands the server counts.
+/// A side whose commands its servers count.
 pub struct Counted<'b> {
     pub side: Box<dyn Side + 'b>,
-    pub commands: Commands,
+    pub servers: Vec<Commands>,
+}
+
+impl Counted<'_> {
+    fn count(&mut self) -> Result<u64> {
+        self.servers.iter_mut().map(Commands::count).sum()
+    }
 }
 
 impl Side for Counted<'_> {
     fn window(&mut self, window: Window) -> Result<Tally> {
-        let before = self.commands.count()?;
+        let before = self.count()?;
         let mut tally = self.side.window(window)?;
-        tally.commands = Some(self.commands.count()?.saturating_sub(before));
+        tally.commands = Some(self.count()?.saturating_sub(before));
         Ok(tally)
     }
 }

@@ -89,6 +89,8 @@ pub struct Figure {
     pub pairs_per_second: f64,
     /// How long acquiring took.
     pub wait_us: Quantiles,
+    /// How long releasing took.
+    pub release_us: Quantiles,
     /// From asking until released; includes the hold.
     pub pair_us: Quantiles,
     /// From just before the release in one process until acquired in another.
@@ -165,6 +167,8 @@ pub struct Reference {
     pub p50_us: Option<f64>,
     /// How long acquiring took there.
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_p50_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_p99_us: Option<f64>,
     /// Ours over the reference: of pairs a second the more the better, of times the less.
     pub ratio: Option<f64>,
@@ -177,6 +181,7 @@ impl Reference {
             what,
             pairs_per_second: Some(reference.rate()),
             p50_us: None,
+            wait_p50_us: None,
             wait_p99_us: None,
             ratio: ours.ratio_to(reference),
         }
@@ -239,6 +244,7 @@ impl Figure {
             pairs,
             pairs_per_second: ours.rate(),
             wait_us: Quantiles::of(&total.wait),
+            release_us: Quantiles::of(&total.release),
             pair_us: Quantiles::of(&total.pair),
             handoff_us: None,
             ops_per_acquisition: requests.filter(|_| pairs > 0).map(per_pair),

@@ -8,7 +8,8 @@ use super::Bench;
 use super::counting::Counting;
 use super::lap::Pair;
 use super::progress::Progress;
-use super::redis::{Counted, Dialect};
+use super::quorum::ALONE;
+use super::redis::{Counted, Dialect, Server};
 use super::reference::{Log, Mutex, RawSqlite};
 use super::report::{Entry, Figure, Reference, Skipped, Target};
 use super::side::{Series, Side, Tasks, Threads, alternate, steps};
@@ -29,6 +30,9 @@ const ONE_PROCESS: &str = "as many tasks in one process";
 impl Bench {
     /// One task, a name of its own: once for tasks and once for threads, beside one reference.
     pub fn serial(&self) -> Result<Vec<Entry>> {
+        if let Some(nodes) = &self.nodes {
+            return self.serial_on(nodes);
+        }
         let names = self.names("serial", 1);
         let target = self.open()?;
         let mut tasks = self.counted(Box::new(self.tasks(&target, &names)?))?;
@@ -111,7 +115,10 @@ impl Bench {
             let ratio = figure.reference.ratio;
             figure.targets = vec![Target::at_least("ratio", 0.5, ratio)];
         }
-        if self.redis.is_some() {
+        if let Some(nodes) = &self.nodes {
+            self.also_alone(nodes, &mut figure, &names)?;
+        }
+        if self.redis.is_some() || self.nodes.is_some() {
             figure.targets = self.few_commands(&figure);
             if self.hand_off != HandOff::OFF && self.no_hold() {
                 let wait = Some(figure.wait_us.p99);
@@ -189,24 +196,32 @@ impl Bench {
 
     /// How many commands an acquisition may take.
     fn few_commands(&self, figure: &Figure) -> Vec<Target> {
-        let limit = match (self.hand_off == HandOff::OFF, self.no_hold()) {
-            (true, _) => 3.0,
-            (false, true) => 0.1,
-            (false, false) => return Vec::new(),
-        };
+        // Of a quorum, that many on each node.
+        let nodes = self.nodes.as_ref().map_or(1, |nodes| nodes.len()) as f64;
+        let limit = nodes
+            * match (self.hand_off == HandOff::OFF, self.no_hold()) {
+                (true, _) => 3.0,
+                (false, true) => 0.1,
+                (false, false) => return Vec::new(),
+            };
         let ops = figure.ops_per_acquisition;
         vec![Target::at_most("ops_per_acquisition", limit, ops)]
     }
 
     /// Lets the server count what a side sends, where there is one.
-    fn counted<'b>(&self, side: Box<dyn Side + 'b>) -> Result<Box<dyn Side + 'b>> {
-        Ok(match &self.redis {
-            Some(server) => Box::new(Counted {
-                side,
-                commands: server.commands()?,
-            }),
-            None => side,
-        })
+    pub fn counted<'b>(&self, side: Box<dyn Side + 'b>) -> Result<Box<dyn Side + 'b>> {
+        let servers = match (&self.redis, &self.nodes) {
+            (Some(server), _) => vec![server.commands()?],
+            (None, Some(nodes)) => {
+                let servers = nodes.servers()?;
+                servers
+                    .iter()
+                    .map(Server::commands)
+                    .collect::<Result<_>>()?
+            }
+            (None, None) => return Ok(side),
+        };
+        Ok(Box::new(Counted { side, servers }))
     }
 
     /// What to say of a scenario among processes when the store holds within one.
@@ -218,7 +233,7 @@ impl Bench {
         })
     }
 
-    fn beside(
+    pub fn beside(
         &self,
         scenario: &str,
         reference: &mut dyn Side,
@@ -228,12 +243,12 @@ impl Bench {
         alternate(self.rounds, &mut [reference, ours], &progress)
     }
 
-    fn open(&self) -> Result<Store> {
+    pub fn open(&self) -> Result<Store> {
         Store::open(&self.address, self.hand_off, None)
     }
 
     /// Tasks or threads, as asked for.
-    fn side<'b>(&'b self, target: &Store, names: &[String]) -> Result<Box<dyn Side + 'b>> {
+    pub fn side<'b>(&'b self, target: &Store, names: &[String]) -> Result<Box<dyn Side + 'b>> {
         Ok(if self.blocking {
             Box::new(Threads {
                 pairs: target.blocking_locks(names)?,
@@ -263,6 +278,10 @@ impl Bench {
             let pairs = server.pairs(&self.runtime, names)?;
             return Ok((RAW_REDIS, Box::new(self.of_tasks(pairs, None))));
         }
+        if let Some(nodes) = &self.nodes {
+            let names = self.names(&format!("{scenario}:alone"), tasks);
+            return Ok((ALONE, self.side(&self.alone(nodes)?, &names)?));
+        }
         if self.is_sqlite() {
             return Ok((RAW_SQLITE, Box::new(self.raw_sqlite(Log::Aside)?)));
         }
@@ -281,6 +300,6 @@ impl Bench {
     }
 }
 
-fn entry(figure: Figure) -> Entry {
+pub fn entry(figure: Figure) -> Entry {
     Entry::Figure(Box::new(figure))
 }

@@ -97,6 +97,10 @@ fn references(figures: &[&Figure]) -> String {
                 format!("wait p99 {}", micros(figure.wait_us.p99)),
                 reference.wait_p99_us.map_or_else(dash, micros),
             ),
+            None if reference.wait_p50_us.is_some() => (
+                format!("wait p50 {}", micros(figure.wait_us.p50)),
+                reference.wait_p50_us.map_or_else(dash, micros),
+            ),
             None => (
                 format!("{}/s", short(figure.pairs_per_second)),
                 reference

@@ -72,6 +72,7 @@ impl<'de> Deserialize<'de> for Times {
 pub struct Counted {
     pub pairs: u64,
     pub wait: Times,
+    pub release: Times,
     pub pair: Times,
 }
 
@@ -80,6 +81,7 @@ impl Counted {
         Counted {
             pairs: 0,
             wait: Times::new(),
+            release: Times::new(),
             pair: Times::new(),
         }
     }
@@ -88,6 +90,7 @@ impl Counted {
     /// window's pairs: else even a task that starved would have one.
     pub fn record(&mut self, lap: &Lap, done: Moment, end: Moment) {
         self.wait.record(lap.waited());
+        self.release.record(done.since(lap.releasing()));
         self.pair.record(done.since(lap.asked));
         self.pairs += u64::from(done <= end);
     }
@@ -103,6 +106,7 @@ pub struct Tally {
     /// Pairs of each process.
     pub processes: Vec<u64>,
     pub wait: Times,
+    pub release: Times,
     pub pair: Times,
     /// What was asked of the store; `None` where it cannot be counted.
     pub ops: Option<Ops>,
@@ -118,12 +122,14 @@ impl Tally {
             tasks: counted.iter().map(|task| task.pairs).collect(),
             processes: vec![counted.iter().map(|task| task.pairs).sum()],
             wait: Times::new(),
+            release: Times::new(),
             pair: Times::new(),
             ops,
             commands: None,
         };
         for task in &counted {
             tally.wait.add(&task.wait);
+            tally.release.add(&task.release);
             tally.pair.add(&task.pair);
         }
         tally
@@ -157,6 +163,7 @@ impl Tally {
 
     fn add_times(&mut self, other: &Tally) {
         self.wait.add(&other.wait);
+        self.release.add(&other.release);
         self.pair.add(&other.pair);
         self.ops = self.ops.zip(other.ops).map(|(a, b)| a + b);
         self.commands = self.commands.zip(other.commands).map(|(a, b)| a + b);

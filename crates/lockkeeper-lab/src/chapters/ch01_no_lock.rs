@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Chapter, Needs, last_piece, ours};
-use crate::scene::LockKind;
+use super::{Chapter, Needs, last_piece, naive, ours};
 use crate::text::Text;
 
 pub const CHAPTER: Chapter = Chapter {
@@ -18,12 +17,11 @@ pub const CHAPTER: Chapter = Chapter {
          加锁让这三步成为一步，第二个实例读到的就是第一个写回的结果。",
     ),
     needs: Needs::Nothing,
-    naive: LockKind {
-        kind: "none",
-        lease: Duration::from_secs(2),
-        renewed: false,
-        about: Text::new("no lock at all", "完全不加锁"),
-    },
+    naive: naive(
+        "none",
+        Duration::from_secs(2),
+        Text::new("no lock at all", "完全不加锁"),
+    ),
     ours: ours(Duration::from_secs(2)),
     play: |scene| Box::pin(last_piece(scene)),
 };

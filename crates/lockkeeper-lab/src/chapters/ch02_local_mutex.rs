@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Chapter, Needs, last_piece, ours};
-use crate::scene::LockKind;
+use super::{Chapter, Needs, last_piece, naive, ours};
 use crate::text::Text;
 
 pub const CHAPTER: Chapter = Chapter {
@@ -21,12 +20,11 @@ pub const CHAPTER: Chapter = Chapter {
          锁必须放在所有实例都看得见的地方。",
     ),
     needs: Needs::Nothing,
-    naive: LockKind {
-        kind: "mutex",
-        lease: Duration::from_secs(2),
-        renewed: false,
-        about: Text::new("a mutex in each process", "每个进程各自的互斥锁"),
-    },
+    naive: naive(
+        "mutex",
+        Duration::from_secs(2),
+        Text::new("a mutex in each process", "每个进程各自的互斥锁"),
+    ),
     ours: ours(Duration::from_secs(2)),
     play: |scene| Box::pin(last_piece(scene)),
 };

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Chapter, Needs, ours};
+use super::{Chapter, Needs, naive, ours};
+use crate::scene::Scene;
 use crate::scene::actor::SOON;
-use crate::scene::{LockKind, Scene};
 use crate::text::Text;
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -26,19 +26,18 @@ pub const CHAPTER: Chapter = Chapter {
          锁需要租期：到期自行结束，活着的持有者靠续期把它往后推。",
     ),
     needs: Needs::Redis,
-    naive: LockKind {
-        kind: "no-expiry",
-        lease: LEASE,
-        renewed: false,
-        about: Text::new("SETNX and DEL on Redis", "Redis 的 SETNX 和 DEL"),
-    },
+    naive: naive(
+        "no-expiry",
+        LEASE,
+        Text::new("SETNX and DEL on Redis", "Redis 的 SETNX 和 DEL"),
+    ),
     ours: ours(LEASE),
     play: |scene| Box::pin(play(scene)),
 };
 
 async fn play(scene: &mut Scene) -> Result<()> {
     let _server = scene.redis().await?;
-    scene.stock(5)?;
+    scene.stock(5).await?;
     let mut a = scene.actor("A").await?;
     let mut b = scene.actor("B").await?;
     a.acquires(SOON).await?;

@@ -39,7 +39,7 @@ pub const CHAPTER: Chapter = Chapter {
 
 async fn play(scene: &mut Scene) -> Result<()> {
     let server = scene.redis().await?;
-    scene.stock(5)?;
+    scene.stock(5).await?;
     let mut b = scene.actor("B").await?;
     let mut c = scene.actor("C").await?;
     let proxy = Proxy::to(server.port());

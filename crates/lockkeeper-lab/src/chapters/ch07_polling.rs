@@ -5,12 +5,12 @@ use std::time::Duration;
 use anyhow::Result;
 use lockkeeper_testkit::servers::redis::RedisServer;
 
-use super::{Chapter, Needs, ours};
+use super::{Chapter, Needs, ours, renewed};
+use crate::scene::Scene;
 use crate::scene::actor::{Actor, SOON};
 use crate::scene::figures::{COMMANDS, WOKEN};
 use crate::scene::orders::{Event, Order};
 use crate::scene::timeline::Doing;
-use crate::scene::{LockKind, Scene};
 use crate::text::Text;
 
 const LEASE: Duration = Duration::from_secs(3);
@@ -35,22 +35,21 @@ pub const CHAPTER: Chapter = Chapter {
          锁一释放，大家又同时来抢，平均还要晚半个间隔。我们只问一次，订阅，然后睡眠；释放时只唤醒一个等待者。",
     ),
     needs: Needs::Redis,
-    naive: LockKind {
-        kind: "right",
-        lease: LEASE,
-        renewed: true,
-        about: Text::new(
+    naive: renewed(
+        "right",
+        LEASE,
+        Text::new(
             "SET NX PX, tried every 15 ms",
             "每 15 毫秒重试一次 SET NX PX",
         ),
-    },
+    ),
     ours: ours(LEASE),
     play: |scene| Box::pin(play(scene)),
 };
 
 async fn play(scene: &mut Scene) -> Result<()> {
     let server = scene.redis().await?;
-    scene.stock(5)?;
+    scene.stock(5).await?;
     let mut holder = scene.actor("A").await?;
     let mut waiters = Vec::new();
     for name in ["B", "C", "D", "E"] {

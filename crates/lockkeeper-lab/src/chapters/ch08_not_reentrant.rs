@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Chapter, Needs, ours};
+use super::{Chapter, Needs, ours, renewed};
+use crate::scene::Scene;
 use crate::scene::actor::{A_WHILE, SOON, is_read};
-use crate::scene::{LockKind, Scene};
 use crate::text::Text;
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -26,22 +26,21 @@ pub const CHAPTER: Chapter = Chapter {
          续期还让锁一直活着。我们的锁认得持有者，记录进入的次数，最后一次离开才真正释放，不早不晚。",
     ),
     needs: Needs::Redis,
-    naive: LockKind {
-        kind: "right",
-        lease: LEASE,
-        renewed: true,
-        about: Text::new(
+    naive: renewed(
+        "right",
+        LEASE,
+        Text::new(
             "SET NX PX, compare and delete, renewed",
             "SET NX PX，比较后删除，自动续期",
         ),
-    },
+    ),
     ours: ours(LEASE),
     play: |scene| Box::pin(play(scene)),
 };
 
 async fn play(scene: &mut Scene) -> Result<()> {
     let _server = scene.redis().await?;
-    scene.stock(5)?;
+    scene.stock(5).await?;
     let mut a = scene.actor("A").await?;
     let mut b = scene.actor("B").await?;
     a.acquires(SOON).await?;

@@ -41,7 +41,7 @@ pub const CHAPTER: Chapter = Chapter {
 /// A works for longer than its lease; B would like to sell meanwhile.
 pub(super) async fn play(scene: &mut Scene) -> Result<()> {
     let _server = scene.redis().await?;
-    scene.stock(5)?;
+    scene.stock(5).await?;
     let mut a = scene.actor("A").await?;
     let mut b = scene.actor("B").await?;
     a.acquires(SOON).await?;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Chapter, Needs, ours};
+use super::{Chapter, Needs, ours, renewed};
+use crate::scene::Scene;
 use crate::scene::actor::SOON;
-use crate::scene::{LockKind, Scene};
 use crate::text::Text;
 
 const LEASE: Duration = Duration::from_millis(800);
@@ -25,22 +25,21 @@ pub const CHAPTER: Chapter = Chapter {
          看时钟就知道锁已经丢了。",
     ),
     needs: Needs::Redis,
-    naive: LockKind {
-        kind: "renew-anyones",
-        lease: LEASE,
-        renewed: true,
-        about: Text::new(
+    naive: renewed(
+        "renew-anyones",
+        LEASE,
+        Text::new(
             "SET NX PX, renewed by PEXPIRE",
             "SET NX PX，用 PEXPIRE 续期",
         ),
-    },
+    ),
     ours: ours(LEASE),
     play: |scene| Box::pin(play(scene)),
 };
 
 async fn play(scene: &mut Scene) -> Result<()> {
     let _server = scene.redis().await?;
-    scene.stock(5)?;
+    scene.stock(5).await?;
     let mut a = scene.actor("A").await?;
     let mut b = scene.actor("B").await?;
     let mut c = scene.actor("C").await?;

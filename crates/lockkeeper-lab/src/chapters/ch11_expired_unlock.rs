@@ -6,7 +6,7 @@ use super::ch09_no_renewal::{LEASE, play as works_longer_than_its_lease};
 use super::{Chapter, Needs, naive};
 use crate::scene::figures::LEARNED;
 use crate::scene::timeline::{Doing, MarkKind};
-use crate::scene::{LockKind, Scene};
+use crate::scene::{Lives, LockKind, Scene};
 use crate::text::Text;
 
 pub const CHAPTER: Chapter = Chapter {
@@ -38,6 +38,7 @@ pub const CHAPTER: Chapter = Chapter {
         kind: "ours",
         lease: LEASE,
         renewed: false,
+        lives: Lives::Anywhere,
         about: Text::new("Lockkeeper with a fixed lease", "Lockkeeper，固定租期"),
     },
     play: |scene| Box::pin(play(scene)),

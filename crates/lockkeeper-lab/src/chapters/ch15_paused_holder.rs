@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Chapter, Needs, ours};
+use super::{Chapter, Needs, ours, renewed};
+use crate::scene::Scene;
 use crate::scene::actor::{SOON, is_written};
 use crate::scene::orders::{Event, Order};
-use crate::scene::{LockKind, Scene};
 use crate::text::Text;
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -27,22 +27,21 @@ pub const CHAPTER: Chapter = Chapter {
          库存自己可以：每次授予都带一个令牌，比以前的都大；库存见过更大的令牌，就拒绝更小的。",
     ),
     needs: Needs::Redis,
-    naive: LockKind {
-        kind: "unfenced",
-        lease: LEASE,
-        renewed: true,
-        about: Text::new(
+    naive: renewed(
+        "unfenced",
+        LEASE,
+        Text::new(
             "SET NX PX, renewed, no token shown",
             "SET NX PX，自动续期，写入时不带令牌",
         ),
-    },
+    ),
     ours: ours(LEASE),
     play: |scene| Box::pin(play(scene)),
 };
 
 async fn play(scene: &mut Scene) -> Result<()> {
     let _server = scene.redis().await?;
-    scene.stock(5)?;
+    scene.stock(5).await?;
     let mut a = scene.actor("A").await?;
     let mut b = scene.actor("B").await?;
     a.acquires(SOON).await?;

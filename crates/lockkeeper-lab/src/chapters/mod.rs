@@ -14,7 +14,13 @@ mod ch08_not_reentrant;
 mod ch09_no_renewal;
 mod ch10_renew_anyones;
 mod ch11_expired_unlock;
+mod ch12_fail_over;
+mod ch13_quorum_down;
+mod ch14_quorum_restart;
 mod ch15_paused_holder;
+mod ch16_family_reward;
+mod ch17_goods;
+mod ch18_flash_sale;
 mod outcome;
 
 use std::future::Future;
@@ -29,7 +35,7 @@ use crate::scene::actor::{A_WHILE, Actor, SOON, is_read};
 use crate::scene::board::Updates;
 use crate::scene::orders::Event;
 use crate::scene::update::{Side, Update};
-use crate::scene::{LockKind, Scene};
+use crate::scene::{Lives, LockKind, Scene};
 use crate::text::Text;
 
 pub use outcome::{Ended, Outcome, Played};
@@ -52,7 +58,13 @@ pub static CHAPTERS: &[Chapter] = &[
     ch09_no_renewal::CHAPTER,
     ch10_renew_anyones::CHAPTER,
     ch11_expired_unlock::CHAPTER,
+    ch12_fail_over::CHAPTER,
+    ch13_quorum_down::CHAPTER,
+    ch14_quorum_restart::CHAPTER,
     ch15_paused_holder::CHAPTER,
+    ch16_family_reward::CHAPTER,
+    ch17_goods::CHAPTER,
+    ch18_flash_sale::CHAPTER,
 ];
 
 /// An experiment.
@@ -175,7 +187,7 @@ async fn side(chapter: &Chapter, side: Side, stage: &Stage, updates: &Updates) -
     (chapter.play)(&mut scene)
         .await
         .with_context(|| format!("with {}", lock.about.en))?;
-    let (verdict, timeline) = scene.judge()?;
+    let (verdict, timeline) = scene.judge().await?;
     for figure in &scene.figures.0 {
         let _ = updates.send(Update::Figure(figure.clone()));
     }
@@ -197,6 +209,18 @@ const fn naive(kind: &'static str, lease: Duration, about: Text) -> LockKind {
         kind,
         lease,
         renewed: false,
+        lives: Lives::Anywhere,
+        about,
+    }
+}
+
+/// A naive lock that is renewed.
+const fn renewed(kind: &'static str, lease: Duration, about: Text) -> LockKind {
+    LockKind {
+        kind,
+        lease,
+        renewed: true,
+        lives: Lives::Anywhere,
         about,
     }
 }
@@ -207,13 +231,14 @@ const fn ours(lease: Duration) -> LockKind {
         kind: "ours",
         lease,
         renewed: true,
+        lives: Lives::Anywhere,
         about: Text::new("Lockkeeper", "Lockkeeper"),
     }
 }
 
 /// Two instances sell the last piece at the same moment: both have read that there is one before either writes.
 async fn last_piece(scene: &mut Scene) -> Result<()> {
-    scene.stock(1)?;
+    scene.stock(1).await?;
     let mut a = scene.actor("A").await?;
     let mut b = scene.actor("B").await?;
     scene

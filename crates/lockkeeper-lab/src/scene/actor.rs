@@ -164,6 +164,13 @@ impl Actor {
         self.says(is_released).await.map(drop)
     }
 
+    /// Lets go, also when the servers that should hear of it are gone.
+    pub async fn releases_somehow(&mut self) -> Result<()> {
+        self.tell(Order::Release)?;
+        let over = |event: &Event| is_released(event) || matches!(event, Event::Failed { .. });
+        self.says(over).await.map(drop)
+    }
+
     /// Takes the lock once more, as a nested call does. Answers whether it got it.
     pub async fn enters_again(&mut self, within: Duration) -> Result<bool> {
         let within_ms = within.as_millis() as u64;
@@ -238,14 +245,14 @@ impl Drop for Actor {
 
 /// It has read the stock, or was refused.
 pub fn is_read(event: &Event) -> bool {
-    matches!(event, Event::Read { .. } | Event::Refused { .. })
+    matches!(event, Event::Read { .. } | Event::Refused)
 }
 
 /// It has written, or has a reason not to.
 pub fn is_written(event: &Event) -> bool {
     matches!(
         event,
-        Event::Sold { .. } | Event::SoldOut | Event::Refused { .. } | Event::Abstained
+        Event::Sold { .. } | Event::SoldOut | Event::Refused | Event::Abstained
     )
 }
 

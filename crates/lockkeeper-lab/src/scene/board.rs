@@ -166,8 +166,8 @@ impl Board {
                 left: Some(*left),
                 ..note(MarkKind::Sold)
             }),
-            Event::Refused { highest } => Some(Mark {
-                token: Some(*highest),
+            Event::Refused => Some(Mark {
+                token: inner.timeline.last_token(lane),
                 ..note(MarkKind::Refused)
             }),
             Event::Failed { message } => {

@@ -17,10 +17,10 @@ const SIGNS: &[(MarkKind, char, &str)] = &[
     (MarkKind::GaveUp, 'g', "gives up"),
     (MarkKind::Entered, '+', "enters again"),
     (MarkKind::Left, '-', "leaves once"),
-    (MarkKind::SoldOut, '0', "nothing to sell"),
+    (MarkKind::SoldOut, '0', "sold out"),
     (MarkKind::Abstained, 'a', "does not write"),
     (MarkKind::Failed, 'e', "error"),
-    (MarkKind::Sold, '$', "sells"),
+    (MarkKind::Sold, '$', "sold"),
     (MarkKind::Refused, 'F', "refused by the fence"),
     (MarkKind::Restarted, 'R', "restarted"),
     (MarkKind::Promoted, 'M', "becomes the master"),
@@ -78,6 +78,7 @@ fn cells(timeline: &Timeline, lane: &Lane, scale: &Scale) -> Vec<(char, bool)> {
         (Doing::Holds, '█'),
         (Doing::Paused, '='),
         (Doing::Down, '×'),
+        (Doing::Serves, '▒'),
     ] {
         let spans = timeline.spans.iter();
         for span in spans.filter(|span| span.lane == lane.id && span.doing == doing) {
@@ -109,6 +110,7 @@ fn legend(timeline: &Timeline, indent: usize) -> String {
         (Doing::Holds, "█ believes that it holds"),
         (Doing::Paused, "= paused"),
         (Doing::Down, "× down"),
+        (Doing::Serves, "▒ serves customers"),
     ] {
         entries.extend(does(doing).then(|| entry.to_owned()));
     }
@@ -182,7 +184,7 @@ mod tests {
         assert!(lines[1].contains("▓█") && lines[1].contains('$'), "{text}");
         assert!(lines[2].ends_with("100 ms"), "{text}");
         assert!(
-            text.contains("▓ two at once") && text.contains("$ sells"),
+            text.contains("▓ two at once") && text.contains("$ sold"),
             "{text}"
         );
         assert!(draw(&timeline, true).contains("\u{1b}[31m▓"));

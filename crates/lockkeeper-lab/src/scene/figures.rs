@@ -36,6 +36,14 @@ pub struct Figure {
     pub value: i64,
 }
 
+impl Measure {
+    /// A number of this kind.
+    pub fn figure(&self, value: i64) -> Figure {
+        let measure = self.clone();
+        Figure { measure, value }
+    }
+}
+
 /// The numbers of a side, in the order in which they are shown; as JSON a map from key to value.
 #[derive(Clone, Debug, Default)]
 pub struct Figures(pub Vec<Figure>);
@@ -43,10 +51,7 @@ pub struct Figures(pub Vec<Figure>);
 impl Figures {
     /// Adds one.
     pub fn add(&mut self, measure: &Measure, value: i64) {
-        self.0.push(Figure {
-            measure: measure.clone(),
-            value,
-        });
+        self.0.push(measure.figure(value));
     }
 
     /// The number of this key.
@@ -116,3 +121,9 @@ pub const LEARNED: Measure = ms(
     "learned of the loss, from the lease's end",
     "得知丢锁（相对租期结束）",
 );
+/// How many requests there were.
+pub const REQUESTS: Measure = count("requests", "requests", "请求数");
+/// How many requests were answered in a second.
+pub const ANSWERED: Measure = count("requests_per_second", "answered a second", "每秒应答");
+/// Within what time 99 of 100 answers came.
+pub const P99: Measure = ms("p99_ms", "99 % answered within", "99% 应答时间");

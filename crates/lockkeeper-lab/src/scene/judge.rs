@@ -1,54 +1,80 @@
 //! What went wrong on a side, from its timeline and its books. Both sides are judged alike.
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
+use lockkeeper::url::StoreUrl;
 
 use super::Scene;
 use super::figures;
-use super::stock::Stock;
 use super::timeline::{Doing, MarkKind, Timeline};
 use super::update::Verdict;
+use crate::shop::Item;
+use crate::shop::stock::{self, Account};
 use crate::text::Text;
 
 impl Scene {
     /// Ends the side: adds the numbers that every side has, and judges.
-    pub fn judge(&mut self) -> Result<(Verdict, Timeline)> {
+    pub async fn judge(&mut self) -> Result<(Verdict, Timeline)> {
         let timeline = self.board.timeline();
+        if let Some(url) = &self.stock {
+            self.books = Some(account(url).await?);
+        }
         let mut faults = std::mem::take(&mut self.faults);
         faults.extend(overlapped(&timeline));
         faults.extend(stuck(&timeline));
         let figures = &mut self.figures;
-        if let Some(path) = &self.stock {
-            let books = Stock::open(path)?.books()?;
-            figures.add(&figures::STOCK, books.initial);
-            figures.add(&figures::SOLD, books.sold);
+        if let Some(books) = &self.books {
+            faults.extend(missold(books));
+            figures.add(&figures::STOCK, books.opening);
+            figures.add(&figures::SOLD, books.sales);
             figures.add(&figures::OVERSOLD, books.oversold());
-            figures.add(&figures::LOST_UPDATES, books.lost_updates);
-            figures.add(&figures::LEFT, books.left);
-            if books.oversold() > 0 {
-                let (sold, initial) = (books.sold, books.initial);
-                faults.push(Text::made(
-                    format!("{sold} were sold of {initial}."),
-                    format!("库存 {initial} 件，却卖出了 {sold} 件。"),
-                ));
-            }
-            if books.lost_updates > 0 {
-                let lost = books.lost_updates;
-                faults.push(Text::made(
-                    format!("{lost} sale(s) wrote over another that they had not seen."),
-                    format!("有 {lost} 次销售覆盖了它没有读到的写入。"),
-                ));
-            }
+            figures.add(&figures::LOST_UPDATES, books.lost_updates());
+            figures.add(&figures::LEFT, books.stock);
         }
-        figures.add(&figures::REFUSED, timeline.count(MarkKind::Refused) as i64);
-        figures.add(&figures::OVERLAP, ms(timeline.overlap()));
-        figures.add(&figures::WAITED, ms(timeline.longest_wait()));
+        let does = |doing| timeline.spans.iter().any(|span| span.doing == doing);
+        if does(Doing::Holds) {
+            figures.add(&figures::REFUSED, timeline.count(MarkKind::Refused) as i64);
+            figures.add(&figures::OVERLAP, ms(timeline.overlap()));
+        }
+        if does(Doing::Waits) {
+            figures.add(&figures::WAITED, ms(timeline.longest_wait()));
+        }
         let held = faults.is_empty();
         let found = match held {
-            true => vec![well(&timeline)],
+            true => well(&timeline, self.books.as_ref()),
             false => faults,
         };
+        // Where nobody did anything, nothing is proved.
+        ensure!(!found.is_empty(), "nothing happened");
         Ok((Verdict { held, found }, timeline))
     }
+}
+
+/// What the books of a stock say about what actors sell.
+async fn account(url: &str) -> Result<Account> {
+    let stock = stock::open(&StoreUrl::parse(url)?, url, 0).await?;
+    let item = Item::Inventory.to_string();
+    let mut accounts = stock.accounts().await?.into_iter();
+    let account = accounts.find(|account| account.item == item);
+    account.context("the stock has no books")
+}
+
+fn missold(books: &Account) -> Vec<Text> {
+    let (opening, sales) = (books.opening, books.sales);
+    let mut faults = Vec::new();
+    if books.oversold() > 0 {
+        faults.push(Text::made(
+            format!("{sales} were handed out, and there were only {opening}."),
+            format!("只有 {opening} 件，却给出了 {sales} 件。"),
+        ));
+    }
+    if books.lost_updates() > 0 {
+        let lost = books.lost_updates();
+        faults.push(Text::made(
+            format!("The stock does not know of {lost} sale(s): another wrote over them."),
+            format!("有 {lost} 次销售没有反映在库存里：被别的写入覆盖了。"),
+        ));
+    }
+    faults
 }
 
 /// Whole milliseconds; what is not nothing is at least one.
@@ -84,13 +110,22 @@ fn stuck(timeline: &Timeline) -> impl Iterator<Item = Text> {
     })
 }
 
-fn well(timeline: &Timeline) -> Text {
+/// What can be said of a side on which nothing went wrong.
+fn well(timeline: &Timeline, books: Option<&Account>) -> Vec<Text> {
     let holds = timeline.spans.iter().filter(|s| s.doing == Doing::Holds);
     let holds = holds.count();
-    Text::made(
-        format!(
-            "{holds} holds, one at a time; everyone who waited got the lock, and the books are right."
-        ),
-        format!("共 {holds} 次持锁，任何时刻只有一个持有者；等待者都拿到了锁，账目正确。"),
-    )
+    let held = (holds > 0).then(|| {
+        Text::made(
+            format!("{holds} holds, one at a time; everyone who waited for the lock got it."),
+            format!("共 {holds} 次持锁，任何时刻只有一个持有者；等锁的都等到了。"),
+        )
+    });
+    let sold = books.filter(|books| books.sales > 0).map(|books| {
+        let (opening, sales, left) = (books.opening, books.sales, books.stock);
+        Text::made(
+            format!("The books are right: {opening} in stock, {sales} sold, {left} left."),
+            format!("账目正确：库存 {opening}，售出 {sales}，剩余 {left}。"),
+        )
+    });
+    held.into_iter().chain(sold).collect()
 }

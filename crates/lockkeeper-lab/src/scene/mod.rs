@@ -3,7 +3,8 @@
 //! # Layout
 //! - [`Scene`]: one side of a chapter while it is played
 //! - [`actor`]: a process in it, as the scene has it; [`process`]: its own part; [`orders`]: what they say to each other
-//! - [`stock`]: what is sold
+//! - [`servers`]: what locks live on, when it is more than one server
+//! - [`shop`]: instances of the shop and their customers
 //! - [`board`]: writes down what happens; [`timeline`]: the result; [`update`]: the same, as it happens
 //! - [`drawing`]: a timeline as text
 //! - [`judge`]: what went wrong, if anything; [`figures`]: its numbers
@@ -17,7 +18,8 @@ pub mod figures;
 pub mod judge;
 pub mod orders;
 pub mod process;
-pub mod stock;
+pub mod servers;
+pub mod shop;
 pub mod timeline;
 pub mod update;
 
@@ -28,18 +30,29 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use lockkeeper_testkit::servers::redis::RedisServer;
 
+use crate::shop::stock::{self, Account};
 use crate::text::Text;
 use actor::Actor;
 use board::{Board, Updates};
 use figures::Figures;
 use orders::{Casting, LockOrder};
-use stock::Stock;
 
 /// The name of the lock in every scene.
 const NAME: &str = "inventory001";
 
 /// How long the scene rests before what it has announced.
 const BEAT: Duration = Duration::from_millis(120);
+
+/// Where a lock lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lives {
+    /// Where the scene has it, whichever lock it is: in a file, or on one server.
+    Anywhere,
+    /// On a server that has a replica.
+    WithReplica,
+    /// On a majority of three servers that know nothing of each other.
+    Quorum,
+}
 
 /// Which lock a side takes, and how.
 #[derive(Clone, Debug)]
@@ -50,6 +63,8 @@ pub struct LockKind {
     pub lease: Duration,
     /// Whether holds are renewed.
     pub renewed: bool,
+    /// Where it lives, for scenes in which that makes the difference.
+    pub lives: Lives,
     /// What it is, in words.
     pub about: Text,
 }
@@ -67,7 +82,10 @@ pub struct Scene {
     program: PathBuf,
     /// Where its actors find their locks.
     url: String,
-    stock: Option<PathBuf>,
+    /// The URL of what its actors sell from.
+    stock: Option<String>,
+    /// What the books of a shop say.
+    pub books: Option<Account>,
     folder: tempfile::TempDir,
 }
 
@@ -86,6 +104,7 @@ impl Scene {
             lock,
             program,
             stock: None,
+            books: None,
             folder,
         })
     }
@@ -96,17 +115,26 @@ impl Scene {
         tokio::time::sleep(BEAT).await;
     }
 
-    /// The lease of its locks.
-    pub fn lease(&self) -> Duration {
-        self.lock.lease
+    /// Whether nothing is locked at all.
+    pub fn is_without_lock(&self) -> bool {
+        self.lock.kind == "none"
+    }
+
+    /// Where its lock lives.
+    pub fn lives(&self) -> Lives {
+        self.lock.lives
     }
 
     /// A new stock for its actors to sell from.
-    pub fn stock(&mut self, initial: i64) -> Result<()> {
-        let path = self.folder.path().join("stock.db");
-        Stock::create(&path, initial)?;
-        self.stock = Some(path);
+    pub async fn stock(&mut self, size: u32) -> Result<()> {
+        let url = self.new_stock();
+        stock::reset(&url, size).await?;
+        self.stock = Some(url);
         Ok(())
+    }
+
+    fn new_stock(&self) -> String {
+        format!("sqlite:{}", self.folder.path().join("stock.db").display())
     }
 
     /// A private `redis-server`, on which the locks are from now on.

@@ -1,7 +1,5 @@
 //! What an actor is told and what it says: lines of JSON.
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
 
 /// Who an actor is: its first line.
@@ -11,8 +9,8 @@ pub struct Casting {
     pub name: String,
     /// Which lock it takes.
     pub lock: LockOrder,
-    /// The stock that it sells from.
-    pub stock: Option<PathBuf>,
+    /// The URL of the stock that it sells from.
+    pub stock: Option<String>,
 }
 
 /// Which lock an actor takes.
@@ -137,10 +135,7 @@ pub enum Event {
     /// It saw that there was nothing to sell.
     SoldOut,
     /// The stock refused its token.
-    Refused {
-        /// The highest that the stock has seen.
-        highest: u64,
-    },
+    Refused,
     /// It did not write, because it knew that the lock was lost.
     Abstained,
     /// It is about to let go.

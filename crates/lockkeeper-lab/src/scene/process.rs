@@ -10,13 +10,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use lockkeeper::clock::Moment;
+use lockkeeper::url::StoreUrl;
+use lockkeeper::{Guard, Token};
 use lockkeeper_testkit::history::Answer as Release;
 use lockkeeper_testkit::taking::{AnyGuard, AnyLock, Failure, Wanted};
 use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 use tokio::task::JoinSet;
 
 use super::orders::{Casting, Event, LockOrder, Order, Said};
-use super::stock::{Answer, Stock};
+use crate::shop::Item;
+use crate::shop::stock::{self, Fenced, Sale, Stock};
 
 /// The hidden verb that makes a program an actor; see [`main`].
 pub const VERB: &str = "lab-actor";
@@ -94,11 +97,10 @@ enum Held {
 type Watch = JoinSet<()>;
 
 struct Actor {
-    name: String,
     lock: Lock,
     /// Whether its writes show a token.
     fenced: bool,
-    stock: Option<Stock>,
+    stock: Option<Arc<dyn Stock>>,
     held: Option<Held>,
     /// Taken again.
     inner: Vec<AnyGuard>,
@@ -147,28 +149,28 @@ fn plain(failure: Failure) -> anyhow::Error {
 }
 
 impl Held {
-    /// Its token and until when it believes, for locks that have such.
-    fn terms(&self) -> (Option<u64>, Option<u64>) {
+    /// The guard of a lock of ours, which knows more than naive ones do.
+    fn ours(&self) -> Option<&Guard> {
         match self {
             Held::Shared(guard, _) => match &**guard {
-                AnyGuard::Ours(guard, _) => {
-                    (Some(guard.token().get()), Some(guard.deadline().as_nanos()))
-                }
-                AnyGuard::Naive(guard) => (Some(guard.token()), None),
+                AnyGuard::Ours(guard, _) => Some(guard),
+                _ => None,
             },
-            _ => (None, None),
+            _ => None,
+        }
+    }
+
+    /// Its token, for locks that have one.
+    fn token(&self) -> Option<u64> {
+        match self {
+            Held::Shared(guard, _) => Some(guard.token()),
+            _ => None,
         }
     }
 
     /// Whether a look at it says that it is held. A naive lock gives its holder nothing to look at.
     fn looks_held(&self) -> bool {
-        match self {
-            Held::Shared(guard, _) => match &**guard {
-                AnyGuard::Ours(guard, _) => guard.is_held(),
-                AnyGuard::Naive(_) => true,
-            },
-            _ => true,
-        }
+        self.ours().is_none_or(Guard::is_held)
     }
 
     /// Says what becomes of the hold.
@@ -203,11 +205,15 @@ async fn told(guard: Arc<AnyGuard>) {
 
 impl Actor {
     async fn open(casting: Casting) -> Result<Actor> {
+        let stock = match &casting.stock {
+            // It is there already: how much there is is not for an actor to say.
+            Some(url) => Some(stock::open(&StoreUrl::parse(url)?, url, 0).await?),
+            None => None,
+        };
         Ok(Actor {
             lock: Lock::open(&casting.lock).await?,
             fenced: casting.lock.kind == "ours",
-            stock: casting.stock.as_deref().map(Stock::open).transpose()?,
-            name: casting.name,
+            stock,
             held: None,
             inner: Vec::new(),
             base: 0,
@@ -242,19 +248,19 @@ impl Actor {
                 say(Event::Looked { held });
                 Ok(())
             }
-            Order::Read => self.read(),
+            Order::Read => self.read().await,
             Order::Work { ms } => self.work(Duration::from_millis(ms)).await,
-            Order::Write => self.write_if_held(),
-            Order::WriteBlindly => self.write(),
+            Order::Write => self.write_if_held().await,
+            Order::WriteBlindly => self.write().await,
             Order::Release => self.release().await,
             Order::Sell {
                 within_ms,
                 thinks_ms,
             } => {
                 if self.acquire(Duration::from_millis(within_ms)).await? {
-                    self.read()?;
+                    self.read().await?;
                     self.work(Duration::from_millis(thinks_ms)).await?;
-                    self.write_if_held()?;
+                    self.write_if_held().await?;
                     self.release().await?;
                 }
                 Ok(())
@@ -262,12 +268,12 @@ impl Actor {
         }
     }
 
-    fn write_if_held(&mut self) -> Result<()> {
+    async fn write_if_held(&self) -> Result<()> {
         if self.stopped || !self.held()?.looks_held() {
             say(Event::Abstained);
             return Ok(());
         }
-        self.write()
+        self.write().await
     }
 
     fn held(&self) -> Result<&Held> {
@@ -281,7 +287,8 @@ impl Actor {
             say(Event::Busy);
             return Ok(false);
         };
-        let (token, until) = held.terms();
+        let token = held.token();
+        let until = held.ours().map(|guard| guard.deadline().as_nanos());
         say(Event::Acquired { token, until });
         held.watch();
         self.held = Some(held);
@@ -310,35 +317,31 @@ impl Actor {
         }
     }
 
-    fn token(&self) -> Option<u64> {
-        let token = self.held.as_ref().and_then(|held| held.terms().0);
-        token.filter(|_| self.fenced)
+    fn token(&self) -> Option<Token> {
+        let token = self.held.as_ref().and_then(Held::token);
+        token.filter(|_| self.fenced).map(Token::new)
     }
 
-    fn read(&mut self) -> Result<()> {
-        let token = self.token();
-        let stock = self.stock.as_mut().context("there is no stock")?;
-        match stock.read(token)? {
-            Answer::Left(left) => {
+    fn stock(&self) -> Result<&dyn Stock> {
+        self.stock.as_deref().context("there is no stock")
+    }
+
+    async fn read(&mut self) -> Result<()> {
+        match self.stock()?.read(Item::Inventory, self.token()).await? {
+            Fenced::Count(left) => {
                 self.base = left;
                 say(Event::Read { left });
             }
-            Answer::Refused { highest } => say(Event::Refused { highest }),
+            Fenced::Refused => say(Event::Refused),
         }
         Ok(())
     }
 
     async fn work(&mut self, time: Duration) -> Result<()> {
         let work = tokio::time::sleep(time);
-        let done = match self.held()? {
-            Held::Shared(guard, _) => match &**guard {
-                AnyGuard::Ours(guard, _) => guard.run(work).await.is_ok(),
-                AnyGuard::Naive(_) => {
-                    work.await;
-                    true
-                }
-            },
-            _ => {
+        let done = match self.held()?.ours() {
+            Some(guard) => guard.run(work).await.is_ok(),
+            None => {
                 work.await;
                 true
             }
@@ -348,16 +351,20 @@ impl Actor {
         Ok(())
     }
 
-    fn write(&mut self) -> Result<()> {
+    async fn write(&self) -> Result<()> {
         if self.base < 1 {
             say(Event::SoldOut);
             return Ok(());
         }
-        let token = self.token();
-        let stock = self.stock.as_mut().context("there is no stock")?;
-        match stock.sell(&self.name, token, self.base)? {
-            Answer::Left(left) => say(Event::Sold { left }),
-            Answer::Refused { highest } => say(Event::Refused { highest }),
+        let sale = Sale {
+            item: Item::Inventory,
+            read: self.base,
+            token: self.token(),
+            port: 0,
+        };
+        match self.stock()?.write(sale).await? {
+            Fenced::Count(left) => say(Event::Sold { left }),
+            Fenced::Refused => say(Event::Refused),
         }
         Ok(())
     }

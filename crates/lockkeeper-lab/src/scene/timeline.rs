@@ -21,7 +21,7 @@ pub struct Lane {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Doing {
-    /// It waited for the lock.
+    /// It waited for the lock, or as a customer for an answer.
     Waits,
     /// It believed that it held the lock.
     Holds,
@@ -29,6 +29,8 @@ pub enum Doing {
     Paused,
     /// A server did not run, or could not be reached.
     Down,
+    /// An instance of the shop served customers.
+    Serves,
 }
 
 /// Something that lasted.
@@ -150,6 +152,13 @@ impl Timeline {
     pub fn open(&mut self, lane: usize, doing: Doing) -> Option<&mut Span> {
         let mut spans = self.spans.iter_mut().rev();
         spans.find(|span| span.lane == lane && span.doing == doing && span.to.is_none())
+    }
+
+    /// The token of the last hold in a lane.
+    pub fn last_token(&self, lane: usize) -> Option<u64> {
+        let mut spans = self.spans.iter().rev();
+        let hold = spans.find(|span| span.lane == lane && span.doing == Doing::Holds);
+        hold.and_then(|span| span.token)
     }
 
     /// Ends everything at `end`, and finds the overlaps.

@@ -62,11 +62,11 @@ impl Shop {
             Ok(Fenced::Refused) => return refused(token),
             Err(error) => return Outcome::Unavailable(error.context("the stock cannot be read")),
         };
-        if !self.work.is_zero() {
-            tokio::time::sleep(self.work).await;
-        }
         if read < 1 {
             return Outcome::SoldOut(read, token);
+        }
+        if !self.work.is_zero() {
+            tokio::time::sleep(self.work).await;
         }
         let sale = Sale {
             item,

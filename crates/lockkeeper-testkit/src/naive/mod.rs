@@ -3,13 +3,18 @@
 //! [`NaiveLock`] is the usual recipe (`SET NX PX`, compare-and-delete, renewal every third of the lease, a local
 //! deadline, a token), and [`Mistake`] names the step that it gets wrong. [`Mistake::None`] gets all of them right.
 //!
-//! `recipe` has the steps, `scripts` their text, `lock` the loops around them.
+//! `recipe` has the steps, `scripts` their text, `lock` the loops around them. [`NaiveQuorum`] is the same over
+//! several servers, `node` one of those, `belief` what its holder thinks.
 
+mod belief;
 mod lock;
+mod node;
+mod quorum;
 mod recipe;
 mod scripts;
 
 pub use lock::{NaiveGuard, NaiveLock};
+pub use quorum::{NaiveQuorum, NaiveQuorumGuard, QUORUM_MISTAKES, QuorumMistake};
 
 use crate::checker::Rule;
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 use lockkeeper::clock::Moment;
 use lockkeeper::{Guard, Lockkeeper, ReleaseOutcome};
 use lockkeeper_testkit::process::Taker;
+use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::redis::RedisServer;
 
-use crate::peer::{Kind, Peer, acquire};
+use crate::peer::{Kind, Peer, Setting, acquire};
 
 /// Ends during the test.
 const SHORT: Duration = Duration::from_secs(1);
@@ -17,25 +18,42 @@ const LONG: Duration = Duration::from_secs(60);
 const A_WHILE: Duration = Duration::from_millis(300);
 
 struct World {
-    server: RedisServer,
+    nodes: Independent,
     peer: Peer,
+    /// Of ours on the same nodes.
+    url: String,
     ours: Lockkeeper,
 }
 
 impl World {
-    async fn new(kind: Kind) -> World {
-        World::with_lease(kind, LONG).await
+    async fn new(setting: impl Into<Setting>) -> World {
+        World::with_lease(setting, LONG).await
     }
 
-    async fn with_lease(kind: Kind, lease: Duration) -> World {
-        let server = RedisServer::start();
-        let mut peer = Peer::start(kind, &server);
+    async fn with_lease(setting: impl Into<Setting>, lease: Duration) -> World {
+        let setting = setting.into();
+        let nodes = Independent::start(setting.nodes);
+        let mut peer = Peer::start(setting.kind, &nodes);
         // It is up and connected: on a busy machine that takes longer than a short lease.
         assert!(!peer.sees_locked("nothing"));
-        let url = format!("{}?dialect=plain", server.url());
+        let url = match setting.nodes {
+            1 => format!("{}?dialect=plain", nodes.servers()[0].url()),
+            // Nothing restarts here.
+            _ => nodes.url_at_once("60s&dialect=plain"),
+        };
         let ours = Lockkeeper::builder().url(&url).lease(lease);
         let ours = ours.connect().await.expect("connects");
-        World { server, peer, ours }
+        World {
+            nodes,
+            peer,
+            url,
+            ours,
+        }
+    }
+
+    /// The only node, or one of several.
+    fn server(&self) -> &RedisServer {
+        &self.nodes.servers()[0]
     }
 
     async fn try_ours(&self, name: &str) -> Option<Guard> {
@@ -74,8 +92,8 @@ async fn released(guard: Guard) {
     assert_eq!(outcome, ReleaseOutcome::Released);
 }
 
-pub async fn ours_is_busy_and_waits_while_the_peer_holds(kind: Kind) {
-    let mut world = World::new(kind).await;
+pub async fn ours_is_busy_and_waits_while_the_peer_holds(setting: Setting) {
+    let mut world = World::new(setting).await;
     assert!(world.peer.try_acquire("job", LONG));
     assert!(world.try_ours("job").await.is_none());
     let lock = world.ours.lock("job").expect("a lock");
@@ -90,8 +108,8 @@ pub async fn ours_is_busy_and_waits_while_the_peer_holds(kind: Kind) {
     assert!(!world.peer.sees_locked("job"));
 }
 
-pub async fn the_peer_is_busy_and_waits_while_ours_holds(kind: Kind) {
-    let mut world = World::new(kind).await;
+pub async fn the_peer_is_busy_and_waits_while_ours_holds(setting: Setting) {
+    let mut world = World::new(setting).await;
     let guard = world.try_ours("job").await.expect("it is free");
     assert!(world.peer.sees_locked("job"));
     assert!(!world.peer.try_acquire("job", LONG));
@@ -104,8 +122,8 @@ pub async fn the_peer_is_busy_and_waits_while_ours_holds(kind: Kind) {
     released(world.try_ours("job").await.expect("it is free")).await;
 }
 
-pub async fn the_peers_lease_ends(kind: Kind) {
-    let mut world = World::new(kind).await;
+pub async fn the_peers_lease_ends(setting: Setting) {
+    let mut world = World::new(setting).await;
     let asked = Moment::now();
     assert!(world.peer.try_acquire("job", SHORT));
     let guard = world.wait_ours("job").await;
@@ -115,8 +133,8 @@ pub async fn the_peers_lease_ends(kind: Kind) {
     released(guard).await;
 }
 
-pub async fn our_lease_ends_and_we_do_not_free_the_peers_lock(kind: Kind) {
-    let mut world = World::new(kind).await;
+pub async fn our_lease_ends_and_we_do_not_free_the_peers_lock(setting: Setting) {
+    let mut world = World::new(setting).await;
     let guard = world.fixed("job", SHORT * 2).await;
     let lost = guard.lost();
     assert!(!world.peer.try_acquire("job", LONG));
@@ -134,8 +152,8 @@ pub async fn our_lease_ends_and_we_do_not_free_the_peers_lock(kind: Kind) {
     assert!(world.peer.release("job"));
 }
 
-pub async fn the_peer_extends_and_keeps_ours_out(kind: Kind) {
-    let mut world = World::new(kind).await;
+pub async fn the_peer_extends_and_keeps_ours_out(setting: Setting) {
+    let mut world = World::new(setting).await;
     assert!(world.peer.try_acquire("job", SHORT * 2));
     assert!(world.peer.extend("job", LONG));
     tokio::time::sleep(SHORT * 2 + A_WHILE).await;
@@ -144,8 +162,8 @@ pub async fn the_peer_extends_and_keeps_ours_out(kind: Kind) {
     released(world.try_ours("job").await.expect("it is free")).await;
 }
 
-pub async fn ours_extends_and_keeps_the_peer_out(kind: Kind) {
-    let mut world = World::new(kind).await;
+pub async fn ours_extends_and_keeps_the_peer_out(setting: Setting) {
+    let mut world = World::new(setting).await;
     let guard = world.fixed("job", SHORT * 2).await;
     guard.extend(LONG).await.expect("extends");
     tokio::time::sleep(SHORT * 2 + A_WHILE).await;
@@ -155,9 +173,9 @@ pub async fn ours_extends_and_keeps_the_peer_out(kind: Kind) {
     assert!(world.peer.try_acquire("job", LONG));
 }
 
-pub async fn the_watchdog_keeps_the_peer_out(kind: Kind) {
+pub async fn the_watchdog_keeps_the_peer_out(setting: Setting) {
     let lease = SHORT * 3;
-    let mut world = World::with_lease(kind, lease).await;
+    let mut world = World::with_lease(setting, lease).await;
     let guard = world.try_ours("job").await.expect("it is free");
     world.peer.order(&acquire("job", LONG, LONG));
     let early = world.peer.answer_within(lease * 2);
@@ -167,21 +185,21 @@ pub async fn the_watchdog_keeps_the_peer_out(kind: Kind) {
     assert!(world.peer.answer(), "the peer gets it");
 }
 
-pub async fn a_late_peer_does_not_free_or_extend_our_lock(kind: Kind) {
-    let mut world = World::new(kind).await;
+pub async fn a_late_peer_does_not_free_or_extend_our_lock(setting: Setting) {
+    let mut world = World::new(setting).await;
     assert!(world.peer.try_acquire("job", SHORT));
     let guard = world.wait_ours("job").await;
-    let before = world.server.command(&["GET", "job"]);
+    let before = world.server().command(&["GET", "job"]);
     assert!(!world.peer.owns("job"));
     assert!(!world.peer.extend("job", LONG), "not its own any more");
     assert!(!world.peer.release("job"), "not its own any more");
-    assert_eq!(world.server.command(&["GET", "job"]), before);
+    assert_eq!(world.server().command(&["GET", "job"]), before);
     guard.extend(LONG).await.expect("it is ours");
     released(guard).await;
 }
 
-pub async fn a_killed_peers_lock_is_free_after_its_lease(kind: Kind) {
-    let mut world = World::new(kind).await;
+pub async fn a_killed_peers_lock_is_free_after_its_lease(setting: Setting) {
+    let mut world = World::new(setting).await;
     let asked = Moment::now();
     assert!(world.peer.try_acquire("job", SHORT * 2));
     world.peer.kill();
@@ -190,9 +208,9 @@ pub async fn a_killed_peers_lock_is_free_after_its_lease(kind: Kind) {
     assert!(waited >= SHORT * 2 * 9 / 10, "too early: {waited:?}");
 }
 
-pub async fn our_killed_process_lock_is_free_after_its_lease(kind: Kind) {
-    let mut world = World::new(kind).await;
-    let url = format!("{}?dialect=plain", world.server.url());
+pub async fn our_killed_process_lock_is_free_after_its_lease(setting: Setting) {
+    let mut world = World::new(setting).await;
+    let url = world.url.clone();
     let arguments = ["hold", "--store", &url, "--name", "job", "--lease", "2s"];
     let mut taker = Taker::start(env!("CARGO_BIN_EXE_lock-taker"), &arguments).expect("starts");
     taker.expect("held");
@@ -202,8 +220,8 @@ pub async fn our_killed_process_lock_is_free_after_its_lease(kind: Kind) {
     assert!(world.peer.owns("job"));
 }
 
-pub async fn odd_names_are_the_same_lock(kind: Kind) {
-    let mut world = World::new(kind).await;
+pub async fn odd_names_are_the_same_lock(setting: Setting) {
+    let mut world = World::new(setting).await;
     for name in [
         "two words  and spaces",
         "订单:42/ключ é",
@@ -221,8 +239,8 @@ pub async fn odd_names_are_the_same_lock(kind: Kind) {
     }
 }
 
-pub async fn a_peers_lock_is_shown_and_can_be_broken(kind: Kind) {
-    let mut world = World::new(kind).await;
+pub async fn a_peers_lock_is_shown_and_can_be_broken(setting: Setting) {
+    let mut world = World::new(setting).await;
     assert!(world.peer.try_acquire("job", LONG));
     let info = world.ours.inspect("job").await.expect("answers");
     let info = info.expect("it is known");
@@ -240,7 +258,7 @@ pub async fn a_peers_lock_is_shown_and_can_be_broken(kind: Kind) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_prefix_is_part_of_the_peers_name() {
     let mut world = World::new(Kind::Python).await;
-    let url = format!("{}?dialect=plain&prefix=app:", world.server.url());
+    let url = format!("{}&prefix=app:", world.url);
     let ours = Lockkeeper::connect(&url).await.expect("connects");
     let lock = ours.lock("job").expect("a lock");
     let guard = lock.acquire().await.expect("acquires");
@@ -261,7 +279,7 @@ async fn a_prefix_is_part_of_the_peers_name() {
 async fn ours_waits_for_a_lock_without_a_lease() {
     let mut world = World::new(Kind::Python).await;
     assert!(world.peer.try_acquire("job", Duration::ZERO));
-    assert_eq!(world.server.command(&["PTTL", "job"]), ":-1\r\n");
+    assert_eq!(world.server().command(&["PTTL", "job"]), ":-1\r\n");
     let lock = world.ours.lock("job").expect("a lock");
     let mut waiter = tokio::spawn(async move { lock.acquire().await });
     let early = tokio::time::timeout(A_WHILE, &mut waiter).await;
@@ -277,7 +295,7 @@ async fn ours_waits_for_a_lock_without_a_lease() {
 async fn a_value_that_is_no_text_is_a_holder() {
     let world = World::new(Kind::Python).await;
     let write = r"return redis.call('SET', KEYS[1], '\255\254\0 \128', 'PX', 60000)";
-    world.server.command(&["EVAL", write, "1", "job"]);
+    world.server().command(&["EVAL", write, "1", "job"]);
     assert!(world.try_ours("job").await.is_none());
     let info = world.ours.inspect("job").await.expect("answers");
     assert_eq!(info.expect("it is known").holders.len(), 1);

@@ -1,4 +1,4 @@
-//! The plain dialect beside redis-py, redsync and redlock, on one server, in both directions.
+//! The plain dialect beside redis-py, redsync and redlock, on one server and on a quorum of three, in both directions.
 //!
 //! Run by `cargo xtask interop plain`, which installs the peers.
 
@@ -9,23 +9,27 @@ mod peer;
 /// Every case, for every peer.
 macro_rules! with_every_peer {
     ($($case:ident)*) => {
-        with_every_peer!(@redis_py Python $($case)*);
-        with_every_peer!(@redsync Go $($case)*);
-        with_every_peer!(@redlock Node $($case)*);
+        with_every_peer!(@redis_py Python 1 $($case)*);
+        with_every_peer!(@redsync Go 1 $($case)*);
+        with_every_peer!(@redlock Node 1 $($case)*);
+        with_every_peer!(@redsync_over_a_quorum Go 3 $($case)*);
+        with_every_peer!(@redlock_over_a_quorum Node 3 $($case)*);
     };
-    (@$module:ident $kind:ident $($case:ident)*) => {
+    (@$module:ident $kind:ident $nodes:literal $($case:ident)*) => {
         mod $module {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $case() {
-                    crate::cases::$case(crate::peer::Kind::$kind).await;
+                    use crate::peer::{Kind, Setting};
+                    let kind = Kind::$kind;
+                    crate::cases::$case(Setting { kind, nodes: $nodes }).await;
                 }
             )*
 
             #[test]
             fn no_update_is_lost_under_load() {
                 use crate::peer::Kind::{$kind, Ours};
-                crate::load::no_update_is_lost(&[$kind, $kind, Ours, Ours]);
+                crate::load::no_update_is_lost($nodes, &[$kind, $kind, Ours, Ours]);
             }
         }
     };

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lockkeeper_testkit::process::Taker;
+use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::redis::RedisServer;
 use serde_json::{Value, json};
 
@@ -18,6 +19,19 @@ pub enum Kind {
     Node,
     /// Lockkeeper in a process of its own; it only knows `load`.
     Ours,
+}
+
+/// Who, on how many independent servers.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    pub kind: Kind,
+    pub nodes: usize,
+}
+
+impl From<Kind> for Setting {
+    fn from(kind: Kind) -> Setting {
+        Setting { kind, nodes: 1 }
+    }
 }
 
 impl Kind {
@@ -56,14 +70,15 @@ pub struct Peer {
 }
 
 impl Peer {
-    pub fn start(kind: Kind, server: &RedisServer) -> Peer {
+    pub fn start(kind: Kind, nodes: &Independent) -> Peer {
         let (program, arguments) = kind.command();
-        let url = server.url();
+        let urls: Vec<String> = nodes.servers().iter().map(RedisServer::url).collect();
+        let urls = urls.join(",");
         let mut arguments: Vec<&str> = arguments
             .iter()
             .map(|path| path.to_str().expect("a path in UTF-8"))
             .collect();
-        arguments.push(&url);
+        arguments.push(&urls);
         let process = Taker::start(&program, &arguments)
             .unwrap_or_else(|error| panic!("{program:?} does not start: {error}"));
         Peer { kind, process }

@@ -12,6 +12,7 @@ mod names;
 mod peer;
 mod permits;
 mod readers;
+mod red;
 mod sentinel;
 mod site;
 mod tokens;

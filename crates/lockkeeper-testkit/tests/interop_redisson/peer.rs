@@ -37,6 +37,11 @@ fn address(server: &RedisServer) -> String {
     format!("redis://127.0.0.1:{}", server.port())
 }
 
+fn addresses(servers: &[RedisServer]) -> String {
+    let addresses: Vec<String> = servers.iter().map(address).collect();
+    addresses.join(",")
+}
+
 /// A running Java process with one Redisson client. Dropping it kills it.
 pub struct Peer {
     child: Child,
@@ -55,8 +60,7 @@ impl Peer {
 
     /// Starts one that finds its server through Sentinels.
     pub async fn through(sentinels: &[RedisServer], service: &str, watchdog: Duration) -> Peer {
-        let addresses: Vec<String> = sentinels.iter().map(address).collect();
-        let addresses = addresses.join(",");
+        let addresses = addresses(sentinels);
         let place = ["--mode", "sentinel", "--service", service];
         let place = [&place[..], &["--address", &addresses]].concat();
         Peer::launch(&place, watchdog).await
@@ -67,6 +71,13 @@ impl Peer {
         let addresses = ports.iter().map(|port| format!("redis://127.0.0.1:{port}"));
         let addresses = addresses.collect::<Vec<String>>().join(",");
         let place = ["--mode", "cluster", "--address", &addresses];
+        Peer::launch(&place, watchdog).await
+    }
+
+    /// Starts one with a client for each of these servers, which know nothing of each other.
+    pub async fn over(nodes: &[RedisServer], watchdog: Duration) -> Peer {
+        let addresses = addresses(nodes);
+        let place = ["--mode", "redlock", "--address", &addresses];
         Peer::launch(&place, watchdog).await
     }
 
@@ -231,19 +242,33 @@ impl Call {
 
 /// A Java process that works on its own: `add` or `contend`.
 pub fn java(server: &RedisServer, arguments: &[&str]) -> Taker {
-    let (jar, address) = (jar(), address(server));
+    java_at(&["--address", &address(server)], arguments)
+}
+
+/// The same over several servers.
+pub fn java_over(nodes: &[RedisServer], arguments: &[&str]) -> Taker {
+    let addresses = addresses(nodes);
+    java_at(&["--mode", "redlock", "--address", &addresses], arguments)
+}
+
+fn java_at(place: &[&str], arguments: &[&str]) -> Taker {
+    let jar = jar();
     let mut all = vec!["-XX:+UseSerialGC", "-jar", &jar];
     all.extend(&arguments[..1]);
-    all.extend(["--address", &address]);
+    all.extend(place);
     all.extend(&arguments[1..]);
     Taker::start("java", &all).expect("java is installed")
 }
 
 /// A Rust process that does the same.
 pub fn rust(server: &RedisServer, arguments: &[&str]) -> Taker {
-    let url = server.url();
+    rust_over(&server.url(), arguments)
+}
+
+/// The same on a store of this URL.
+pub fn rust_over(url: &str, arguments: &[&str]) -> Taker {
     let mut all = arguments[..1].to_vec();
-    all.extend(["--store", &url]);
+    all.extend(["--store", url]);
     all.extend(&arguments[1..]);
     Taker::start(env!("CARGO_BIN_EXE_interop-taker"), &all).expect("it starts")
 }

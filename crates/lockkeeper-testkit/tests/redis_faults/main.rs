@@ -5,6 +5,7 @@
 //! `sentinel` and `cluster` have masters that are replaced.
 
 mod cluster;
+#[path = "../support/crew.rs"]
 mod crew;
 mod crews;
 mod load;

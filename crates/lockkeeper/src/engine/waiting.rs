@@ -227,11 +227,13 @@ impl Contest {
         }
     }
 
-    /// What is transient is tried again for as long as a lease; the rest is reported.
+    /// What is transient is tried again for as long as a lease, and until a time that the store itself waits for; the
+    /// rest is reported.
     fn pause_after(&mut self, error: Error) -> Result<Duration, Error> {
         let now = Moment::now();
         let since = *self.failing_since.get_or_insert(now);
-        if !error.is_transient() || now.since(since) >= self.claim.lease {
+        let long = now.since(since) >= self.claim.lease && self.core.store().ready_in().is_zero();
+        if !error.is_transient() || long {
             return Err(error);
         }
         tracing::debug!(%error, name = %self.claim.name, "waiting for the store");

@@ -23,6 +23,35 @@ pub struct Scheme {
     pub capabilities: Option<Capabilities>,
 }
 
+/// A row of [`schemes`]. What it can do is known only where its feature is compiled in.
+macro_rules! scheme {
+    ($feature:literal, $scheme:literal, $dialect:expr, $example:literal, $capabilities:expr) => {
+        Scheme {
+            scheme: $scheme,
+            dialect: $dialect,
+            example: $example,
+            feature: Some($feature),
+            #[cfg(feature = $feature)]
+            capabilities: Some($capabilities),
+            #[cfg(not(feature = $feature))]
+            capabilities: None,
+        }
+    };
+}
+
+/// A row of Redis in its first dialect.
+macro_rules! redisson {
+    ($scheme:literal, $example:literal) => {
+        scheme!(
+            "redis",
+            $scheme,
+            Some("redisson"),
+            $example,
+            super::redis::CAPABILITIES
+        )
+    };
+}
+
 /// Every kind of store, whether this build has it or not.
 pub fn schemes() -> &'static [Scheme] {
     &[
@@ -33,76 +62,42 @@ pub fn schemes() -> &'static [Scheme] {
             feature: None,
             capabilities: Some(memory::CAPABILITIES),
         },
-        Scheme {
-            scheme: "sqlite",
-            dialect: None,
-            example: "sqlite:/var/lib/app/locks.db",
-            feature: Some("sqlite"),
-            #[cfg(feature = "sqlite")]
-            capabilities: Some(super::sqlite::CAPABILITIES),
-            #[cfg(not(feature = "sqlite"))]
-            capabilities: None,
-        },
-        Scheme {
-            scheme: "redis",
-            dialect: Some("redisson"),
-            example: "redis://localhost:6379/0",
-            feature: Some("redis"),
-            #[cfg(feature = "redis")]
-            capabilities: Some(super::redis::CAPABILITIES),
-            #[cfg(not(feature = "redis"))]
-            capabilities: None,
-        },
-        Scheme {
-            scheme: "rediss",
-            dialect: Some("redisson"),
-            example: "rediss://db.example:6380/0",
-            feature: Some("redis"),
-            #[cfg(feature = "redis")]
-            capabilities: Some(super::redis::CAPABILITIES),
-            #[cfg(not(feature = "redis"))]
-            capabilities: None,
-        },
-        Scheme {
-            scheme: "redis+sentinel",
-            dialect: Some("redisson"),
-            example: "redis+sentinel://a:26379,b:26379,c:26379/mymaster",
-            feature: Some("redis"),
-            #[cfg(feature = "redis")]
-            capabilities: Some(super::redis::CAPABILITIES),
-            #[cfg(not(feature = "redis"))]
-            capabilities: None,
-        },
-        Scheme {
-            scheme: "redis+unix",
-            dialect: Some("redisson"),
-            example: "redis+unix:///run/redis/redis.sock",
-            feature: Some("redis"),
-            #[cfg(feature = "redis")]
-            capabilities: Some(super::redis::CAPABILITIES),
-            #[cfg(not(feature = "redis"))]
-            capabilities: None,
-        },
-        Scheme {
-            scheme: "redis+cluster",
-            dialect: Some("redisson"),
-            example: "redis+cluster://node1:6379,node2:6379",
-            feature: Some("redis"),
-            #[cfg(feature = "redis")]
-            capabilities: Some(super::redis::CAPABILITIES),
-            #[cfg(not(feature = "redis"))]
-            capabilities: None,
-        },
-        Scheme {
-            scheme: "redis",
-            dialect: Some("plain"),
-            example: "redis://localhost:6379/0?dialect=plain",
-            feature: Some("redis"),
-            #[cfg(feature = "redis")]
-            capabilities: Some(super::redis::PLAIN_CAPABILITIES),
-            #[cfg(not(feature = "redis"))]
-            capabilities: None,
-        },
+        scheme!(
+            "sqlite",
+            "sqlite",
+            None,
+            "sqlite:/var/lib/app/locks.db",
+            super::sqlite::CAPABILITIES
+        ),
+        redisson!("redis", "redis://localhost:6379/0"),
+        redisson!("rediss", "rediss://db.example:6380/0"),
+        redisson!(
+            "redis+sentinel",
+            "redis+sentinel://a:26379,b:26379,c:26379/mymaster"
+        ),
+        redisson!("redis+unix", "redis+unix:///run/redis/redis.sock"),
+        redisson!("redis+cluster", "redis+cluster://node1:6379,node2:6379"),
+        scheme!(
+            "redis",
+            "redis",
+            Some("plain"),
+            "redis://localhost:6379/0?dialect=plain",
+            super::redis::PLAIN_CAPABILITIES
+        ),
+        scheme!(
+            "redis",
+            "redlock",
+            Some("redisson"),
+            "redlock://a:6379,b:6379,c:6379",
+            super::quorum::CAPABILITIES
+        ),
+        scheme!(
+            "redis",
+            "redlock",
+            Some("plain"),
+            "redlock://a:6379,b:6379,c:6379?dialect=plain",
+            super::quorum::PLAIN_CAPABILITIES
+        ),
     ]
 }
 
@@ -117,6 +112,8 @@ pub(crate) async fn open(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
         | "rediss+sentinel" | "redis+cluster" | "rediss+cluster" => {
             Ok(Arc::new(super::redis::RedisStore::connect(url).await?))
         }
+        #[cfg(feature = "redis")]
+        "redlock" => Ok(Arc::new(super::quorum::QuorumStore::connect(url).await?)),
         other => Err(Error::InvalidUrl {
             reason: missing(other),
         }),

@@ -25,6 +25,9 @@ pub(crate) mod caller;
 mod catalog;
 mod hints;
 pub mod memory;
+mod nodes;
+#[cfg(feature = "redis")]
+pub mod quorum;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]
@@ -45,6 +48,7 @@ use crate::{Error, Name, Token};
 
 pub(crate) use catalog::open;
 pub use catalog::{Scheme, schemes};
+pub use nodes::{NodeState, NodeStatus, NodeVote};
 
 /// A future that a store returns. Boxed, so that `Arc<dyn Store>` works.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -123,6 +127,26 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// not, the engine sets a timer for every answer that is not there at once.
     fn ends_in_time(&self) -> bool {
         false
+    }
+
+    /// The longest lease that it grants.
+    fn longest_lease(&self) -> Duration {
+        crate::MAX_LEASE
+    }
+
+    /// For how long it is known to be unable to grant anything, because it waits for that time to pass.
+    fn ready_in(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// The nodes of a store that has several which vote, and how they are.
+    fn nodes(&self) -> Vec<NodeStatus> {
+        Vec::new()
+    }
+
+    /// Which nodes keep a hold of this store's, where nodes vote.
+    fn votes(&self, _claim: ClaimId) -> Option<Vec<NodeVote>> {
+        None
     }
 
     /// Something that, kept open in another process, keeps this store's holds from being taken for those of
@@ -596,6 +620,8 @@ pub enum Fencing {
 pub enum Wakeups {
     /// The one whose turn it is is told.
     Direct,
+    /// Everyone who waits is told that it may be free.
+    Broadcast,
     /// Everyone tries now and then.
     Polling,
 }

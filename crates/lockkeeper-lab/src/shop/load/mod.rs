@@ -119,6 +119,13 @@ pub async fn run(options: &LoadOptions, mut watch: impl FnMut(&Tally)) -> Result
     Ok(run.report(&before, after, took))
 }
 
+/// One customer who makes the requests, without a look at the books.
+pub(crate) async fn customer(options: &LoadOptions) -> Result<Tally> {
+    let run = Arc::new(prepare(options)?.0);
+    run.clone().customer().await;
+    Ok(run.tally())
+}
+
 fn prepare(options: &LoadOptions) -> Result<(Run, String)> {
     ensure!(!options.instances.is_empty(), "name an instance");
     ensure!(

@@ -25,11 +25,11 @@ pub const STOCK_VARIABLE: &str = "LOCKKEEPER_SHOP_STOCK";
 pub const USUAL_SIZE: u32 = 5_000;
 
 /// What a stock will answer.
-pub(super) type Answering<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+pub(crate) type Answering<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// What a stock answers to someone with a token, or without.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fenced {
+pub(crate) enum Fenced {
     /// How many there are.
     Count(i64),
     /// Someone with a higher token was here: whoever asks no longer holds the lock.
@@ -38,7 +38,7 @@ pub(super) enum Fenced {
 
 /// What is written when one is sold.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sale {
+pub(crate) struct Sale {
     pub item: Item,
     /// How many were read. Not compared with how many there are: that they are the same is what the lock is for.
     pub read: i64,
@@ -48,7 +48,7 @@ pub(super) struct Sale {
 }
 
 /// Counts, and a ledger of all sales.
-pub(super) trait Stock: Send + Sync + fmt::Debug {
+pub(crate) trait Stock: Send + Sync + fmt::Debug {
     /// How many there are. A token is remembered: whoever read before with a lower one cannot write any more.
     fn read(&self, item: Item, token: Option<Token>) -> Answering<'_, Fenced>;
 
@@ -91,7 +91,7 @@ impl Account {
 const MOST_FAMILIES: u32 = 1_000;
 
 /// Opens the stock that a URL names, and makes it if it is new, with so much in the inventory.
-pub(super) async fn open(url: &StoreUrl, text: &str, size: u32) -> Result<Arc<dyn Stock>> {
+pub(crate) async fn open(url: &StoreUrl, text: &str, size: u32) -> Result<Arc<dyn Stock>> {
     Ok(match url.scheme() {
         "sqlite" => Arc::new(sqlite::SqliteStock::open(&url.path()?, size).await?),
         "redis" => Arc::new(redis::RedisStock::open(text, size).await?),

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! interop-taker hold    --store URL --kind KIND --name N --lease D
-//! interop-taker add     --store URL --kind KIND --name N --counter KEY --rounds N [--pause D]
+//! interop-taker add     --store URL --kind KIND --name N --counter KEY --rounds N [--pause D] [--counter-at URL]
 //! interop-taker contend --store URL --name N --for D [--hold D] [--tasks N]
 //! ```
 //!
 //! `KIND` is `lock`, `fair`, `read`, `write` or `permits` (one of one). `hold` prints `held` and holds until its
 //! input ends. `add` and `contend` print `ready` and begin when a line comes. `add` adds one to a counter in Redis
-//! (read, pause, write) and prints `added N`; `contend` takes one lock again and again and prints `turns N`.
+//! (read, pause, write; in the store's own unless another is given) and prints `added N`; `contend` takes one lock again and again and prints `turns N`.
 
 mod options;
 
@@ -71,7 +71,11 @@ async fn add(keeper: &Lockkeeper, options: &Options) -> Result<(), Failure> {
     let counter = options.need("counter")?;
     let rounds: u64 = options.number("rounds", 0)?;
     let pause = options.duration("pause", Duration::ZERO)?;
-    let client = redis::Client::open(options.need("store")?)?;
+    let at = match options.get("counter-at") {
+        Some(url) => url,
+        None => options.need("store")?,
+    };
+    let client = redis::Client::open(at)?;
     let mut redis = client.get_multiplexed_async_connection().await?;
     ready().await?;
     for _ in 0..rounds {

@@ -35,10 +35,21 @@ struct Held {
 }
 
 pub async fn hold(options: &Options) -> Result<(), Failure> {
+    let lock = match options.lock().await {
+        Ok(lock) => lock,
+        Err(failure) => {
+            println!("failed {failure}");
+            let mut lines = lines();
+            while lines.recv().await.is_some() {
+                println!("nothing is held");
+            }
+            return Ok(());
+        }
+    };
     let holder = Holder {
         name: options.need("name")?.to_owned(),
         owner: options.get("process").unwrap_or("p").to_owned(),
-        lock: options.lock().await?,
+        lock,
         patience: options.patience()?,
         resource: options.resource()?,
         recorder: options.recorder()?,

@@ -13,8 +13,8 @@
 //! `hold` waits for the lock, prints `held <token> <deadline ns>` and obeys lines on its standard input:
 //! `is-held`, `last-held` (when a look at the guard last said yes, in ns), `read` the resource, `write` one more
 //! than was read, `write-unfenced` (without the resource's look at the token), `again` (for the same owner),
-//! `leave` (what `again` took), `release`, `acquire`. It prints `lost` when the lock is. The end of input releases
-//! as well.
+//! `leave` (what `again` took), `release`, `acquire`. It prints `lost` when the lock is, and `failed` and why when there
+//! is no store. The end of input releases as well.
 //!
 //! `count` has tasks that add one to the resource under the lock, again and again, until it is told `stop`, and writes
 //! a history. With `--broken no-lock` each believes that it holds whenever it likes: what the tests have to notice.

@@ -9,7 +9,7 @@ use crate::store::*;
 
 /// An answer that is a list.
 #[derive(Debug)]
-pub(super) struct Reply(Vec<Value>);
+pub(in crate::store) struct Reply(Vec<Value>);
 
 impl Reply {
     pub fn new(value: Value) -> Result<Reply, Error> {
@@ -56,7 +56,7 @@ impl Reply {
 }
 
 /// The server answered something that no script of ours does.
-pub(super) fn nonsense(value: &Value) -> Error {
+pub(in crate::store) fn nonsense(value: &Value) -> Error {
     let mut text = format!("the server gave an unexpected answer: {value:?}");
     text.truncate(200);
     refused(text)
@@ -69,7 +69,7 @@ fn number(value: &Value) -> Result<i64, Error> {
     }
 }
 
-pub(super) fn text(value: &Value) -> Result<String, Error> {
+pub(in crate::store) fn text(value: &Value) -> Result<String, Error> {
     match value {
         Value::BulkString(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
         Value::SimpleString(text) => Ok(text.clone()),
@@ -129,7 +129,7 @@ fn holder(reply: &Reply) -> Result<Holder, Error> {
 }
 
 /// Why and when a lock was broken, if it was.
-pub(super) fn broken(values: &[Value]) -> Result<Option<Broken>, Error> {
+pub(in crate::store) fn broken(values: &[Value]) -> Result<Option<Broken>, Error> {
     let [Value::BulkString(_), Value::BulkString(_)] = values else {
         return Ok(None);
     };
@@ -139,18 +139,18 @@ pub(super) fn broken(values: &[Value]) -> Result<Option<Broken>, Error> {
     }))
 }
 
-pub(super) fn wall(micros: u64) -> SystemTime {
+pub(in crate::store) fn wall(micros: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(micros)
 }
 
 /// How we are written into holds: the program comes last, as it may have any character.
-pub(super) fn describe(channel: &str, process: &Process) -> String {
+pub(in crate::store) fn describe(channel: &str, process: &Process) -> String {
     let Process { host, pid, program } = process;
     format!("{channel}\n{host}\n{pid}\n{program}")
 }
 
 /// The process that [`describe`] wrote.
-pub(super) fn process(text: &str) -> Process {
+pub(in crate::store) fn process(text: &str) -> Process {
     let mut parts = text.splitn(4, '\n').skip(1).map(str::to_owned);
     Process {
         host: parts.next().unwrap_or_default(),

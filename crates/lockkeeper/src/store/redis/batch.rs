@@ -21,9 +21,10 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, RedisResult, RedisWrite, Value};
 use tokio::sync::oneshot;
 
-use super::connection::{Connection, Shared, State as Link, Up};
+use super::connection::Connection;
 use super::fault::{Fault, words};
 use super::scripts::{Text, Verb};
+use super::shared::{Shared, State as Link, Up};
 use crate::clock::Moment;
 use crate::store::ClaimId;
 

@@ -9,7 +9,7 @@ const OLDEST: (u32, u32) = (6, 2);
 
 /// What the server said. `None`: it did not, for instance because the ACL hides it.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct ServerInfo {
+pub(in crate::store) struct ServerInfo {
     pub version: Option<String>,
     pub role: Option<String>,
     pub mode: Option<String>,
@@ -20,6 +20,8 @@ pub(super) struct ServerInfo {
     pub run_id: Option<String>,
     /// How many replicas follow it.
     pub replicas: Option<u32>,
+    /// For how many seconds it is up.
+    pub uptime: Option<u64>,
 }
 
 impl ServerInfo {
@@ -39,6 +41,7 @@ impl ServerInfo {
             keeps_a_log: field("aof_enabled").map(|enabled| enabled == "1"),
             run_id: field("run_id"),
             replicas: field("connected_slaves").and_then(|count| count.parse().ok()),
+            uptime: field("uptime_in_seconds").and_then(|seconds| seconds.parse().ok()),
         }
     }
 

@@ -11,18 +11,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ::redis::{Cmd, RedisError, Value};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::checks::not_a_cluster;
-use super::connection::{Connection, Member};
-use super::fault::{Fault, explain, unavailable, words};
-use super::keys::WAKE;
-use super::link::Link;
-use super::slots::{Map, SLOTS, Slots};
+use super::connection::Connection;
+use super::fault::unavailable;
+use super::shared::Member;
+use super::slots::{Map, Slots};
 use super::subscriptions::Subscriptions;
-use super::url::{Address, Settings};
+use super::survey;
+use super::topology::Address;
+use super::url::Settings;
 use super::way::{Elsewhere, Way};
 use crate::Error;
 use crate::clock::Moment;
@@ -31,8 +30,6 @@ use crate::clock::Moment;
 const SURVEY_EVERY: Duration = Duration::from_secs(15);
 /// How long to pause between two looks.
 const SURVEY_PAUSE: Duration = Duration::from_millis(50);
-/// How long a node may take to say who serves what, before another is asked.
-const SURVEY_PATIENCE: Duration = Duration::from_millis(500);
 /// How often a request follows nodes that send it elsewhere before it pauses each time.
 const QUICK_REDIRECTS: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
@@ -71,7 +68,7 @@ impl Cluster {
         seeds: Vec<Address>,
         channel: String,
     ) -> Result<Cluster, Error> {
-        let (survey, sharded) = first_survey(&settings, &seeds).await?;
+        let (survey, sharded) = survey::first(&settings, &seeds).await?;
         let shared = Arc::new(Shared {
             settings,
             seeds,
@@ -246,8 +243,6 @@ impl Shared {
         }
     }
 
-    /// Asks one node after the other until one is content with its cluster: one that was cut off from the
-    /// others knows nothing new.
     async fn survey(&self) -> Option<Slots> {
         let nodes: Vec<Arc<Connection>> = {
             let nodes = self.nodes();
@@ -256,38 +251,10 @@ impl Shared {
                 .filter(|((_, ears), node)| !ears && node.is_up());
             nodes.map(|(_, node)| node.clone()).collect()
         };
-        let mut second_best = None;
-        for node in &nodes {
-            let asking = async {
-                let [slots, info] = questions();
-                let slots = node.send(&slots, false).await?;
-                Ok::<_, Fault>((slots, node.send(&info, false).await?))
-            };
-            let asked = tokio::time::timeout(SURVEY_PATIENCE, asking).await;
-            if let Ok(Ok((slots, info))) = asked {
-                match Slots::read(&slots, &node.address()) {
-                    Some(slots) if is_ok(&info) => return Some(slots),
-                    slots => second_best = second_best.or(slots),
-                }
-            }
-        }
         let mut others = self.map.masters();
         others.extend(self.seeds.iter().cloned());
         others.retain(|other| nodes.iter().all(|node| node.address() != *other));
-        for other in &others {
-            let questions = questions();
-            let asking = ask(&self.settings, other, &questions, false);
-            let asked = tokio::time::timeout(SURVEY_PATIENCE, asking).await;
-            if let Ok(Ok(answers)) = asked
-                && let [Ok(slots), Ok(info)] = answers.as_slice()
-            {
-                match Slots::read(slots, other) {
-                    Some(slots) if is_ok(info) => return Some(slots),
-                    slots => second_best = second_best.or(slots),
-                }
-            }
-        }
-        second_best
+        survey::again(&self.settings, &nodes, &others).await
     }
 
     fn apply(&self, survey: Slots) {
@@ -314,117 +281,4 @@ impl std::fmt::Debug for Shared {
 
 fn no_master(slot: u16) -> Error {
     unavailable(format!("no node of the cluster serves slot {slot}"))
-}
-
-fn questions() -> [Cmd; 2] {
-    let question = |what: &str| {
-        let mut cmd = ::redis::cmd("CLUSTER");
-        cmd.arg(what);
-        cmd
-    };
-    [question("SLOTS"), question("INFO")]
-}
-
-/// Asks a server that may be of any kind, over a connection that ends with the answers.
-async fn ask(
-    settings: &Settings,
-    address: &Address,
-    questions: &[Cmd],
-    first: bool,
-) -> Result<Vec<Result<Value, RedisError>>, Error> {
-    let limit = settings.connect_timeout;
-    let asking = async {
-        let mut link = Link::open(address, settings, settings.login(first), |_| {}).await?;
-        let mut answers = Vec::new();
-        for question in questions {
-            let answer = link.connection.send_packed_command(question).await;
-            answers.push(answer.and_then(Value::extract_error));
-        }
-        Ok(answers)
-    };
-    match tokio::time::timeout(limit, asking).await {
-        Ok(answers) => answers,
-        Err(_) => Err(unavailable(format!(
-            "{address} did not answer within {limit:?}"
-        ))),
-    }
-}
-
-fn is_ok(info: &Value) -> bool {
-    info_says(info, "cluster_state") == Some("ok")
-}
-
-fn info_says<'a>(info: &'a Value, what: &str) -> Option<&'a str> {
-    let text = match info {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?,
-        Value::VerbatimString { text, .. } | Value::SimpleString(text) => text,
-        _ => return None,
-    };
-    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
-    lines.find(|(key, _)| *key == what).map(|(_, value)| value)
-}
-
-/// Asks the seeds who serves what, and whether there are sharded channels: Redisson's clients ask the same.
-async fn first_survey(settings: &Settings, seeds: &[Address]) -> Result<(Slots, bool), Error> {
-    let [slots, info] = questions();
-    let mut sharded = ::redis::cmd("PUBSUB");
-    sharded.arg("SHARDNUMSUB");
-    // Without this a waiter would be passed over in the line. Permission is asked before who serves the slot.
-    let mut wake = ::redis::cmd("SSUBSCRIBE");
-    wake.arg(format!("{WAKE}{{probe}}:probe"));
-    let questions = [slots, info, sharded, wake];
-    let mut failures = Vec::new();
-    for seed in seeds {
-        let failure = match ask(settings, seed, &questions, true).await {
-            Ok(answers) => match answers.as_slice() {
-                [Ok(_), Ok(_), Ok(_), Err(error)] if error.code() == Some("NOPERM") => {
-                    explain(error)
-                }
-                [Ok(slots), Ok(info), sharded, _] => match judge(slots, info, seed) {
-                    Ok(slots) => return Ok((slots, sharded.is_ok())),
-                    Err(failure) => failure,
-                },
-                [Err(error), ..] if words(error).contains("cluster support disabled") => {
-                    not_a_cluster(seed)
-                }
-                answers => {
-                    let mut errors = answers.iter().filter_map(|answer| answer.as_ref().err());
-                    errors
-                        .next()
-                        .map_or_else(|| unavailable("no answer".into()), explain)
-                }
-            },
-            Err(failure) => failure,
-        };
-        // Whatever the other seeds say, this does not pass by itself.
-        if !failure.is_transient() {
-            return Err(failure);
-        }
-        failures.push(match failure {
-            Error::Unavailable { reason, .. } => format!("{seed}: {reason}"),
-            other => format!("{seed}: {other}"),
-        });
-    }
-    Err(unavailable(format!(
-        "no node of the cluster can be used: {}",
-        failures.join("; ")
-    )))
-}
-
-fn judge(slots: &Value, info: &Value, seed: &Address) -> Result<Slots, Error> {
-    let slots = Slots::read(slots, seed).ok_or_else(|| super::answer::nonsense(slots))?;
-    if slots.served() == 0 {
-        return Err(unavailable(
-            "it serves no slots; create the cluster first, with `redis-cli --cluster create`"
-                .into(),
-        ));
-    }
-    if info_says(info, "cluster_state") == Some("fail") {
-        return Err(unavailable(format!(
-            "the cluster is down (cluster_state:fail): {} of {SLOTS} slots have a master, {} of them a reachable one",
-            slots.served(),
-            info_says(info, "cluster_slots_ok").unwrap_or("not all"),
-        )));
-    }
-    Ok(slots)
 }

@@ -9,7 +9,7 @@ pub(super) const STORE: &str = "redis";
 
 /// Why a request has no answer.
 #[derive(Clone, Debug)]
-pub(super) enum Fault {
+pub(in crate::store) enum Fault {
     /// It was never sent.
     NotSent(String),
     /// It was sent, or may have been, and no answer came.
@@ -76,7 +76,7 @@ pub(super) fn is_demoted(error: &RedisError) -> bool {
 }
 
 /// A server's error in words. Its text never has a secret: the server does not repeat passwords.
-pub(super) fn explain(error: &RedisError) -> Error {
+pub(in crate::store) fn explain(error: &RedisError) -> Error {
     let said = words(error);
     match code(error) {
         Some("READONLY" | "MASTERDOWN") => unavailable(format!(
@@ -125,7 +125,7 @@ pub(super) fn explain(error: &RedisError) -> Error {
 }
 
 /// The error's own text, on one line and bounded.
-pub(super) fn words(error: &RedisError) -> String {
+pub(in crate::store) fn words(error: &RedisError) -> String {
     let text: String = error.to_string().chars().take(300).collect();
     text.replace(['\n', '\r'], " ")
 }

@@ -8,7 +8,8 @@ use std::fmt;
 use ::redis::{Cmd, RedisWrite};
 
 use super::slots;
-use super::url::{Settings, Topology};
+use super::topology::Topology;
+use super::url::Settings;
 use crate::{Error, Name};
 
 /// What our own keys start with.
@@ -17,7 +18,7 @@ const HOLDERS: &str = "lockkeeper_holders:";
 const QUEUE: &str = "lockkeeper_queue:";
 const TOKEN: &str = "lockkeeper_token:";
 /// What the channels start with on which processes hear hints.
-pub(super) const WAKE: &str = "lockkeeper_wake:";
+pub(in crate::store) const WAKE: &str = "lockkeeper_wake:";
 /// Redisson's fence.
 pub(super) const FENCE: &str = "redisson_lock_token:";
 
@@ -29,7 +30,7 @@ const RECORD: usize = 4;
 
 /// The keys of one name. They are written where they are needed, not kept: a try has four of them.
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(in crate::store) struct Keys {
     /// The key at the name itself.
     pub main: String,
     /// Whether the name has a brace of its own.
@@ -52,7 +53,7 @@ impl fmt::Display for Tag<'_> {
 
 impl Keys {
     /// The keys of a name on these servers.
-    pub fn of(settings: &Settings, name: &Name) -> Result<Keys, Error> {
+    pub(super) fn of(settings: &Settings, name: &Name) -> Result<Keys, Error> {
         let mut keys = Keys::new(&settings.prefix, name)?;
         if let Topology::Cluster(_) = settings.topology {
             keys.slot = Some(keys.common_slot()?);
@@ -141,6 +142,11 @@ impl Keys {
     /// What is written for replicas to confirm: in the slot of the name, as it has to be on its server.
     pub fn marker(&self) -> String {
         format!("lockkeeper_marker:{}", self.own())
+    }
+
+    /// Redisson's fence.
+    pub fn fence(&self) -> String {
+        format!("{FENCE}{}", self.tag())
     }
 
     /// The fence of the plain dialect.

@@ -21,8 +21,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::runtime::{Handle, Id};
 
-use super::connection::{Connection, Fresh, Shared, State};
+use super::connection::Connection;
 use super::fault::unavailable;
+use super::setup::Fresh;
+use super::shared::{Shared, State};
 use super::way::Way;
 use crate::Error;
 use crate::store::{ClaimId, caller};

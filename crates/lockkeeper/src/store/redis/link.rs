@@ -11,7 +11,8 @@ use tokio::task::AbortHandle;
 
 use super::fault::{explain, refused, unavailable, words};
 use super::tls;
-use super::url::{Address, Settings};
+use super::topology::Address;
+use super::url::Settings;
 use crate::Error;
 
 /// How many requests may wait to be written.

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 /// A Lua script. Names and values travel in KEYS and ARGV only. It has two texts, as the command that publishes
 /// is part of it.
 #[derive(Debug)]
-pub(super) struct Script {
+pub(in crate::store) struct Script {
     pub usual: Text,
     /// For a cluster with sharded channels, if that makes a difference.
     pub sharded: Option<Text>,
@@ -13,7 +13,7 @@ pub(super) struct Script {
 
 /// A text, and the hash by which a server knows it.
 #[derive(Debug)]
-pub(super) struct Text {
+pub(in crate::store) struct Text {
     pub text: &'static str,
     pub sha: LazyLock<String>,
 }

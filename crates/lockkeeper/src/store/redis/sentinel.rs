@@ -14,10 +14,12 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{PushInfo, PushKind, RedisError, Value};
 use tokio::sync::Notify;
 
-use super::connection::{Fresh, Shared};
 use super::fault::{explain, refused, unavailable, words};
 use super::link::{Link, Login};
-use super::url::{Address, Settings};
+use super::setup::Fresh;
+use super::shared::Shared;
+use super::topology::Address;
+use super::url::Settings;
 use crate::Error;
 use crate::clock::Moment;
 

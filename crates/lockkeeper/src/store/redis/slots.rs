@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ::redis::Value;
 use tokio::sync::Notify;
 
-use super::url::Address;
+use super::topology::Address;
 
 pub(super) const SLOTS: usize = 16_384;
 /// A slot that no node serves.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc;
 
-use super::connection::Event;
+use super::shared::Event;
 use crate::Name;
 use crate::store::hints::HintBoard;
 use crate::store::{ClaimId, Interest, Subscription};

@@ -9,8 +9,9 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{RedisError, Value};
 use tokio::sync::mpsc;
 
-use super::connection::{Event, Fresh, Shared, State, Up};
 use super::fault::words;
+use super::setup::Fresh;
+use super::shared::{Event, Shared, State, Up};
 use super::subscriptions::Topic;
 use crate::Error;
 
@@ -141,6 +142,7 @@ impl Shared {
             connection: connection.clone(),
             syncer: fresh.syncer.as_ref().map(|(syncer, _)| syncer.clone()),
             beside: fresh.beside,
+            admission: fresh.admission,
         }));
         if number > 1 {
             self.subscriptions.hints().everyone();

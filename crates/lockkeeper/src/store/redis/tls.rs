@@ -19,7 +19,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsConnector, rustls};
 
 use super::fault::{refused, unavailable};
-use super::url::Address;
+use super::topology::Address;
 use crate::Error;
 
 /// Whom we believe to be the server, and how we prove who we are.

@@ -1,31 +1,17 @@
-//! What a `redis:` URL says: where the server is, who we are to it, and how to speak.
+//! What a `redis:` URL says: where the server is (`topology`), who we are to it, and how to speak (`options`).
 
 use std::fmt;
-use std::io::Read;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::tls::Trust;
+use super::topology::Topology;
+use crate::Error;
 use crate::url::StoreUrl;
-use crate::{Error, duration};
 
-const DEFAULT_PORT: u16 = 6379;
-const SENTINEL_PORT: u16 = 26379;
-/// More would be a mistake: a few of a deployment's addresses are enough to find the others.
-const MOST_ADDRESSES: usize = 64;
-/// A password is a line; whatever is longer is another file.
-const MOST_PASSWORD: u64 = 64 * 1024;
 /// Long enough for a busy server, short enough to try again within any ordinary lease.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Replicas that follow confirm within milliseconds; a hold that is not confirmed has to be given back soon.
 const REPLICAS_TIMEOUT: Duration = Duration::from_secs(1);
-const MOST_REPLICAS: u32 = 100;
-const TIMEOUTS: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(10)..=Duration::from_secs(10);
-
-/// Far above any lease.
-const RETENTIONS: std::ops::RangeInclusive<Duration> =
-    Duration::from_secs(60 * 60)..=Duration::from_secs(3650 * 24 * 60 * 60);
 
 /// Which lock is on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,74 +20,6 @@ pub(super) enum Dialect {
     Redisson,
     /// `SET name value NX PX`.
     Plain,
-}
-
-/// Where the server listens.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Address {
-    Tcp(String, u16),
-    Unix(PathBuf),
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Address::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Address::Tcp(host, port) => write!(f, "{host}:{port}"),
-            Address::Unix(path) => write!(f, "{}", path.display()),
-        }
-    }
-}
-
-impl Address {
-    /// Whether what is sent there stays on this machine.
-    pub fn is_local(&self) -> bool {
-        match self {
-            Address::Unix(_) => true,
-            Address::Tcp(host, _) => {
-                let ip: Result<std::net::IpAddr, _> = host.parse();
-                host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
-            }
-        }
-    }
-}
-
-/// Which servers there are, and how to find the one to ask.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Topology {
-    Single(Address),
-    /// The master of a service, wherever these Sentinels say it is.
-    Sentinel(Vec<Address>, String),
-    /// Masters that share the slots; these addresses are where to ask for the rest.
-    Cluster(Vec<Address>),
-}
-
-impl fmt::Display for Topology {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |addresses: &[Address]| {
-            let texts: Vec<String> = addresses.iter().map(Address::to_string).collect();
-            texts.join(",")
-        };
-        match self {
-            Topology::Single(address) => address.fmt(f),
-            Topology::Sentinel(sentinels, service) => {
-                write!(f, "{service} of {}", list(sentinels))
-            }
-            Topology::Cluster(seeds) => write!(f, "the cluster of {}", list(seeds)),
-        }
-    }
-}
-
-impl Topology {
-    /// Whether what is sent stays on this machine, as far as the URL tells.
-    pub fn is_local(&self) -> bool {
-        match self {
-            Topology::Single(address) => address.is_local(),
-            Topology::Sentinel(addresses, _) | Topology::Cluster(addresses) => {
-                addresses.iter().all(Address::is_local)
-            }
-        }
-    }
 }
 
 /// A URL, taken apart. Its `Debug` shows no password.
@@ -135,6 +53,22 @@ impl Settings {
         let secret = self.password.is_some() || self.sentinel_password.is_some();
         secret && !self.tls && !self.topology.is_local()
     }
+
+    /// Warns of what makes connections unsafe.
+    pub fn warn(&self) {
+        if self.shows_a_password() {
+            tracing::warn!(
+                server = %self.topology,
+                "the password crosses the network in plain text; use TLS: rediss: instead of redis:"
+            );
+        }
+        if self.trust.insecure {
+            tracing::warn!(
+                server = %self.topology,
+                "insecure=yes: the server's certificate is not looked at, so anyone on the way can be the server"
+            );
+        }
+    }
 }
 
 impl fmt::Debug for Settings {
@@ -152,7 +86,7 @@ impl fmt::Debug for Settings {
     }
 }
 
-fn refuse<T>(reason: impl Into<String>) -> Result<T, Error> {
+pub(super) fn refuse<T>(reason: impl Into<String>) -> Result<T, Error> {
     Err(Error::InvalidUrl {
         reason: reason.into(),
     })
@@ -177,37 +111,7 @@ impl Settings {
         };
         let (user, password) = credentials(user_info)?;
         let scheme = url.scheme();
-        let (topology, database) = match scheme
-            .trim_start_matches("rediss")
-            .trim_start_matches("redis")
-        {
-            "+unix" if scheme.starts_with("rediss") => {
-                return refuse("a socket needs no TLS; write redis+unix:///run/redis/redis.sock");
-            }
-            "+unix" => (Topology::Single(socket(host, path)?), None),
-            "+sentinel" => {
-                let (service, path) = service(path)?;
-                let sentinels = addresses(host, SENTINEL_PORT)?;
-                (Topology::Sentinel(sentinels, service), database(path)?)
-            }
-            "+cluster" => {
-                if database(path)?.is_some_and(|database| database != 0) {
-                    return refuse("a cluster has only database 0");
-                }
-                (Topology::Cluster(addresses(host, DEFAULT_PORT)?), Some(0))
-            }
-            _ => {
-                if host.contains(',') {
-                    return refuse(
-                        "it has several hosts; write redis+sentinel://HOSTS/SERVICE or redis+cluster://HOSTS",
-                    );
-                }
-                (
-                    Topology::Single(address(host, DEFAULT_PORT)?),
-                    database(path)?,
-                )
-            }
-        };
+        let (topology, database) = Topology::parse(scheme, host, path)?;
         let mut settings = Settings {
             topology,
             tls: scheme.starts_with("rediss"),
@@ -245,106 +149,6 @@ impl Settings {
         settings.check(&seen)?;
         Ok(settings)
     }
-
-    /// Values are not repeated in errors: one may be a password in the wrong place.
-    fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
-        match key {
-            "dialect" => {
-                self.dialect = match value {
-                    "redisson" => Dialect::Redisson,
-                    "plain" => Dialect::Plain,
-                    _ => {
-                        return refuse(
-                            "there are two dialects: dialect=redisson and dialect=plain",
-                        );
-                    }
-                }
-            }
-            "db" => self.database = number(value)?,
-            "prefix" => match value.len() {
-                0..=128 if !value.chars().any(char::is_control) => self.prefix = value.to_owned(),
-                _ => return refuse("a prefix has at most 128 bytes and no control characters"),
-            },
-            "connect_timeout" => self.connect_timeout = timeout(key, value)?,
-            "response_timeout" => self.response_timeout = timeout(key, value)?,
-            "token_retention" => self.token_retention = Some(retention(value)?),
-            "password_file" => self.password = Some(password_file(value)?),
-            "sentinel_user" => self.sentinel_user = Some(value.to_owned()),
-            "sentinel_password_file" => self.sentinel_password = Some(password_file(value)?),
-            "replicas" => match value.parse() {
-                Ok(replicas) if replicas <= MOST_REPLICAS => self.replicas = replicas,
-                _ => {
-                    return refuse(format!(
-                        "replicas is how many have to confirm a grant: 0 to {MOST_REPLICAS}"
-                    ));
-                }
-            },
-            "replicas_timeout" => self.replicas_timeout = timeout(key, value)?,
-            "ca" => self.trust.ca = Some(path(key, value)?),
-            "cert" => self.trust.identity.get_or_insert_default().0 = path(key, value)?,
-            "key" => self.trust.identity.get_or_insert_default().1 = path(key, value)?,
-            "insecure" => match value {
-                "yes" => self.trust.insecure = true,
-                _ => return refuse("insecure=yes trusts every server; leave it out otherwise"),
-            },
-            "password" | "pass" | "auth" => {
-                return refuse(
-                    "a password is no option, as it would be shown; write redis://USER:PASSWORD@HOST in \
-                     LOCKKEEPER_STORE, or name a file with password_file=PATH",
-                );
-            }
-            _ => {
-                return refuse(format!(
-                    "there is no option {key:.40?}; there are dialect, prefix, db, connect_timeout, \
-                     response_timeout, token_retention, password_file, replicas, replicas_timeout, ca, cert, key, \
-                     insecure, sentinel_user and sentinel_password_file"
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the options go together.
-    fn check(&self, given: &[&str]) -> Result<(), Error> {
-        let given = |option: &str| given.contains(&option);
-        if let Some(option) = ["ca", "cert", "key", "insecure"]
-            .into_iter()
-            .find(|option| given(option) && !self.tls)
-        {
-            return refuse(format!(
-                "{option} is for TLS; write rediss: instead of redis:"
-            ));
-        }
-        if let Some(option) = ["sentinel_user", "sentinel_password_file"]
-            .into_iter()
-            .find(|option| given(option) && !matches!(self.topology, Topology::Sentinel(..)))
-        {
-            return refuse(format!(
-                "{option} is for Sentinels; write redis+sentinel://HOSTS/SERVICE"
-            ));
-        }
-        if given("replicas_timeout") && self.replicas == 0 {
-            return refuse(
-                "replicas_timeout says how long replicas have; say how many with replicas=N",
-            );
-        }
-        if given("cert") != given("key") {
-            return refuse("cert=PATH and key=PATH belong together: a certificate and its key");
-        }
-        if given("ca") && self.trust.insecure {
-            return refuse(
-                "ca=PATH says whom to trust, insecure=yes to trust anyone; leave one out",
-            );
-        }
-        Ok(())
-    }
-}
-
-fn path(key: &str, value: &str) -> Result<PathBuf, Error> {
-    match value.is_empty() {
-        true => refuse(format!("{key} names a file: {key}=/PATH/TO/FILE.pem")),
-        false => Ok(value.into()),
-    }
 }
 
 fn credentials(user_info: Option<&str>) -> Result<(Option<String>, Option<String>), Error> {
@@ -359,137 +163,8 @@ fn credentials(user_info: Option<&str>) -> Result<(Option<String>, Option<String
     Ok((user, password.filter(|password| !password.is_empty())))
 }
 
-/// Several addresses, with commas between them.
-fn addresses(hosts: &str, port: u16) -> Result<Vec<Address>, Error> {
-    let addresses: Result<Vec<Address>, Error> =
-        hosts.split(',').map(|host| address(host, port)).collect();
-    match addresses? {
-        many if many.len() > MOST_ADDRESSES => refuse(format!(
-            "it has more than {MOST_ADDRESSES} hosts; a few are enough to find the others"
-        )),
-        addresses => Ok(addresses),
-    }
-}
-
-fn address(host: &str, default_port: u16) -> Result<Address, Error> {
-    Ok(Address::Tcp(
-        tcp_host(host)?.to_owned(),
-        tcp_port(host, default_port)?,
-    ))
-}
-
-/// The service that Sentinels watch over, and what follows it.
-fn service(path: &str) -> Result<(String, &str), Error> {
-    let path = path.strip_prefix('/').unwrap_or(path);
-    let (service, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
-    match decode(service)? {
-        service if service.is_empty() => refuse(
-            "it names no service; write what the Sentinels call it: redis+sentinel://HOSTS/mymaster",
-        ),
-        service if service.chars().any(char::is_control) => {
-            refuse("the service's name has a control character")
-        }
-        service => Ok((service, rest)),
-    }
-}
-
-fn tcp_host(host: &str) -> Result<&str, Error> {
-    let name = match host.strip_prefix('[') {
-        Some(v6) => match v6.split_once(']') {
-            Some((v6, _)) => v6,
-            None => return refuse("an IPv6 address ends with a bracket: redis://[::1]:6379"),
-        },
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    match name.is_empty() {
-        true => refuse("it names no host; write redis://localhost:6379/0"),
-        false => Ok(name),
-    }
-}
-
-fn tcp_port(host: &str, default: u16) -> Result<u16, Error> {
-    let after = match host.rsplit_once(']') {
-        Some((_, after)) => after,
-        None => host.find(':').map_or("", |at| &host[at..]),
-    };
-    match after.strip_prefix(':') {
-        None if after.is_empty() => Ok(default),
-        Some(port) => match port.parse() {
-            Ok(port) if port > 0 => Ok(port),
-            _ => refuse(
-                "the port is not a number from 1 to 65535; put an IPv6 address into brackets, and write / ? # \
-                 in a password as %2F %3F %23",
-            ),
-        },
-        None => refuse("after an IPv6 address comes a colon and the port"),
-    }
-}
-
-fn socket(host: &str, path: &str) -> Result<Address, Error> {
-    if !host.is_empty() {
-        return refuse(
-            "a socket has no host; write three slashes: redis+unix:///run/redis/redis.sock",
-        );
-    }
-    match path {
-        "" | "/" => refuse("it names no socket; write redis+unix:///run/redis/redis.sock"),
-        path => Ok(Address::Unix(decode(path)?.into())),
-    }
-}
-
-fn database(path: &str) -> Result<Option<u32>, Error> {
-    match path {
-        "" | "/" => Ok(None),
-        path => number(&path[1..]).map(Some),
-    }
-}
-
-fn number(text: &str) -> Result<u32, Error> {
-    match text.parse() {
-        Ok(number) if number <= 1 << 20 => Ok(number),
-        _ => refuse("after the host comes the number of a database, such as /0"),
-    }
-}
-
-fn timeout(key: &str, value: &str) -> Result<Duration, Error> {
-    match duration::parse(value) {
-        Ok(timeout) if TIMEOUTS.contains(&timeout) => Ok(timeout),
-        _ => refuse(format!(
-            "{key} is a duration from 10ms to 10s, such as 500ms"
-        )),
-    }
-}
-
-fn retention(value: &str) -> Result<Duration, Error> {
-    match duration::parse(value) {
-        Ok(retention) if RETENTIONS.contains(&retention) => Ok(retention),
-        Ok(_) => refuse(
-            "token_retention is from 1h to 3650d: it has to be far longer than any lease, or a token of a holder that \
-             still works may be given out again",
-        ),
-        Err(_) => refuse("token_retention is a duration such as 30d"),
-    }
-}
-
-fn password_file(path: &str) -> Result<String, Error> {
-    let mut text = String::new();
-    let read = std::fs::File::open(path)
-        .and_then(|file| file.take(MOST_PASSWORD).read_to_string(&mut text));
-    if let Err(error) = read {
-        return refuse(format!(
-            "the password file {path:?} cannot be read: {error}"
-        ));
-    }
-    match text.lines().next() {
-        Some(password) if !password.is_empty() => Ok(password.to_owned()),
-        _ => refuse(format!(
-            "the first line of the password file {path:?} is empty"
-        )),
-    }
-}
-
 /// Undoes %XX.
-fn decode(text: &str) -> Result<String, Error> {
+pub(super) fn decode(text: &str) -> Result<String, Error> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

@@ -1,6 +1,7 @@
 package lockkeeper.interop;
 
 import java.io.BufferedReader;
+import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
 import org.redisson.api.RBucket;
 import org.redisson.api.RLock;
@@ -16,9 +17,9 @@ final class Load {
     }
 
     /** Adds one to a counter again and again: reads, pauses, writes. Only a lock keeps that from losing any. */
-    static void add(RedissonClient client, Options options, BufferedReader input) throws Exception {
-        RLock lock = Verbs.lockOf(client, options.get("kind", "lock"), options.need("name"));
-        RBucket<String> counter = client.getBucket(options.need("counter"), StringCodec.INSTANCE);
+    static void add(List<RedissonClient> clients, Options options, BufferedReader input) throws Exception {
+        RLock lock = Verbs.lockOf(clients, options.get("kind", "lock"), options.need("name"));
+        RBucket<String> counter = clients.get(0).getBucket(options.need("counter"), StringCodec.INSTANCE);
         long rounds = options.number("rounds", 0);
         long pause = options.number("pause", 0);
         ready(input);

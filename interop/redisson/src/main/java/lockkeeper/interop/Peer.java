@@ -8,6 +8,7 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -17,8 +18,8 @@ import org.redisson.api.RedissonClient;
  * A Redisson client that a test drives.
  *
  * <pre>
- * peer serve   --address redis://HOST:PORT[,...] [--mode single|sentinel|cluster] [--service NAME] [--watchdog MS]
- * peer add     ... --kind lock|fair|write --name N --counter KEY --rounds N [--pause MS]
+ * peer serve   --address redis://HOST:PORT[,...] [--mode single|sentinel|cluster|redlock] [--service NAME] [--watchdog MS]
+ * peer add     ... --kind lock|fair|write|red --name N --counter KEY --rounds N [--pause MS]
  * peer contend ... --name N --for MS --hold MS [--threads N]
  * </pre>
  *
@@ -34,19 +35,19 @@ public final class Peer {
     private final Map<String, ExecutorService> workers = new HashMap<>();
     private final Verbs verbs;
 
-    private Peer(RedissonClient client) {
-        verbs = new Verbs(client);
+    private Peer(List<RedissonClient> clients) {
+        verbs = new Verbs(clients);
     }
 
     public static void main(String[] arguments) throws Exception {
         String command = arguments.length == 0 ? "" : arguments[0];
         Options options = new Options(arguments, 1);
-        RedissonClient client = Client.connect(options);
+        List<RedissonClient> clients = Client.connect(options);
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         switch (command) {
-            case "serve" -> new Peer(client).serve(input);
-            case "add" -> Load.add(client, options, input);
-            case "contend" -> Load.contend(client, options, input);
+            case "serve" -> new Peer(clients).serve(input);
+            case "add" -> Load.add(clients, options, input);
+            case "contend" -> Load.contend(clients.get(0), options, input);
             default -> throw new IllegalArgumentException(command + " is none of serve, add, contend");
         }
         // Clients and workers have threads that would go on.

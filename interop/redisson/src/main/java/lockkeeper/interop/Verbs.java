@@ -5,6 +5,7 @@ import static java.util.concurrent.TimeUnit.MILLISECONDS;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
 import java.util.List;
+import org.redisson.RedissonRedLock;
 import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RLock;
 import org.redisson.api.RPermitExpirableSemaphore;
@@ -15,10 +16,13 @@ final class Verbs {
     /** What Redisson takes for "renewed by the watchdog" where a method needs a lease. */
     private static final long RENEWED = -1;
 
+    /** One for each node in mode redlock. */
+    private final List<RedissonClient> clients;
     private final RedissonClient client;
 
-    Verbs(RedissonClient client) {
-        this.client = client;
+    Verbs(List<RedissonClient> clients) {
+        this.clients = clients;
+        this.client = clients.get(0);
     }
 
     /** The answer to a command; null if there is nothing to tell. */
@@ -30,12 +34,14 @@ final class Verbs {
             case "latch" -> latch(verb, command);
             case "fenced" -> fenced(verb, command);
             case "multi" -> lock(verb, multi(command), command);
-            default -> lock(verb, lockOf(client, kind, name(command)), command);
+            default -> lock(verb, lockOf(clients, kind, name(command)), command);
         };
     }
 
-    static RLock lockOf(RedissonClient client, String kind, String name) {
+    static RLock lockOf(List<RedissonClient> clients, String kind, String name) {
+        RedissonClient client = clients.get(0);
         return switch (kind) {
+            case "red" -> red(clients, name);
             case "lock" -> client.getLock(name);
             case "fair" -> client.getFairLock(name);
             case "spin" -> client.getSpinLock(name);
@@ -43,6 +49,13 @@ final class Verbs {
             case "write" -> client.getReadWriteLock(name).writeLock();
             default -> throw new IllegalArgumentException(kind + " is no kind of lock");
         };
+    }
+
+    /** Deprecated by Redisson, and still what its users have over independent masters. */
+    @SuppressWarnings("deprecation")
+    private static RLock red(List<RedissonClient> clients, String name) {
+        RLock[] locks = clients.stream().map(client -> client.getLock(name)).toArray(RLock[]::new);
+        return new RedissonRedLock(locks);
     }
 
     private RLock multi(JsonNode command) {

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper::clock::{Clock, Moment};
-use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{Attempt, Claim, ClaimId, KeeperId, Mode, Store};
-use lockkeeper::url::StoreUrl;
-use lockkeeper::{Error, Name};
+use lockkeeper::{Error, Guard, Lockkeeper};
 use lockkeeper_testkit::checker::{Demands, Verdict, check};
 use lockkeeper_testkit::history::{Answer, Event, Fault, Recorder, What, merge};
 use lockkeeper_testkit::process::Taker;
@@ -223,7 +220,8 @@ fn stays(key: &str) -> bool {
         "lockkeeper_token:",
         "lockkeeper_broken:",
     ];
-    kept.iter().any(|prefix| key.starts_with(prefix)) || key == "a:token"
+    let alone = ["a:token", "lockkeeper_quorum"];
+    kept.iter().any(|prefix| key.starts_with(prefix)) || alone.contains(&key)
 }
 
 /// What is on a server that should not be, once everybody has gone.
@@ -297,7 +295,7 @@ pub fn at_once<T: Send + Copy + std::fmt::Debug, const N: usize>(
 /// A client of the driver's own, to see who holds.
 pub struct Watcher {
     runtime: tokio::runtime::Runtime,
-    store: RedisStore,
+    keeper: Lockkeeper,
 }
 
 impl Watcher {
@@ -307,36 +305,23 @@ impl Watcher {
             .enable_all()
             .build()
             .expect("a runtime");
-        let url = StoreUrl::parse(url).expect("a URL");
-        let store = runtime.block_on(RedisStore::connect(&url));
+        let keeper = Lockkeeper::builder().url(url).lease(LEASE);
+        let keeper = runtime.block_on(keeper.connect());
         Watcher {
-            store: store.expect("connects"),
+            keeper: keeper.expect("connects"),
             runtime,
         }
     }
 
     /// Tries to take a lock that nobody has.
-    pub fn take(&self, name: &str) -> Result<Attempt, Error> {
-        let claim = Claim {
-            id: ClaimId {
-                keeper: KeeperId::new(),
-                number: 1,
-            },
-            name: Name::new(name).expect("a name"),
-            mode: Mode::Exclusive,
-            lease: LEASE,
-            reserve: 1,
-            not_after: Moment::now() + LEASE,
-            enqueue: false,
-            beside: None,
-        };
-        self.runtime.block_on(self.store.try_acquire(&claim))
+    pub fn take(&self, name: &str) -> Result<Option<Guard>, Error> {
+        let lock = self.keeper.lock(name)?.lease(LEASE)?;
+        self.runtime.block_on(lock.try_acquire())
     }
 
     /// The process that holds the lock.
     pub fn holder(&self) -> Option<u32> {
-        let name = Name::new("a").expect("a name");
-        let info = self.runtime.block_on(self.store.inspect(&name)).ok()??;
+        let info = self.runtime.block_on(self.keeper.inspect("a")).ok()??;
         Some(info.holders.first()?.process.pid)
     }
 }

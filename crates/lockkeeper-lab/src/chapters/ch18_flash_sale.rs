@@ -1,0 +1,72 @@
+//! A flash sale.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{Chapter, Needs, naive, ours};
+use crate::scene::Scene;
+use crate::scene::figures::{ANSWERED, P99, REQUESTS, SOLD};
+use crate::scene::update::Update;
+use crate::text::Text;
+
+const LEASE: Duration = Duration::from_secs(5);
+const STOCK: u32 = 5_000;
+const CUSTOMERS: u64 = 20_000;
+const PATH: &str = "/inventory/sale";
+
+pub const CHAPTER: Chapter = Chapter {
+    id: 18,
+    slug: "flash-sale",
+    title: Text::new(
+        "Flash sale: 5,000 in stock, 20,000 requests, four instances",
+        "秒杀：库存 5000，请求 20000，四个实例",
+    ),
+    why: Text::new(
+        "Each instance has a mutex, so inside it all is in order; between the four, sales overwrite each other by the \
+         thousand, and the stock falls so slowly that almost everybody gets one. With one lock among all instances \
+         the ledger has 5,000 sales and the stock is 0. Waiting customers of one instance hand the lock to each \
+         other, for a few milliseconds at a time, so that most sales cost no round trip for the lock.",
+        "每个实例里都有互斥锁，实例内部井然有序；四个实例之间却成千上万次互相覆盖，库存降得太慢，几乎人人有份。\
+         所有实例共用一把锁，账上恰好 5000 笔，库存为 0。同一实例里排队的顾客每次有几毫秒可以直接交接锁，\
+         大多数销售不必为锁多跑一趟。",
+    ),
+    needs: Needs::Nothing,
+    naive: naive(
+        "mutex",
+        LEASE,
+        Text::new("a mutex in each instance", "每个实例各自的互斥锁"),
+    ),
+    ours: ours(LEASE),
+    play: |scene| Box::pin(play(scene)),
+};
+
+async fn play(scene: &mut Scene) -> Result<()> {
+    let shop = scene.shop(4, STOCK, Duration::ZERO).await?;
+    scene
+        .step(
+            "The sale opens: 20,000 requests, 64 at a time, spread over four instances.",
+            "秒杀开始：20000 个请求，每次 64 个并发，分到四个实例。",
+        )
+        .await;
+    let board = scene.board.clone();
+    let report = scene.crowd(&shop, CUSTOMERS, PATH, |tally| {
+        // A running count; the last word is the ledger's.
+        board.tell(Update::Figure(SOLD.figure(tally.sold as i64)));
+    });
+    let report = report.await?;
+    let tally = report.tally;
+    scene.figures.add(&REQUESTS, report.requests as i64);
+    scene
+        .figures
+        .add(&ANSWERED, report.requests_per_second as i64);
+    scene.figures.add(&P99, report.latency_ms.p99.ceil() as i64);
+    let unanswered = tally.busy + tally.failed + tally.unknown;
+    if unanswered > 0 {
+        scene.faults.push(Text::made(
+            format!("{unanswered} customers were not served."),
+            format!("有 {unanswered} 位顾客没有得到服务。"),
+        ));
+    }
+    scene.take_books(&shop, PATH).await
+}

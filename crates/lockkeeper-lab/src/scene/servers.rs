@@ -1,0 +1,162 @@
+//! What locks live on when it is more than one server, each with a lane of its own.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use lockkeeper_testkit::servers::independent::Independent;
+use lockkeeper_testkit::servers::proxy::Proxy;
+use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
+
+use super::timeline::{Doing, MarkKind};
+use super::{Scene, started};
+
+/// A master, and a replica that takes its place when it dies. Clients come by way of a proxy, which knows who is the
+/// master; so does the replica, whose way can be cut.
+#[derive(Debug)]
+pub struct Pair {
+    master: RedisServer,
+    replica: RedisServer,
+    front: Proxy,
+    link: Proxy,
+    lanes: [usize; 2],
+}
+
+/// Three servers that know nothing of each other.
+#[derive(Debug)]
+pub struct Nodes {
+    nodes: Independent,
+    lanes: [usize; 3],
+    /// What follows the hosts in the URL.
+    options: String,
+    /// A way to a node that is closed.
+    closed: Proxy,
+}
+
+impl Scene {
+    /// A master with a replica, on which the locks are from now on.
+    pub async fn pair(&mut self) -> Result<Pair> {
+        let (master, replica, link) = started(|| {
+            let at_once = "repl-diskless-sync-delay 0".to_owned();
+            let master = RedisServer::start_with(RedisOptions {
+                lines: vec![at_once],
+                ..RedisOptions::default()
+            });
+            let link = Proxy::to(master.port());
+            let follows = format!("replicaof 127.0.0.1 {}", link.port());
+            let replica = RedisServer::start_with(RedisOptions {
+                lines: vec![follows],
+                ..RedisOptions::default()
+            });
+            (master, replica, link)
+        })
+        .await?;
+        let front = Proxy::to(master.port());
+        self.locks_at(format!("redis://127.0.0.1:{}/0", front.port()));
+        Ok(Pair {
+            lanes: ["master", "replica"].map(|name| self.board.lane(name, true)),
+            master,
+            replica,
+            front,
+            link,
+        })
+    }
+
+    /// Three servers, a majority of which makes a lock from now on. Only ours asks how long they have been up, so it
+    /// starts once that is longer than any lease.
+    pub async fn nodes(&mut self, max_lease: Duration) -> Result<Nodes> {
+        let mut nodes = started(|| Independent::start(3)).await?;
+        if self.lock.kind == "ours" {
+            let grow_old = move || {
+                nodes.wait_out_quarantine(max_lease);
+                nodes
+            };
+            let old = tokio::task::spawn_blocking(grow_old).await;
+            nodes = old.context("the nodes of the quorum do not grow old enough to vote")?;
+        }
+        let closed = Proxy::to(nodes.servers()[0].port());
+        closed.refuse();
+        let nodes = Nodes {
+            options: format!("?max_lease={}ms", max_lease.as_millis()),
+            lanes: ["node 1", "node 2", "node 3"].map(|name| self.board.lane(name, true)),
+            closed,
+            nodes,
+        };
+        self.locks_at(nodes.url(None));
+        Ok(nodes)
+    }
+}
+
+impl Pair {
+    /// Waits until the replica has what the master has.
+    pub async fn in_step(&self) -> Result<()> {
+        for _ in 0..2_000 {
+            let info = self.replica.command(&["INFO", "replication"]);
+            if info.contains("master_link_status:up") {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        anyhow::bail!("the replica does not find its master")
+    }
+
+    /// From now on the replica hears nothing: replication lags.
+    pub fn lags(&self) {
+        self.link.black_hole();
+    }
+
+    /// The master dies, and the replica takes its place, with what it has heard.
+    pub fn fails_over(&mut self, scene: &Scene) {
+        let [master, replica] = self.lanes;
+        self.master.kill();
+        scene.board.mark(master, MarkKind::Killed);
+        scene.board.begin(master, Doing::Down);
+        self.replica.command(&["REPLICAOF", "NO", "ONE"]);
+        self.front.point_to(self.replica.port());
+        self.front.cut();
+        scene.board.mark(replica, MarkKind::Promoted);
+    }
+}
+
+impl Nodes {
+    /// The URL of the quorum, for somebody who cannot reach one of the nodes.
+    pub fn url(&self, unreachable: Option<usize>) -> String {
+        let ports = self.nodes.servers().iter().map(RedisServer::port);
+        let ports = ports.enumerate().map(|(at, port)| match unreachable {
+            Some(node) if node == at => self.closed.port(),
+            _ => port,
+        });
+        Independent::url_of(ports) + &self.options
+    }
+
+    /// Kills one.
+    pub fn kill(&mut self, scene: &Scene, at: usize) {
+        self.nodes.server(at).kill();
+        scene.board.mark(self.lanes[at], MarkKind::Killed);
+        scene.board.begin(self.lanes[at], Doing::Down);
+    }
+
+    /// Kills one and starts it again, with nothing in it.
+    pub async fn restart_empty(mut self, scene: &Scene, at: usize) -> Result<Nodes> {
+        self.kill(scene, at);
+        let nodes = tokio::task::spawn_blocking(move || {
+            self.nodes.server(at).restart_empty();
+            self
+        });
+        let nodes = nodes.await.context("a node does not start again")?;
+        scene.board.end(nodes.lanes[at], Doing::Down);
+        scene.board.mark(nodes.lanes[at], MarkKind::Restarted);
+        Ok(nodes)
+    }
+
+    /// Stops one: it answers nobody.
+    pub fn pause(&self, scene: &Scene, at: usize) {
+        self.nodes.servers()[at].pause();
+        scene.board.begin(self.lanes[at], Doing::Down);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self, scene: &Scene, at: usize) {
+        self.nodes.servers()[at].resume();
+        scene.board.end(self.lanes[at], Doing::Down);
+    }
+}

@@ -1,0 +1,134 @@
+//! Instances of the shop in a scene, each a process, and their customers.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::task::JoinSet;
+
+use super::Scene;
+use super::timeline::{Doing, MarkKind};
+use crate::shop::load::{self, LoadOptions, Report, Tally};
+use crate::shop::lock::LockKind;
+use crate::shop::{Instance, ServeOptions};
+use crate::text::Text;
+
+/// Some instances on one stock. Dropping it kills them.
+#[derive(Debug)]
+pub struct Shop {
+    instances: Vec<Instance>,
+}
+
+impl Scene {
+    /// Opens so many instances with this scene's lock, whose decisions take so long.
+    pub async fn shop(&self, instances: usize, size: u32, work: Duration) -> Result<Shop> {
+        let lock = match self.lock.kind {
+            "ours" => LockKind::Ours(self.url.clone()),
+            kind => LockKind::parse(kind, Some(&self.url))?,
+        };
+        let options = ServeOptions {
+            size,
+            work,
+            lease: self.lock.lease,
+            wait: Duration::from_secs(60),
+            ..ServeOptions::new(lock, self.new_stock())
+        };
+        let program = self.program.clone();
+        let open = move || {
+            (0..instances)
+                .map(|_| Instance::start(&program, &options))
+                .collect()
+        };
+        let instances: Result<Vec<_>> = tokio::task::spawn_blocking(open).await?;
+        Ok(Shop {
+            instances: instances?,
+        })
+    }
+
+    /// Customers who come at the same moment, each for one piece, and each to the next instance in turn.
+    pub async fn customers(&self, shop: &Shop, count: usize, path: &str) -> Result<()> {
+        let mut asking = JoinSet::new();
+        for number in 0..count {
+            let instance = &shop.instances[number % shop.instances.len()];
+            let port = instance.opened().port;
+            let lane = self
+                .board
+                .lane(&format!("{} at :{port}", number + 1), false);
+            let mut options = shop.load(path, 1);
+            options.instances = vec![instance.url().to_owned()];
+            let board = self.board.clone();
+            asking.spawn(async move {
+                board.begin(lane, Doing::Waits);
+                let told = load::customer(&options).await;
+                board.end(lane, Doing::Waits);
+                board.mark(lane, answered(&told?));
+                anyhow::Ok(())
+            });
+        }
+        while let Some(asked) = asking.join_next().await {
+            asked??;
+        }
+        Ok(())
+    }
+
+    /// Very many customers, 64 at a time. `watch` sees how they fare.
+    pub async fn crowd(
+        &self,
+        shop: &Shop,
+        requests: u64,
+        path: &str,
+        watch: impl FnMut(&Tally),
+    ) -> Result<Report> {
+        let lanes: Vec<usize> = shop
+            .instances
+            .iter()
+            .map(|instance| {
+                self.board
+                    .lane(&format!(":{}", instance.opened().port), false)
+            })
+            .collect();
+        lanes
+            .iter()
+            .for_each(|lane| self.board.begin(*lane, Doing::Serves));
+        let report = load::run(&shop.load(path, requests), watch).await;
+        lanes
+            .iter()
+            .for_each(|lane| self.board.end(*lane, Doing::Serves));
+        report
+    }
+
+    /// Takes the books of the shop, which are to show as many sales as there were pieces.
+    pub async fn take_books(&mut self, shop: &Shop, path: &str) -> Result<()> {
+        let report = load::run(&shop.load(path, 0), |_| {}).await?;
+        let books = report.books.context("no instance shows its books")?;
+        let (opening, sales) = (books.account.opening, books.account.sales);
+        if sales < opening {
+            self.faults.push(Text::made(
+                format!("Only {sales} of {opening} were sold, and there were customers enough."),
+                format!("顾客足够，{opening} 件却只卖出 {sales} 件。"),
+            ));
+        }
+        self.books = Some(books.account);
+        Ok(())
+    }
+}
+
+impl Shop {
+    fn load(&self, path: &str, requests: u64) -> LoadOptions {
+        let urls = self.instances.iter().map(|one| one.url().to_owned());
+        LoadOptions {
+            path: path.to_owned(),
+            ..LoadOptions::new(urls.collect(), requests)
+        }
+    }
+}
+
+/// What a customer was told.
+fn answered(tally: &Tally) -> MarkKind {
+    match tally {
+        Tally { sold: 1, .. } => MarkKind::Sold,
+        Tally { refused: 1, .. } => MarkKind::SoldOut,
+        Tally { fenced: 1, .. } => MarkKind::Refused,
+        Tally { busy: 1, .. } => MarkKind::GaveUp,
+        _ => MarkKind::Failed,
+    }
+}

@@ -1,0 +1,386 @@
+//! Many processes on one lock while nodes, the network or a process fail. Every rule holds.
+
+use std::time::Duration;
+
+use lockkeeper_testkit::checker::FaultKind;
+use lockkeeper_testkit::history::Fault;
+use lockkeeper_testkit::servers::proxy;
+use lockkeeper_testkit::servers::redis::RedisOptions;
+use lockkeeper_testkit::servers::wall_clock::WallClock;
+
+use crate::world::{LEASE, Watcher, World, at_once, demands, in_both_dialects, judged};
+
+fn other(name: &str) -> FaultKind {
+    FaultKind::Other(name.into())
+}
+
+/// Longer than a lease.
+const LONG: Duration = Duration::from_millis(1_700);
+
+#[test]
+fn one_of_three_is_down_and_comes_back_empty() {
+    in_both_dialects(|query| {
+        let mut world = World::new(3, LEASE, query);
+        let url = world.url();
+        world.load(3, &url);
+        world.work(40);
+        world.nodes.server(2).kill();
+        world.bitten("down");
+        world.work(60);
+        world.nodes.server(2).restart_empty();
+        world.healed();
+        world.nodes.wait_out_quarantine(LEASE);
+        // It is used again: what is granted from now on is also there.
+        world.until("it has a token", || has_token(&world, 2));
+        // And the others are no longer needed both.
+        world.nodes.server(0).kill();
+        world.bitten("another down");
+        world.work(60);
+        world.nodes.server(0).restart_empty();
+        world.healed();
+        world.work(20);
+        let events = world.finish();
+        let demands = demands().fault(other("down"), 1);
+        judged(&events, &demands.fault(other("another down"), 1)).expect_valid();
+    });
+}
+
+fn has_token(world: &World, node: usize) -> bool {
+    let keys = world.nodes.servers()[node].keys();
+    keys.iter().any(|key| key.contains("_token:"))
+}
+
+/// Stopped, not killed: connections stay and nobody says that anything is wrong.
+#[test]
+fn two_of_five_are_stalled() {
+    in_both_dialects(|query| {
+        let mut world = World::new(5, LEASE, query);
+        let url = world.url();
+        world.load(3, &url);
+        world.work(40);
+        for node in &world.nodes.servers()[3..] {
+            node.pause();
+        }
+        world.bitten("stalled");
+        world.work(80);
+        for node in &world.nodes.servers()[3..] {
+            node.resume();
+        }
+        world.healed();
+        world.work(40);
+        let events = world.finish();
+        judged(&events, &demands().fault(other("stalled"), 1)).expect_valid();
+    });
+}
+
+/// Most of them, for longer than a lease: nothing is granted, and nothing that was granted late is believed in.
+#[test]
+fn three_of_five_are_stalled_longer_than_a_lease() {
+    in_both_dialects(|query| {
+        let mut world = World::new(5, LEASE, query);
+        let url = world.url();
+        world.load(3, &url);
+        world.work(50);
+        for node in &world.nodes.servers()[..3] {
+            node.pause();
+        }
+        world.bites("stalled", LONG);
+        for node in &world.nodes.servers()[..3] {
+            node.resume();
+        }
+        world.healed();
+        world.work(60);
+        let events = world.finish();
+        judged(&events, &demands().fault(other("stalled"), 1)).expect_valid();
+    });
+}
+
+#[test]
+fn nodes_restart_with_their_data() {
+    in_both_dialects(|query| {
+        let durable = RedisOptions {
+            durable: true,
+            ..RedisOptions::default()
+        };
+        let mut world = World::with(vec![durable; 3], LEASE, query);
+        let url = world.url();
+        world.load(3, &url);
+        world.work(40);
+        for node in 0..3 {
+            world.nodes.server(node).restart();
+            world.bitten("restart");
+            world.work(20);
+            world.nodes.wait_out_quarantine(LEASE);
+        }
+        // All at once: they sit out, and then it goes on.
+        for node in 0..3 {
+            world.nodes.server(node).restart();
+        }
+        world.bites("all restart", LONG);
+        world.nodes.wait_out_quarantine(LEASE);
+        world.healed();
+        world.work(40);
+        let events = world.finish();
+        let demands = demands().fault(other("restart"), 3);
+        judged(&events, &demands.fault(other("all restart"), 1)).expect_valid();
+    });
+}
+
+#[test]
+fn holders_killed() {
+    in_both_dialects(|query| {
+        let mut world = World::new(3, LEASE, query);
+        let url = world.url();
+        world.load(3, &url);
+        world.work(30);
+        {
+            let watcher = Watcher::new(&url);
+            for _ in 0..3 {
+                let holder = world.stop_a_holder(&watcher);
+                world.kill(holder);
+                world.healed();
+                world.one_more(&url);
+                world.work(25);
+            }
+        }
+        let events = world.finish();
+        judged(&events, &demands().fault(FaultKind::HolderKilled, 1)).expect_valid();
+    });
+}
+
+#[test]
+fn holders_stopped() {
+    in_both_dialects(|query| {
+        let mut world = World::new(3, LEASE, query);
+        let url = world.url();
+        world.load(3, &url);
+        world.work(30);
+        {
+            let watcher = Watcher::new(&url);
+            for _ in 0..3 {
+                let holder = world.stop_a_holder(&watcher);
+                world.oversleep(holder, LEASE * 3 / 2);
+                world.healed();
+                world.work(25);
+            }
+        }
+        let events = world.finish();
+        let demands = demands().fault(FaultKind::HolderStopped, 1);
+        judged(&events, &demands.fault(FaultKind::HoldExpired, 1)).expect_valid();
+    });
+}
+
+/// Some see the first three, others the last three. Both see a majority, and meet at one node.
+#[test]
+fn clients_that_see_different_nodes() {
+    in_both_dialects(|query| {
+        let mut world = World::new(5, LEASE, query);
+        let (first, last) = (world.way(), world.way());
+        world.load(1, &first.url());
+        world.load(1, &last.url());
+        world.work(30);
+        first.only(&[0, 1, 2]);
+        last.only(&[2, 3, 4]);
+        world.bitten("split");
+        world.work(100);
+        first.heal();
+        last.heal();
+        world.healed();
+        world.work(30);
+        let events = world.finish();
+        judged(&events, &demands().fault(other("split"), 1)).expect_valid();
+    });
+}
+
+/// Requests arrive and answers do not, or the other way round: first from two of five, then from three.
+#[test]
+fn messages_lost_one_way() {
+    in_both_dialects(|query| {
+        let mut world = World::new(5, LEASE, query);
+        let way = world.way();
+        world.load(3, &way.url());
+        let mut demands = demands();
+        for name in ["requests", "replies"] {
+            let lose = |count: usize| {
+                for proxy in &way.proxies[..count] {
+                    match name {
+                        "requests" => proxy.requests(proxy::Way::Dropped),
+                        _ => proxy.replies(proxy::Way::Dropped),
+                    }
+                }
+            };
+            world.work(30);
+            lose(2);
+            let few = format!("{name} of two");
+            world.bitten(&few);
+            world.work(40);
+            lose(3);
+            let most = format!("{name} of three");
+            world.bites(&most, LONG);
+            way.heal();
+            // What is left of the dead connections would only confuse: TCP would lose it too.
+            way.cut();
+            world.healed();
+            demands = demands.fault(other(&few), 1).fault(other(&most), 1);
+        }
+        world.work(30);
+        let events = world.finish();
+        judged(&events, &demands).expect_valid();
+    });
+}
+
+/// From one node, from two, and from a majority at once: a claim that is in doubt everywhere is given back everywhere.
+#[test]
+fn replies_lost_after_the_nodes_did_it() {
+    in_both_dialects(|query| {
+        let mut world = World::new(3, LEASE, query);
+        let way = world.way();
+        world.load(3, &way.url());
+        world.work(30);
+        let mut lost = 0;
+        for nodes in [1, 2, 3, 1, 2, 3] {
+            let proxies = &way.proxies[..nodes];
+            for proxy in proxies {
+                proxy.lose_replies("$1\r\na\r\n", 1);
+            }
+            lost += nodes;
+            let all = || -> usize { way.proxies.iter().map(|proxy| proxy.lost_replies()).sum() };
+            world.until("replies are lost", || lost == all());
+            world.driver.fault(Fault::ReplyLost);
+            world.work(15);
+        }
+        world.healed();
+        world.work(30);
+        let events = world.finish();
+        judged(&events, &demands().fault(FaultKind::ReplyLost, 6)).expect_valid();
+    });
+}
+
+/// What was asked for arrives when nobody waits for it any more: on one node, on two, and on all.
+#[test]
+fn requests_that_arrive_late() {
+    in_both_dialects(|query| {
+        let mut world = World::new(3, LEASE, query);
+        let way = world.way();
+        world.load(3, &way.url());
+        world.work(30);
+        for nodes in [1, 2, 3, 1, 2, 3] {
+            let before = way.stopped();
+            for proxy in &way.proxies[..nodes] {
+                proxy.requests(proxy::Way::Held);
+            }
+            world.until("something is late", || way.stopped() > before);
+            std::thread::sleep(LONG);
+            way.heal();
+            world.driver.fault(Fault::Delayed);
+            world.healed();
+            world.work(15);
+        }
+        let events = world.finish();
+        judged(&events, &demands().fault(FaultKind::Delayed, 6)).expect_valid();
+    });
+}
+
+#[test]
+fn slow_and_cut_connections() {
+    in_both_dialects(|query| {
+        let mut world = World::new(3, LEASE, query);
+        let way = world.way();
+        world.load(3, &way.url());
+        world.work(20);
+        for (node, millis) in [(0, 60), (1, 5), (2, 20)] {
+            let slow = proxy::Way::Slow(Duration::from_millis(millis));
+            way.proxies[node].requests(slow);
+            way.proxies[node].replies(slow);
+            world.driver.fault(Fault::Delayed);
+            world.work(15);
+        }
+        way.heal();
+        for _ in 0..5 {
+            way.cut();
+            world.bitten("cut");
+            world.work(15);
+        }
+        world.healed();
+        world.work(20);
+        let events = world.finish();
+        let demands = demands().fault(FaultKind::Delayed, 3);
+        judged(&events, &demands.fault(other("cut"), 5)).expect_valid();
+    });
+}
+
+#[test]
+fn memory_full_on_a_minority() {
+    in_both_dialects(|query| {
+        let mut world = World::new(3, LEASE, query);
+        let url = world.url();
+        world.load(3, &url);
+        world.work(40);
+        let set = |node: usize, value| {
+            let node = &world.nodes.servers()[node];
+            node.command(&["CONFIG", "SET", "maxmemory", value]);
+        };
+        // Whoever connects to a node that is full is told so as well.
+        let watcher = Watcher::new(&url);
+        set(2, "1mb");
+        world.bitten("full");
+        world.work(60);
+        // On two of three, nobody gets a new lock, and is told why.
+        set(1, "1mb");
+        let error = watcher.take("b").expect_err("there is no room");
+        let text = error.to_string();
+        assert!(text.contains("maxmemory"), "{text}");
+        for node in [1, 2] {
+            let port = world.nodes.servers()[node].port();
+            assert!(text.contains(&port.to_string()), "{text}");
+            set(node, "0");
+        }
+        drop(watcher);
+        world.healed();
+        world.work(40);
+        let events = world.finish();
+        judged(&events, &demands().fault(other("full"), 1)).expect_valid();
+    });
+}
+
+#[test]
+fn script_caches_flushed() {
+    at_once(["", "&dialect=plain"], |query| {
+        let mut world = World::new(3, LEASE, query);
+        let url = world.url();
+        world.load(3, &url);
+        for round in 0..30 {
+            world.work(5);
+            world.nodes.servers()[round % 3].command(&["SCRIPT", "FLUSH"]);
+            world.bitten("flush");
+        }
+        world.healed();
+        world.work(10);
+        let events = world.finish();
+        let stats = judged(&events, &demands().fault(other("flush"), 30)).expect_valid();
+        assert_eq!(stats.unknown, 0, "a flush cost somebody an answer");
+    });
+}
+
+/// Tokens begin as the time of a client, and nodes have the last word.
+#[test]
+fn clients_whose_clocks_are_wrong() {
+    in_both_dialects(|query| {
+        let mut world = World::new(3, LEASE, query);
+        let url = world.url();
+        let (early, late) = (WallClock::new(), WallClock::new());
+        early.behind(Duration::from_secs(3600));
+        late.ahead(Duration::from_secs(3600));
+        world.load(1, &url);
+        world.one_more_in(&url, early.environment());
+        world.one_more_in(&url, late.environment());
+        world.work(60);
+        early.ahead(Duration::from_secs(7200));
+        late.behind(Duration::from_secs(7200));
+        world.bitten("clocks");
+        world.healed();
+        world.work(60);
+        let events = world.finish();
+        judged(&events, &demands().fault(other("clocks"), 1)).expect_valid();
+    });
+}

@@ -1,0 +1,66 @@
+//! How the nodes of a store are, and which of them keep a hold.
+
+use std::fmt;
+use std::time::Duration;
+
+/// One node of a store that has several, and how it is.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let keeper = lockkeeper::Lockkeeper::connect("memory:").await?;
+/// for status in keeper.nodes() {
+///     println!("{}: {}", status.node, status.state);
+/// }
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeStatus {
+    /// Where it is.
+    pub node: String,
+    /// How it is.
+    pub state: NodeState,
+}
+
+/// How a node is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum NodeState {
+    /// It votes.
+    Up,
+    /// It is connected, but has not answered in time. It is asked again when it has.
+    Behind,
+    /// It has started not long ago and may have forgotten locks: it does not vote yet.
+    SittingOut {
+        /// For how long.
+        ready_in: Duration,
+    },
+    /// It cannot be reached or used.
+    Down {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl fmt::Display for NodeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodeState::Up => f.write_str("up"),
+            NodeState::Behind => f.write_str("behind: it did not answer in time"),
+            NodeState::SittingOut { ready_in } => write!(
+                f,
+                "sits out for {:.1}s more: it has restarted and may have forgotten locks",
+                ready_in.as_secs_f64()
+            ),
+            NodeState::Down { reason } => write!(f, "down: {reason}"),
+        }
+    }
+}
+
+/// Whether a node is known to keep a hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeVote {
+    /// Which node.
+    pub node: String,
+    /// Whether it keeps the hold, as far as it has said.
+    pub holds: bool,
+}

@@ -1,0 +1,283 @@
+//! What is on the wire: the requests to one node in either dialect, and their answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::redis::{Cmd, Value};
+
+use super::node::{Node, Silence};
+use super::protocol::{Ask, Life, RoundId, Run, Terms, Vote};
+use super::scripts;
+use crate::clock::{Clock, Moment};
+use crate::store::redis::answer::Reply;
+use crate::store::redis::keys::Keys;
+use crate::store::redis::node::{NodeSettings, Ticket};
+use crate::store::redis::{answer, millis};
+use crate::store::{ClaimId, Mode};
+use crate::{Error, Name};
+
+/// How many holds one script renews: longer ones would keep others waiting.
+const RENEW_SLICE: usize = 64;
+/// How long it is remembered that a lock was broken.
+const BREAK_MEMORY: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// How requests are written.
+#[derive(Debug)]
+pub(super) struct Dialect {
+    pub plain: bool,
+    settings: NodeSettings,
+    /// Our channel and our process, as they are written into holds.
+    who: String,
+    /// How long a fence is kept, in ms.
+    keep: String,
+    lead: u64,
+}
+
+/// A round that is over. Without a run nothing is known of it but the claim.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LettingGo {
+    pub round: RoundId,
+    pub run: Option<Run>,
+}
+
+/// One hold to renew, or only to ask about.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    /// The key at its name.
+    pub main: String,
+    pub claim: ClaimId,
+    /// 0: whichever it is.
+    pub round: u64,
+    pub lease: Duration,
+}
+
+fn letter(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Read => "r",
+        Mode::Write => "w",
+        _ => "x",
+    }
+}
+
+impl Dialect {
+    pub fn new(settings: &NodeSettings, who: String, terms: &Terms) -> Dialect {
+        let keep = settings.token_retention();
+        Dialect {
+            plain: settings.is_plain(),
+            settings: settings.clone(),
+            who,
+            keep: keep.map_or(0, |keep| keep.as_millis()).to_string(),
+            lead: terms.lead.as_micros() as u64,
+        }
+    }
+
+    pub fn keys(&self, name: &Name) -> Result<Keys, Error> {
+        self.settings.keys(name)
+    }
+
+    fn fence(&self, keys: &Keys) -> String {
+        match self.plain {
+            true => keys.plain_token(),
+            false => keys.fence(),
+        }
+    }
+
+    /// Where those who wait hear that a name may be free.
+    pub fn channels(&self, name: &Name) -> Result<Vec<String>, Error> {
+        let keys = self.keys(name)?;
+        Ok(match self.plain {
+            true => vec![keys.listen_channel()],
+            false => vec![keys.lock_channel(), keys.rw_channel()],
+        })
+    }
+
+    /// Asks a node for its vote, or has it keep a hold again.
+    pub fn vote(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        ticket: Ticket,
+        keys: &Keys,
+        ask: Ask,
+        re_add: bool,
+    ) -> impl Future<Output = Result<Vote, Silence>> + Send + 'static {
+        let (dialect, node) = (self.clone(), node.clone());
+        let (main, fence) = (keys.main.clone(), self.fence(keys));
+        async move {
+            let script = match dialect.plain {
+                true => &scripts::PLAIN_ACQUIRE,
+                false => &scripts::ACQUIRE,
+            };
+            let Ask { round, run, .. } = ask;
+            let since = Clock::real().unix_micros();
+            let (last, count, number) = (run.last(), run.count, round.number);
+            let record = format!("{last} {count} {number} {since} {}", dialect.who);
+            let beside = ask
+                .beside
+                .map(|beside| beside.to_string())
+                .unwrap_or_default();
+            let write = |cmd: &mut Cmd| {
+                cmd.arg(2).arg(&main).arg(&fence);
+                cmd.arg(&record)
+                    .arg(&dialect.keep)
+                    .arg(round.claim.to_string())
+                    .arg(letter(ask.mode))
+                    .arg(millis(ask.lease))
+                    .arg(run.first)
+                    .arg(run.last())
+                    .arg(ask.floor);
+                match re_add {
+                    false => cmd.arg(dialect.lead),
+                    true => cmd.arg(""),
+                };
+                cmd.arg(ask.not_after.unwrap_or(0))
+                    .arg(round.number)
+                    .arg(&beside);
+            };
+            let sent = Moment::now();
+            let answer = node.clone().ask(ticket, script, write).await?;
+            Ok(read_vote(&node, &Reply::new(answer)?, sent)?)
+        }
+    }
+
+    /// Has a node let go of a round. Answers whether it was held until now.
+    pub fn let_go(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        ticket: Ticket,
+        name: &Name,
+        what: LettingGo,
+    ) -> impl Future<Output = Result<Life, Silence>> + Send + 'static {
+        let (dialect, node, keys) = (self.clone(), node.clone(), self.keys(name));
+        async move {
+            let keys = keys?;
+            let (fence, channel) = (dialect.fence(&keys), keys.listen_channel());
+            let script = match dialect.plain {
+                true => &scripts::PLAIN_RELEASE,
+                false => &scripts::RELEASE,
+            };
+            let write = |cmd: &mut Cmd| {
+                cmd.arg(2).arg(&keys.main).arg(&fence);
+                cmd.arg(what.round.claim.to_string())
+                    .arg(what.round.number)
+                    .arg(what.run.map_or(0, |run| run.last()))
+                    .arg(dialect.lead)
+                    .arg(&dialect.keep)
+                    .arg(&channel);
+            };
+            match node.ask(ticket, script, write).await? {
+                Value::Int(1) => Ok(Life::Alive),
+                _ => Ok(Life::Gone),
+            }
+        }
+    }
+
+    /// Has a node renew holds. One answer each, in their order.
+    pub fn renew(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        ticket: Ticket,
+        asked: Arc<[Asked]>,
+    ) -> impl Future<Output = Result<Vec<Life>, Silence>> + Send + 'static {
+        let (node, plain) = (node.clone(), self.plain);
+        async move {
+            let script = match plain {
+                true => &scripts::PLAIN_RENEW,
+                false => &scripts::RENEW,
+            };
+            let mut lives = Vec::with_capacity(asked.len());
+            for slice in asked.chunks(RENEW_SLICE) {
+                let write = |cmd: &mut Cmd| {
+                    cmd.arg(slice.len());
+                    for hold in slice {
+                        cmd.arg(&hold.main);
+                    }
+                    for hold in slice {
+                        cmd.arg(hold.claim.to_string())
+                            .arg(hold.round)
+                            .arg(millis(hold.lease));
+                    }
+                };
+                let answer = node.clone().ask(ticket.clone(), script, write).await?;
+                let Value::Array(answers) = answer else {
+                    return Err(answer::nonsense(&answer).into());
+                };
+                lives.extend(answers.iter().map(|answer| match answer {
+                    Value::Int(1) => Life::Alive,
+                    _ => Life::Gone,
+                }));
+            }
+            Ok(lives)
+        }
+    }
+
+    /// What a node knows of a name.
+    pub fn inspect(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        ticket: Ticket,
+        keys: &Keys,
+    ) -> impl Future<Output = Result<Value, Silence>> + Send + 'static {
+        let node = node.clone();
+        let all = [keys.main.clone(), self.fence(keys), keys.broken()];
+        let script = match self.plain {
+            true => &scripts::PLAIN_INSPECT,
+            false => &scripts::INSPECT,
+        };
+        async move {
+            let write = |cmd: &mut Cmd| {
+                cmd.arg(all.len()).arg(&all);
+            };
+            node.ask(ticket, script, write).await
+        }
+    }
+
+    /// Has a node end every hold of a name.
+    pub fn break_lock(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        ticket: Ticket,
+        keys: &Keys,
+        reason: Arc<str>,
+    ) -> impl Future<Output = Result<Value, Silence>> + Send + 'static {
+        let (node, keep) = (node.clone(), self.keep.clone());
+        let all = [keys.main.clone(), self.fence(keys), keys.broken()];
+        let channel = keys.listen_channel();
+        let script = match self.plain {
+            true => &scripts::PLAIN_BREAK,
+            false => &scripts::BREAK,
+        };
+        async move {
+            let write = |cmd: &mut Cmd| {
+                cmd.arg(all.len()).arg(&all);
+                cmd.arg(&*reason)
+                    .arg(millis(BREAK_MEMORY))
+                    .arg(&keep)
+                    .arg(&channel);
+            };
+            node.ask(ticket, script, write).await
+        }
+    }
+}
+
+fn read_vote(node: &Node, reply: &Reply, sent: Moment) -> Result<Vote, Error> {
+    let now = reply.number(1)?;
+    node.link.saw_time(now, sent);
+    Ok(match reply.number(0)? {
+        1 => Vote::Yes,
+        0 => Vote::Busy {
+            free_in: u64::try_from(reply.signed(2)?)
+                .ok()
+                .map(Duration::from_millis),
+            holder: Some(reply.number(3)?).filter(|token| *token > 0),
+        },
+        2 => Vote::TooLate,
+        3 => Vote::Stale {
+            last: reply.number(2)?,
+            now,
+        },
+        _ => Vote::Ahead {
+            last: reply.number(2)?,
+            now,
+        },
+    })
+}

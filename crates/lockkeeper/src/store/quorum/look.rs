@@ -1,0 +1,288 @@
+//! What the nodes know of a name, put together; and an administrator's release.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use ::redis::Value;
+
+use super::Inner;
+use super::gather::Gather;
+use super::node::Silence;
+use crate::store::redis::answer::{self, Reply, wall};
+use crate::store::{Break, Broken, ClaimId, Holder, KeeperId, LockInfo, Mode, Process};
+use crate::{Error, Name, Token};
+
+/// What one node says of a name.
+#[derive(Default)]
+struct Sight {
+    /// By what it is known by on the node: a claim, or what another client wrote.
+    holders: Vec<(String, Holder)>,
+    last_token: u64,
+    broken: Option<Broken>,
+}
+
+impl Inner {
+    pub(super) async fn inspect(self: &Arc<Self>, name: &Name) -> Result<Option<LockInfo>, Error> {
+        let keys = self.dialect.keys(name)?;
+        let mut answers = Gather::new();
+        let mut silent = vec![None; self.nodes.len()];
+        for (number, node) in self.nodes.iter().enumerate() {
+            match node.ticket() {
+                Ok(ticket) => answers.add(number, self.dialect.inspect(node, ticket, &keys)),
+                Err(reason) => silent[number] = Some(reason),
+            }
+        }
+        let replies = self.all(answers, &mut silent).await;
+        self.check_majority(replies.len(), &silent, "say who holds")?;
+        let sights: Result<Vec<Sight>, Error> =
+            replies.into_iter().map(|reply| self.read(reply)).collect();
+        let sights = sights?;
+        let last_token = self.last_token(&sights);
+        let broken = sights.iter().filter_map(|sight| sight.broken.clone());
+        let broken = broken.max_by_key(|broken| broken.at);
+        let info = LockInfo {
+            name: name.clone(),
+            holders: self.agreed(sights),
+            waiters: 0,
+            last_token,
+            broken,
+        };
+        let known = !info.holders.is_empty() || info.last_token.is_some() || info.broken.is_some();
+        Ok(known.then_some(info))
+    }
+
+    /// Waits for all of them, but no longer than one may take.
+    async fn all(
+        &self,
+        mut answers: Gather<Result<Value, Silence>>,
+        silent: &mut [Option<String>],
+    ) -> Vec<Value> {
+        let mut replies = Vec::with_capacity(self.nodes.len());
+        let mut patience = pin!(self.sleep(self.node_timeout));
+        while let Some((number, answer)) = answers.next(patience.as_mut()).await {
+            match answer {
+                Ok(reply) => replies.push(reply),
+                Err(silence) => silent[number] = Some(silence.reason()),
+            }
+        }
+        self.overdue(&answers, silent);
+        replies
+    }
+
+    fn check_majority(
+        &self,
+        answered: usize,
+        silent: &[Option<String>],
+        what: &str,
+    ) -> Result<(), Error> {
+        match answered >= self.terms.majority {
+            true => Ok(()),
+            false => Err(self.unavailable(&format!("too few nodes answer to {what}"), silent)),
+        }
+    }
+
+    /// The highest that a majority has seen: the next is above it. A vote that came to nothing may be higher.
+    fn last_token(&self, sights: &[Sight]) -> Option<Token> {
+        let mut tokens: Vec<u64> = sights.iter().map(|sight| sight.last_token).collect();
+        tokens.sort_by_key(|token| std::cmp::Reverse(*token));
+        let token = tokens.get(self.terms.majority - 1).copied()?;
+        (token > 0).then_some(Token::new(token))
+    }
+
+    /// Those who hold on a majority, or may, as some nodes do not answer.
+    fn agreed(&self, sights: Vec<Sight>) -> Vec<Holder> {
+        let unheard = self.nodes.len() - sights.len();
+        let mut by_id: BTreeMap<String, Vec<Holder>> = BTreeMap::new();
+        for (id, holder) in sights.into_iter().flat_map(|sight| sight.holders) {
+            by_id.entry(id).or_default().push(holder);
+        }
+        let mut holders = Vec::new();
+        for mut votes in by_id.into_values() {
+            if votes.len() + unheard < self.terms.majority {
+                continue;
+            }
+            // It is over when a majority is.
+            votes.sort_by_key(|vote| std::cmp::Reverse(vote.remaining));
+            let last = votes.len().min(self.terms.majority) - 1;
+            holders.push(votes.swap_remove(last));
+        }
+        holders.sort_by_key(|holder| holder.token);
+        holders
+    }
+
+    fn read(&self, reply: Value) -> Result<Sight, Error> {
+        let reply = Reply::new(reply)?;
+        if self.dialect.plain {
+            return Ok(Sight {
+                holders: plain_holder(&reply)?.into_iter().collect(),
+                last_token: reply.number(2)?,
+                broken: answer::broken(reply.list(3)?)?,
+            });
+        }
+        let mut holders = holders(reply.list(0)?)?;
+        let (mode, left) = (reply.text(2)?, reply.signed(3)?);
+        for field in reply.list(1)? {
+            let field = answer::text(field)?;
+            let id = field.strip_suffix(":write").unwrap_or(&field).to_owned();
+            let holder = stranger(&id, mode_of(&mode), left, "a Redisson client");
+            holders.push((id, holder));
+        }
+        Ok(Sight {
+            holders,
+            last_token: reply.number(4)?,
+            broken: answer::broken(reply.list(5)?)?,
+        })
+    }
+
+    pub(super) async fn list(self: &Arc<Self>, prefix: &str) -> Result<Vec<LockInfo>, Error> {
+        let mut requests = Gather::new();
+        let mut silent = vec![None; self.nodes.len()];
+        for (number, node) in self.nodes.iter().enumerate() {
+            match node.ticket() {
+                Ok(_) => {
+                    let (node, prefix) = (node.clone(), prefix.to_owned());
+                    requests.add(number, async move { node.link.names(&prefix).await });
+                }
+                Err(reason) => silent[number] = Some(reason),
+            }
+        }
+        let (mut names, mut answered) = (BTreeSet::new(), 0);
+        // A look at all keys may take longer than other requests.
+        while let Some((number, found)) = requests.next_at_last().await {
+            match found {
+                Ok(found) => {
+                    names.extend(found);
+                    answered += 1;
+                }
+                Err(error) => silent[number] = Some(Silence::from(error).reason()),
+            }
+        }
+        self.check_majority(answered, &silent, "list locks")?;
+        let mut infos = Vec::new();
+        for name in &names {
+            infos.extend(self.inspect(name).await?);
+        }
+        infos.retain(|info| !info.holders.is_empty());
+        Ok(infos)
+    }
+
+    pub(super) async fn break_lock(
+        self: &Arc<Self>,
+        request: &Break,
+    ) -> Result<Vec<Holder>, Error> {
+        let keys = self.dialect.keys(&request.name)?;
+        let reason: Arc<str> = request.reason.as_str().into();
+        let mut answers = Gather::new();
+        let mut silent = vec![None; self.nodes.len()];
+        for (number, node) in self.nodes.iter().enumerate() {
+            match node.ticket() {
+                Ok(ticket) => {
+                    let request = self.dialect.break_lock(node, ticket, &keys, reason.clone());
+                    answers.add(number, request);
+                }
+                Err(reason) => silent[number] = Some(reason),
+            }
+        }
+        let replies = self.all(answers, &mut silent).await;
+        if replies.len() < self.terms.majority {
+            let reason = "too few nodes answered; it is broken on the others, so try again";
+            return Err(Error::OutcomeUnknown {
+                store: super::STORE,
+                reason: self.with_nodes(reason, &silent),
+            });
+        }
+        let sights = replies.into_iter().map(|reply| {
+            let holders = match self.dialect.plain {
+                true => plain_holder(&Reply::new(reply)?)?.into_iter().collect(),
+                false => match reply {
+                    Value::Array(ended) => holders(&ended)?,
+                    other => return Err(answer::nonsense(&other)),
+                },
+            };
+            Ok(Sight {
+                holders,
+                ..Sight::default()
+            })
+        });
+        let sights: Result<Vec<Sight>, Error> = sights.collect();
+        Ok(self.agreed(sights?))
+    }
+}
+
+fn mode_of(letter: &str) -> Mode {
+    match letter {
+        "r" => Mode::Read,
+        "w" => Mode::Write,
+        _ => Mode::Exclusive,
+    }
+}
+
+/// Holds of ours: claim, mode, ms left, record.
+fn holders(values: &[Value]) -> Result<Vec<(String, Holder)>, Error> {
+    let replies = values.iter().map(|value| Reply::new(value.clone()));
+    let holder = |reply: Result<Reply, Error>| {
+        let reply = reply?;
+        let (id, mode) = (reply.text(0)?, mode_of(&reply.text(1)?));
+        let holder = holder(&id, mode, reply.signed(2)?, &reply.text(3)?);
+        Ok((id, holder))
+    };
+    replies.map(holder).collect()
+}
+
+/// The hold in a value of the plain dialect: `<claim> <record>`, or whatever another client wrote.
+fn plain_holder(reply: &Reply) -> Result<Option<(String, Holder)>, Error> {
+    if reply.is_nil(0) {
+        return Ok(None);
+    }
+    let (value, left) = (reply.text(0)?, reply.signed(1)?);
+    let ours = value.split_once(' ');
+    let ours = ours.filter(|(claim, _)| claim.parse::<ClaimId>().is_ok());
+    Ok(Some(match ours {
+        Some((claim, record)) => (
+            claim.to_owned(),
+            holder(claim, Mode::Exclusive, left, record),
+        ),
+        None => {
+            let holder = stranger(&value, Mode::Exclusive, left, "another client");
+            (value, holder)
+        }
+    }))
+}
+
+/// `<last token> <tokens> <round> <since> <who>`.
+fn holder(id: &str, mode: Mode, left: i64, record: &str) -> Holder {
+    let mut parts = record.splitn(5, ' ');
+    let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok());
+    let (last, count) = (number().unwrap_or(0), number().unwrap_or(1));
+    let (_round, since) = (number(), number().unwrap_or(0));
+    let token = (last + 1).saturating_sub(count);
+    Holder {
+        process: answer::process(parts.next().unwrap_or_default()),
+        token: Token::new(token),
+        since: wall(since),
+        ..stranger(id, mode, left, "")
+    }
+}
+
+/// A hold of another kind of client, as far as its key tells.
+fn stranger(id: &str, mode: Mode, left: i64, program: &str) -> Holder {
+    let unknown = ClaimId {
+        keeper: KeeperId::from_bits(0),
+        number: 0,
+    };
+    Holder {
+        claim: id.parse().unwrap_or(unknown),
+        process: Process {
+            host: "unknown".into(),
+            pid: 0,
+            program: program.into(),
+        },
+        mode,
+        token: Token::new(0),
+        since: UNIX_EPOCH,
+        remaining: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
+        depth: None,
+    }
+}

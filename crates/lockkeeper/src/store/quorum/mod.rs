@@ -1,0 +1,360 @@
+//! Locks on a majority of independent Redis servers: Redlock, with what its critics asked for.
+//!
+//! A claim asks every node for its vote and holds when a majority has given it, for the lease less the time that took
+//! and what clocks may differ by. `docs/quorum.md` has the rules and what they are good for; [`protocol`] has them as
+//! code, and the model that is checked exhaustively runs that same code.
+//!
+//! # What it rests on
+//! * Two majorities share a node, and a node keeps one exclusive hold at a time.
+//! * A node that restarted may have forgotten holds: it sits out until it is older than any lease (`max_lease`).
+//! * A node votes only for tokens above the last it saw, so tokens of successive holders grow.
+//! * Nothing that is late does harm: requests name their round, and tokens of a round that was taken back are used up.
+//!
+//! # What it does not protect against
+//! * A node that restarts *and* whose clock is set; other Redlock clients, which do not wait after a restart.
+//! * Clocks that are set forward on so many nodes that no majority is left that keeps a hold.
+//! * A holder that is paused past its lease. Its token tells the resource, as ever.
+//!
+//! # Layout
+//! `url` says where the nodes are; `gate` judges each on every connection, `node` asks it and remembers what it is owed.
+//! `acquire`, `release` and `renew` drive the state machines of [`protocol`], with answers that [`gather`] hands over as
+//! they come; `holds` remembers rounds. `dialect` writes the requests, in `scripts`. `look` puts together what nodes
+//! know, `wake` what they tell.
+
+mod acquire;
+mod dialect;
+mod gate;
+mod gather;
+mod holds;
+mod look;
+mod node;
+#[doc(hidden)]
+pub mod protocol;
+mod release;
+mod renew;
+mod scripts;
+#[doc(hidden)]
+pub mod trial;
+mod url;
+mod wake;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use uuid::Uuid;
+
+pub use self::url::Quorum;
+
+use self::dialect::Dialect;
+use self::gate::Gate;
+use self::gather::Gather;
+use self::holds::Holds;
+use self::node::Node;
+use self::protocol::{Quarantine, Terms};
+use super::redis::answer::describe;
+use super::redis::keys::WAKE;
+use super::redis::node::NodeLink;
+use super::*;
+use crate::url::StoreUrl;
+
+/// How the store calls itself in errors.
+const STORE: &str = "redlock";
+/// How long nodes have to connect after a majority has: what is wrong with one is to be told at once.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Keeps locks on a majority of independent Redis servers.
+///
+/// Dropping it ends its connections. What it still holds stays held until the leases end.
+pub struct QuorumStore(Arc<Inner>);
+
+struct Inner {
+    nodes: Vec<Arc<Node>>,
+    terms: Terms,
+    node_timeout: Duration,
+    dialect: Arc<Dialect>,
+    holds: Holds,
+    rounds: AtomicU64,
+    runtime: Handle,
+}
+
+impl QuorumStore {
+    /// Connects to the nodes that a `redlock:` URL names.
+    ///
+    /// Call it on the runtime that is to drive the connections.
+    ///
+    /// # Errors
+    /// [`Error::InvalidUrl`] says what is wrong with the URL; then as [`open`](QuorumStore::open).
+    pub async fn connect(url: &StoreUrl) -> Result<QuorumStore, Error> {
+        QuorumStore::open(&Quorum::parse(url)?).await
+    }
+
+    /// Connects to these nodes.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when a majority cannot be reached. [`Error::Refused`] when one cannot be a node: it is a
+    /// replica, the same server as another, too old, refuses the user, or its clients have agreed on another
+    /// `max_lease`.
+    pub async fn open(quorum: &Quorum) -> Result<QuorumStore, Error> {
+        let count = quorum.nodes.len();
+        if count.is_multiple_of(2) {
+            tracing::warn!(
+                nodes = count,
+                "an even number of nodes survives no more failures than one node less, and is busier"
+            );
+        }
+        quorum.nodes.iter().for_each(|node| node.warn());
+        let mut terms = Terms::new(count, quorum.max_lease);
+        if !quorum.quarantine {
+            tracing::warn!(
+                "quarantine=off: a node that restarts votes at once, and may let a second holder in"
+            );
+            terms.sit_out = Duration::ZERO;
+        }
+        let channel = format!("{WAKE}{}", Uuid::new_v4());
+        let who = describe(&channel, &Process::current());
+        let dialect = Arc::new(Dialect::new(&quorum.nodes[0], who, &terms));
+        let addresses: Arc<[String]> = quorum.nodes.iter().map(|node| node.address()).collect();
+        let runs = Arc::new(Mutex::new(vec![None; count]));
+        let mut opening = Gather::new();
+        let mut nodes = Vec::with_capacity(count);
+        for (number, settings) in quorum.nodes.iter().enumerate() {
+            let gate = Arc::new(Gate {
+                number,
+                addresses: addresses.clone(),
+                terms,
+                runs: runs.clone(),
+                quarantine: Mutex::new(Quarantine::default()),
+            });
+            let (link, first) = NodeLink::start(settings, channel.clone(), gate);
+            let address = addresses[number].clone();
+            let node = Node::start(link, address, dialect.clone(), quorum.node_timeout);
+            let opened = node.clone();
+            opening.add(number, async move {
+                let outcome = first.await.unwrap_or(Err(Error::Closed));
+                if outcome.is_ok() {
+                    opened.link.settled().await;
+                }
+                outcome
+            });
+            nodes.push(node);
+        }
+        let inner = Inner {
+            nodes,
+            terms,
+            node_timeout: quorum.node_timeout,
+            dialect,
+            holds: Holds::default(),
+            rounds: AtomicU64::new(0),
+            runtime: Handle::current(),
+        };
+        let longest = quorum.nodes.iter().map(|node| node.connect_timeout());
+        let longest = longest.max().unwrap_or_default() + GRACE;
+        inner.opened(opening, longest).await?;
+        Ok(QuorumStore(Arc::new(inner)))
+    }
+}
+
+impl Inner {
+    /// Waits until a majority is up, and a little longer for the others.
+    async fn opened(
+        &self,
+        mut opening: Gather<Result<(), Error>>,
+        longest: Duration,
+    ) -> Result<(), Error> {
+        let mut up = 0;
+        let mut silent: Vec<Option<String>> = vec![None; self.nodes.len()];
+        let mut patience = Box::pin(self.sleep(longest));
+        while let Some((number, outcome)) = opening.next(patience.as_mut()).await {
+            match outcome {
+                Ok(()) => up += 1,
+                Err(error) if error.is_transient() => {
+                    tracing::warn!(node = self.nodes[number].address, %error, "a node is not there");
+                    silent[number] = Some(node::Silence::from(error).reason());
+                }
+                Err(error) => return Err(error),
+            }
+            if up == self.terms.majority {
+                patience = Box::pin(self.sleep(GRACE));
+            }
+        }
+        match up >= self.terms.majority {
+            true => Ok(()),
+            false => Err(self.unavailable("too few nodes can be reached", &silent)),
+        }
+    }
+
+    /// Under the keeper's own timer, so that it works under any executor.
+    fn sleep(&self, time: Duration) -> tokio::time::Sleep {
+        let _context = self.runtime.enter();
+        tokio::time::sleep(time)
+    }
+
+    fn next_round(&self) -> u64 {
+        self.rounds.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn check_mode(&self, mode: Mode) -> Result<(), Error> {
+        let what = match mode {
+            Mode::Exclusive => return Ok(()),
+            Mode::Read | Mode::Write if !self.dialect.plain => return Ok(()),
+            Mode::Read | Mode::Write => "other than exclusive locks in the plain dialect",
+            Mode::Fair => NO_FAIR,
+            Mode::Permit { .. } => NO_PERMITS,
+        };
+        Err(Error::Unsupported { store: STORE, what })
+    }
+
+    fn check_lease(&self, lease: Duration) -> Result<(), Error> {
+        match lease <= self.terms.max_lease {
+            true => Ok(()),
+            false => Err(Error::InvalidArgument {
+                what: "lease",
+                reason: format!(
+                    "{lease:?} is longer than max_lease={:?}, for which nodes that restart sit out; ask for less, or \
+                     raise max_lease for all clients of these nodes",
+                    self.terms.max_lease
+                ),
+            }),
+        }
+    }
+
+    /// What is the matter with each node that is not simply up.
+    fn with_nodes(&self, reason: &str, silent: &[Option<String>]) -> String {
+        let mut text = reason.to_owned();
+        for (number, node) in self.nodes.iter().enumerate() {
+            let status = node.status();
+            match (status.state, silent.get(number).cloned().flatten()) {
+                (NodeState::Up, None) => {}
+                (NodeState::Up, Some(why)) => text += &format!("; {}: {why}", status.node),
+                (state, _) => text += &format!("; {} {state}", status.node),
+            }
+        }
+        text
+    }
+
+    fn unavailable(&self, reason: &str, silent: &[Option<String>]) -> Error {
+        Error::Unavailable {
+            store: STORE,
+            reason: self.with_nodes(reason, silent),
+        }
+    }
+
+    /// When so many nodes may vote that there can be a majority; zero if they may now, or nobody knows when.
+    fn ready_in(&self) -> Duration {
+        let mut waits: Vec<Duration> = Vec::new();
+        for node in &self.nodes {
+            match node.status().state {
+                NodeState::Up => waits.push(Duration::ZERO),
+                NodeState::SittingOut { ready_in } => waits.push(ready_in),
+                _ => {}
+            }
+        }
+        waits.sort();
+        let last = waits.get(self.terms.majority - 1);
+        last.copied().unwrap_or(Duration::ZERO)
+    }
+}
+
+/// A queue on each node could choose another next holder on each.
+const NO_FAIR: &str =
+    "fair locks, as nodes that know nothing of each other cannot agree on an order";
+/// Each holder's majority may be another one, so that nodes do not agree on how many permits are taken.
+const NO_PERMITS: &str =
+    "semaphores, as holders on different majorities could be more than there are permits";
+const NO_LATCHES: Error = Error::Unsupported {
+    store: STORE,
+    what: "latches, as nodes that missed a step would count differently",
+};
+
+impl fmt::Debug for QuorumStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses: Vec<&str> = self.0.nodes.iter().map(|n| n.address.as_str()).collect();
+        f.debug_struct("QuorumStore")
+            .field("nodes", &addresses)
+            .field("max_lease", &self.0.terms.max_lease)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store for QuorumStore {
+    fn capabilities(&self) -> Capabilities {
+        match self.0.dialect.plain {
+            false => CAPABILITIES,
+            true => PLAIN_CAPABILITIES,
+        }
+    }
+    /// No node is waited for longer than one may take.
+    fn ends_in_time(&self) -> bool {
+        true
+    }
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
+        Box::pin(self.0.acquire(claim))
+    }
+    fn withdraw<'a>(&'a self, name: &'a Name, claim: ClaimId) -> Answer<'a, ()> {
+        // Those that do not answer are told when they are back.
+        Box::pin(async move { self.0.release(name, claim).await.map(|_| ()) })
+    }
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Answer<'a, Vec<Renewed>> {
+        Box::pin(self.0.renew(renewals))
+    }
+    fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released> {
+        // A claim to queue finds no queue: it tries for itself.
+        Box::pin(self.0.release(&release.name, release.claim))
+    }
+    fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {
+        Box::pin(self.0.subscribe(interest))
+    }
+    fn inspect<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<LockInfo>> {
+        Box::pin(self.0.inspect(name))
+    }
+    fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>> {
+        Box::pin(self.0.list(prefix))
+    }
+    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>> {
+        Box::pin(self.0.break_lock(request))
+    }
+    fn latch<'a>(&'a self, _: &'a LatchRequest) -> Answer<'a, LatchState> {
+        Box::pin(async { Err(NO_LATCHES) })
+    }
+    fn longest_lease(&self) -> Duration {
+        self.0.terms.max_lease
+    }
+    fn ready_in(&self) -> Duration {
+        self.0.ready_in()
+    }
+    fn nodes(&self) -> Vec<NodeStatus> {
+        self.0.nodes.iter().map(|node| node.status()).collect()
+    }
+    fn votes(&self, claim: ClaimId) -> Option<Vec<NodeVote>> {
+        let entry = self.0.holds.get(claim)?;
+        let nodes = self.0.nodes.iter().enumerate();
+        let vote = |(number, node): (usize, &Arc<Node>)| NodeVote {
+            node: node.address.clone(),
+            holds: entry.holds.has(number),
+        };
+        Some(nodes.map(vote).collect())
+    }
+}
+
+pub(super) const CAPABILITIES: Capabilities = Capabilities {
+    store: STORE,
+    reach: Reach::Network,
+    fair: false,
+    read_write: true,
+    permits: false,
+    latches: false,
+    queue: false,
+    fencing: Fencing::DataOrClock,
+    wakeups: Wakeups::Broadcast,
+    survives_restart: true,
+    frees_dead_at_once: false,
+    time: TimeAuthority::ServerWall,
+};
+
+pub(super) const PLAIN_CAPABILITIES: Capabilities = Capabilities {
+    read_write: false,
+    ..CAPABILITIES
+};

@@ -1,0 +1,282 @@
+//! One node: requests to it, whether it keeps up, and what it is owed.
+//!
+//! A node that is silent for longer than a request may take is *behind*: it is asked nothing more until it has answered
+//! something, so that nothing piles up in front of it. What it must hear all the same, that a hold was let go of, it is
+//! *owed*: it is told when it is back.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use ::redis::{Cmd, Value};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use super::dialect::{Dialect, LettingGo};
+use crate::clock::Moment;
+use crate::store::redis::fault::Fault;
+use crate::store::redis::node::{NodeLink, Ticket};
+use crate::store::redis::scripts::Script;
+use crate::store::{ClaimId, NodeState, NodeStatus};
+use crate::{Error, Name};
+
+/// How many requests may be under way: far more than a node that keeps up ever has.
+const MOST_UNDER_WAY: usize = 4096;
+/// How much a node may be owed. It is all about leases that end by themselves.
+const MOST_OWED: usize = 65_536;
+
+pub(super) struct Node {
+    pub address: String,
+    pub link: NodeLink,
+    pub dialect: Arc<Dialect>,
+    timeout: Duration,
+    /// The number of the connection on which it is behind; 0 if it is not.
+    behind: AtomicU64,
+    under_way: AtomicUsize,
+    owed: Mutex<HashMap<ClaimId, Owed>>,
+    /// Something is owed, or the node is back.
+    look: Notify,
+    courier: Mutex<Option<AbortHandle>>,
+}
+
+/// Why a node has no answer.
+#[derive(Clone, Debug)]
+pub(super) enum Silence {
+    /// The request, or its answer, was lost.
+    Lost(String),
+    /// It answered that it cannot.
+    Refused(String),
+}
+
+impl Silence {
+    pub fn reason(self) -> String {
+        match self {
+            Silence::Lost(reason) | Silence::Refused(reason) => reason,
+        }
+    }
+}
+
+impl From<Fault> for Silence {
+    fn from(fault: Fault) -> Silence {
+        match fault {
+            Fault::Server(_) => Silence::from(fault.of_look()),
+            Fault::Lost(reason) | Fault::NotSent(reason) => Silence::Lost(reason),
+        }
+    }
+}
+
+impl From<Error> for Silence {
+    fn from(error: Error) -> Silence {
+        Silence::Refused(match error {
+            Error::Unavailable { reason, .. } | Error::Refused { reason, .. } => reason,
+            other => other.to_string(),
+        })
+    }
+}
+
+/// A hold that the node is to let go of.
+#[derive(Clone, Debug)]
+struct Owed {
+    name: Name,
+    what: LettingGo,
+    /// When the lease has ended it anyway.
+    until: Moment,
+}
+
+impl Node {
+    pub fn start(
+        link: NodeLink,
+        address: String,
+        dialect: Arc<Dialect>,
+        timeout: Duration,
+    ) -> Arc<Node> {
+        let node = Arc::new(Node {
+            address,
+            link,
+            dialect,
+            timeout,
+            behind: AtomicU64::new(0),
+            under_way: AtomicUsize::new(0),
+            owed: Mutex::default(),
+            look: Notify::new(),
+            courier: Mutex::default(),
+        });
+        let courier = tokio::spawn(pay_off(Arc::downgrade(&node)));
+        let mut slot = node.courier.lock().unwrap_or_else(PoisonError::into_inner);
+        *slot = Some(courier.abort_handle());
+        drop(slot);
+        node
+    }
+
+    /// The connection to ask over, or why there is none.
+    pub fn ticket(&self) -> Result<Ticket, String> {
+        let ticket = self.link.ticket()?;
+        if self.behind.load(SeqCst) == ticket.number {
+            return Err(format!("it did not answer within {:?}", self.timeout));
+        }
+        if self.under_way.load(SeqCst) >= MOST_UNDER_WAY {
+            return Err("too many requests to it are under way".into());
+        }
+        Ok(ticket)
+    }
+
+    /// Asks over this connection.
+    pub async fn ask(
+        self: Arc<Node>,
+        ticket: Ticket,
+        script: &'static Script,
+        write: impl Fn(&mut Cmd) + Send + Sync,
+    ) -> Result<Value, Silence> {
+        let number = ticket.number;
+        let _under_way = UnderWay::of(&self);
+        let answer = self.link.run(ticket, script, write).await;
+        if matches!(answer, Ok(_) | Err(Fault::Server(_))) {
+            self.answered(number);
+        }
+        answer.map_err(Silence::from)
+    }
+
+    fn answered(&self, number: u64) {
+        let caught_up = self.behind.compare_exchange(number, 0, SeqCst, SeqCst);
+        if caught_up.is_ok() && number != 0 {
+            tracing::info!(node = self.address, "the node answers again");
+            self.look.notify_one();
+        }
+    }
+
+    /// It has not answered a request in time.
+    pub fn overdue(&self) {
+        if let Ok(ticket) = self.link.ticket()
+            && self.behind.swap(ticket.number, SeqCst) != ticket.number
+        {
+            tracing::warn!(
+                node = self.address,
+                "the node did not answer within {:?}; it is asked again when it does",
+                self.timeout
+            );
+        }
+    }
+
+    fn owed(&self) -> MutexGuard<'_, HashMap<ClaimId, Owed>> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is to let go of this as soon as it can be asked.
+    pub fn owe(&self, name: Name, what: LettingGo, until: Moment) {
+        let mut owed = self.owed();
+        if owed.len() >= MOST_OWED {
+            let now = Moment::now();
+            owed.retain(|_, owed| owed.until > now);
+        }
+        if owed.len() < MOST_OWED {
+            owed.insert(what.round.claim, Owed { name, what, until });
+        }
+        drop(owed);
+        self.look.notify_one();
+    }
+
+    fn next_owed(&self) -> Option<Owed> {
+        let mut owed = self.owed();
+        let claim = *owed.keys().next()?;
+        owed.remove(&claim)
+    }
+
+    /// Tells it what it is owed. `false`: not all, as it cannot be asked.
+    async fn pay(self: &Arc<Node>) -> bool {
+        while let Some(owed) = self.next_owed() {
+            if Moment::now() >= owed.until {
+                continue;
+            }
+            let told = match self.ticket() {
+                Err(_) => false,
+                Ok(ticket) => {
+                    let answer = self.dialect.let_go(self, ticket, &owed.name, owed.what);
+                    // The lease ends what a node refuses to.
+                    !matches!(answer.await, Err(Silence::Lost(_)))
+                }
+            };
+            if !told {
+                let mut all = self.owed();
+                all.entry(owed.what.round.claim).or_insert(owed);
+                return false;
+            }
+        }
+        true
+    }
+
+    pub fn status(&self) -> NodeStatus {
+        let state = match self.link.ticket() {
+            Err(reason) => NodeState::Down { reason },
+            Ok(ticket) if self.behind.load(SeqCst) == ticket.number => NodeState::Behind,
+            Ok(ticket) => match ticket.admission.sits_out(Moment::now()) {
+                Some(ready_in) => NodeState::SittingOut { ready_in },
+                None => NodeState::Up,
+            },
+        };
+        NodeStatus {
+            node: self.address.clone(),
+            state,
+        }
+    }
+}
+
+/// Pays off what a node is owed, whenever it may be possible.
+async fn pay_off(node: Weak<Node>) {
+    let Some(mut watch) = node.upgrade().map(|node| node.link.watch()) else {
+        return;
+    };
+    while let Some(node) = node.upgrade() {
+        if node.pay().await || node.link.ticket().is_err() {
+            // Neither keeps the node alive.
+            let look = wait_for_look(Arc::downgrade(&node));
+            drop(node);
+            tokio::select! {
+                () = look => {}
+                up = watch.changed() => if !up { return },
+            }
+        } else {
+            drop(node);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+async fn wait_for_look(node: Weak<Node>) {
+    loop {
+        let Some(node) = node.upgrade() else { return };
+        // Looked at now and then, so that a node that nobody needs any more can go.
+        let look = tokio::time::timeout(Duration::from_secs(1), node.look.notified());
+        if look.await.is_ok() {
+            return;
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let courier = self
+            .courier
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(courier) = courier {
+            courier.abort();
+        }
+    }
+}
+
+/// A request under way.
+struct UnderWay<'a>(&'a Node);
+
+impl UnderWay<'_> {
+    fn of(node: &Node) -> UnderWay<'_> {
+        node.under_way.fetch_add(1, SeqCst);
+        UnderWay(node)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, SeqCst);
+    }
+}

@@ -1,0 +1,44 @@
+//! The quorum protocol without its network: what a client concludes from the nodes' answers, and what a node does
+//! with a request. Pure; time is an argument. The real client and the model that is checked exhaustively
+//! (`crates/lockkeeper-testkit/tests/quorum_model`) run these same types.
+//!
+//! # Why it holds
+//! **A hold is valid only while a majority of nodes keep it, and a node keeps one exclusive hold at a time.** Two
+//! majorities share a node, so two valid holds cannot be. Everything below serves that sentence.
+//!
+//! - *Time.* A hold counts from before the first request was sent, and ends 1 % of the lease + 2 ms before the
+//!   lease does: no node ends it earlier, as long as clocks run equally fast within that. ([`Terms::deadline`])
+//! - *Rounds.* Each try of a claim is a [`Round`] with a number of its own. A node keeps the round with the hold: a
+//!   late request of an earlier round can neither end a later one nor take its place, and a later round takes the place
+//!   of an earlier one. Only a refused round is followed by another.
+//! - *Clean-up.* A round that was refused is withdrawn on every node, also where no answer came. A withdrawal raises the
+//!   node's last token to the round's: if it comes before the request it undoes, that is refused as stale. No tombstone
+//!   has to be kept for that, and none ends too soon. What still slips through (the withdrawal is lost, or the token
+//!   was so far ahead that the node would not take it) keeps a node busy for one lease at most; a node lets nothing in
+//!   after `not_after`, to make that rarer. Nobody *counts* such a vote, so no clock that was set can turn it into a
+//!   second holder.
+//! - *Restart.* A node that restarted may have voted for a round that is still valid, and have forgotten it. So it
+//!   neither votes nor is re-added until it is older than any lease ([`Quarantine`]).
+//! - *Renewal.* It needs a majority of nodes where the hold is still alive: then it was alive on a majority all the time,
+//!   and nobody else held in between. Only then are the others re-added, and they count from the next renewal on.
+//!   A renewal that finds more nodes without the hold than a minority is the end of it, for good.
+//!   A re-add that is still on its way when the hold is released keeps a node busy for one lease at most.
+//! - *Tokens.* A node votes only for a token above the last it saw, so tokens of successive holders grow: their
+//!   majorities share a node. It votes for none that is further ahead of its clock than [`Terms::lead`]; after a restart
+//!   without data its last token is therefore below boot time + lead, and that is its floor ([`Admission::floor`]).
+
+mod ballot;
+mod node;
+mod poll;
+mod quarantine;
+mod renewal;
+mod round;
+mod terms;
+
+pub use ballot::{Ask, RoundId, Run, Vote};
+pub use node::{Added, Hold, Node};
+pub use poll::{Life, Outcome, Poll};
+pub use quarantine::{Admission, Check, Quarantine};
+pub use renewal::{Renewal, Step as RenewalStep};
+pub use round::{Granted, Refusal, Round, Step};
+pub use terms::Terms;

@@ -1,0 +1,125 @@
+//! Keeps a node that restarted from voting until it is older than any lease.
+
+use std::time::Duration;
+
+use super::terms::Terms;
+use crate::clock::Moment;
+
+/// What a node says of itself on a new connection.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Check<R> {
+    /// Names its run: another after every restart.
+    pub run: R,
+    /// For how long it is up, by its own clock.
+    pub uptime: Duration,
+    /// Its clock, in microseconds.
+    pub now: u64,
+}
+
+/// From when on a node may vote, and above which token. Belongs to the connection that was checked: over that no
+/// later run of the node can be reached.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Admission {
+    votes_from: Moment,
+    /// The node may have forgotten tokens up to this one; goes into each [`Ask`](super::Ask).
+    pub floor: u64,
+}
+
+impl Admission {
+    /// For how long the node may not vote and not be re-added; `None` when it may.
+    pub fn sits_out(&self, now: Moment) -> Option<Duration> {
+        let left = self.votes_from.since(now);
+        (!left.is_zero()).then_some(left)
+    }
+}
+
+/// What one client knows of one node, over all its connections.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Quarantine<R> {
+    run: Option<R>,
+    votes_from: Moment,
+}
+
+impl<R> Default for Quarantine<R> {
+    fn default() -> Quarantine<R> {
+        Quarantine {
+            run: None,
+            votes_from: Moment::BOOT,
+        }
+    }
+}
+
+impl<R: PartialEq> Quarantine<R> {
+    /// A new connection is there, and the node said this of itself; `now` is a time after its answer came.
+    pub fn connected(&mut self, terms: &Terms, check: Check<R>, now: Moment) -> Admission {
+        let by_its_clock = now + terms.sit_out.saturating_sub(check.uptime);
+        let by_ours = match &self.run {
+            Some(run) if *run == check.run => self.votes_from,
+            // It restarted under our eyes. Its clock may have been set in between; ours was not.
+            Some(_) => now + terms.sit_out,
+            None => Moment::BOOT,
+        };
+        self.run = Some(check.run);
+        self.votes_from = by_its_clock.max(by_ours);
+        let booted = micros(check.uptime.saturating_sub(terms.grain));
+        Admission {
+            votes_from: self.votes_from,
+            floor: check
+                .now
+                .saturating_sub(booted)
+                .saturating_add(micros(terms.lead)),
+        }
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: fn(u64) -> Duration = Duration::from_secs;
+
+    fn check(run: u32, uptime: u64) -> Check<u32> {
+        Check {
+            run,
+            uptime: S(uptime),
+            now: 1_000_000_000,
+        }
+    }
+
+    #[test]
+    fn a_young_node_sits_out_until_it_is_older_than_any_lease() {
+        let terms = Terms::new(3, S(100));
+        let now = Moment::BOOT + S(50);
+        let mut node = Quarantine::default();
+        let admission = node.connected(&terms, check(1, 60), now);
+        assert_eq!(admission.sits_out(now), Some(S(42)));
+        assert_eq!(admission.sits_out(now + S(42)), None);
+        // It may have booted 59 seconds ago, and voted for a token a lead ahead just before.
+        assert_eq!(admission.floor, 1_000_000_000 - 59_000_000 + 100_000_000);
+        let old = Quarantine::default().connected(&terms, check(1, 102), now);
+        assert_eq!(old.sits_out(now), None);
+        assert!(old.floor < 1_000_000_000);
+    }
+
+    #[test]
+    fn a_restart_that_was_seen_is_waited_out_by_our_clock_too() {
+        let terms = Terms::new(3, S(100));
+        let mut node = Quarantine::default();
+        let t = Moment::BOOT + S(1_000);
+        assert_eq!(node.connected(&terms, check(1, 500), t).sits_out(t), None);
+        // Its clock was set forward with the restart: it seems old.
+        let seen = node.connected(&terms, check(2, 500), t + S(1));
+        assert_eq!(seen.sits_out(t + S(1)), Some(S(102)));
+        let again = node.connected(&terms, check(2, 501), t + S(2));
+        assert_eq!(again.sits_out(t + S(2)), Some(S(101)), "still");
+        assert_eq!(
+            node.connected(&terms, check(2, 900), t + S(103))
+                .sits_out(t + S(103)),
+            None
+        );
+    }
+}

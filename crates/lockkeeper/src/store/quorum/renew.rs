@@ -1,0 +1,283 @@
+//! Keeps holds alive on a majority, and brings them back to nodes that lost them.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::dialect::Asked;
+use super::gather::Gather;
+use super::holds::Entry;
+use super::node::Silence;
+use super::protocol::{Ask, Life, Outcome, Poll, Renewal, RenewalStep, Vote};
+use super::{Inner, STORE};
+use crate::clock::Moment;
+use crate::store::{self, Renewed};
+use crate::{Error, Name};
+
+/// One hold of a batch.
+struct Hold {
+    name: Name,
+    /// Unknown if the claim is not of this store.
+    entry: Option<Entry>,
+    asks: Asks,
+    answer: Option<Renewed>,
+}
+
+/// What is asked about it.
+enum Asks {
+    ToGoOn(Renewal),
+    /// Only whether it is held.
+    After(Poll),
+}
+
+/// A batch of renewals under way.
+struct Batch {
+    holds: Vec<Hold>,
+    lease_ends: Vec<Moment>,
+    answers: Gather<Result<Vec<Life>, Silence>>,
+    silent: Vec<Option<String>>,
+}
+
+impl Inner {
+    pub(super) async fn renew(
+        self: &Arc<Self>,
+        renewals: &[store::Renewal],
+    ) -> Result<Vec<Renewed>, Error> {
+        if renewals.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sent = Moment::now();
+        let mut batch = self.ask_all(renewals, sent)?;
+        {
+            let mut patience = pin!(self.sleep(self.node_timeout));
+            while batch.holds.iter().any(|hold| hold.answer.is_none()) {
+                match batch.answers.next(patience.as_mut()).await {
+                    Some((number, answer)) => self.report(&mut batch, number, answer),
+                    None => {
+                        self.overdue(&batch.answers, &mut batch.silent);
+                        self.close(&mut batch);
+                    }
+                }
+            }
+        }
+        let answers: Vec<Renewed> = batch.holds.iter().filter_map(|hold| hold.answer).collect();
+        let failed = answers.iter().all(|answer| *answer == Renewed::Unknown);
+        let error =
+            failed.then(|| self.unavailable("too few nodes answered a renewal", &batch.silent));
+        if !batch.answers.is_done() {
+            let inner = self.clone();
+            self.runtime
+                .spawn(async move { inner.collect_lives(batch, sent).await });
+        }
+        error.map_or(Ok(answers), Err)
+    }
+
+    fn ask_all(
+        self: &Arc<Self>,
+        renewals: &[store::Renewal],
+        sent: Moment,
+    ) -> Result<Batch, Error> {
+        let mut holds = Vec::with_capacity(renewals.len());
+        let mut asked = Vec::with_capacity(renewals.len());
+        for renewal in renewals {
+            let store::Renewal { name, claim, lease } = renewal;
+            self.check_lease(*lease)?;
+            let entry = self.holds.get(*claim);
+            asked.push(Asked {
+                main: self.dialect.keys(name)?.main,
+                claim: *claim,
+                round: entry.map_or(0, |entry| entry.round.number),
+                lease: *lease,
+            });
+            holds.push(Hold {
+                name: name.clone(),
+                entry,
+                asks: match lease.is_zero() {
+                    true => Asks::After(Poll::new(self.terms)),
+                    false => Asks::ToGoOn(Renewal::new(self.terms, *lease, sent)),
+                },
+                answer: None,
+            });
+        }
+        let mut batch = Batch {
+            holds,
+            lease_ends: renewals
+                .iter()
+                .map(|renewal| sent + renewal.lease)
+                .collect(),
+            answers: Gather::new(),
+            silent: vec![None; self.nodes.len()],
+        };
+        let asked: Arc<[Asked]> = asked.into();
+        for (number, node) in self.nodes.iter().enumerate() {
+            match node.ticket() {
+                Ok(ticket) => {
+                    let request = self.dialect.renew(node, ticket, asked.clone());
+                    batch.answers.add(number, request);
+                }
+                Err(reason) => self.report(&mut batch, number, Err(Silence::Lost(reason))),
+            }
+        }
+        Ok(batch)
+    }
+
+    /// Reports one node's answer about all holds.
+    fn report(
+        self: &Arc<Self>,
+        batch: &mut Batch,
+        number: usize,
+        answer: Result<Vec<Life>, Silence>,
+    ) {
+        let lives = answer.unwrap_or_else(|silence| {
+            batch.silent[number] = Some(silence.reason());
+            Vec::new()
+        });
+        for at in 0..batch.holds.len() {
+            let life = lives.get(at).copied().unwrap_or(Life::Silent);
+            let ends = batch.lease_ends[at];
+            let hold = &mut batch.holds[at];
+            self.note(hold, number, life);
+            let step = match &mut hold.asks {
+                Asks::ToGoOn(renewal) => renewal.answer(number, life, Moment::now()),
+                Asks::After(poll) => match poll.answer(number, life) {
+                    Some(outcome) => after(outcome),
+                    None => RenewalStep::Wait,
+                },
+            };
+            self.go_on(hold, number, step, ends);
+        }
+    }
+
+    fn note(&self, hold: &Hold, number: usize, life: Life) {
+        let Some(entry) = &hold.entry else { return };
+        self.holds.change(entry.round, |entry| match life {
+            Life::Alive => entry.holds.add(number),
+            Life::Gone => entry.holds.remove(number),
+            Life::Silent => {}
+        });
+    }
+
+    /// Waits no longer.
+    fn close(self: &Arc<Self>, batch: &mut Batch) {
+        for at in 0..batch.holds.len() {
+            let ends = batch.lease_ends[at];
+            let hold = &mut batch.holds[at];
+            let step = match &mut hold.asks {
+                Asks::ToGoOn(renewal) => renewal.close(Moment::now()),
+                Asks::After(poll) => poll.close().map_or(RenewalStep::Wait, after),
+            };
+            self.go_on(hold, 0, step, ends);
+            hold.answer.get_or_insert(Renewed::Unknown);
+        }
+    }
+
+    fn go_on(self: &Arc<Self>, hold: &mut Hold, number: usize, step: RenewalStep, ends: Moment) {
+        match step {
+            RenewalStep::Wait => {}
+            RenewalStep::Renewed { re_add, .. } => {
+                hold.answer = Some(Renewed::Renewed);
+                if let (Some(entry), Asks::ToGoOn(_)) = (&hold.entry, &hold.asks) {
+                    self.holds.change(entry.round, |entry| {
+                        entry.ends = entry.ends.max(ends + 2 * self.node_timeout);
+                    });
+                    for number in re_add {
+                        self.re_add(hold.name.clone(), entry, number, ends);
+                    }
+                }
+            }
+            RenewalStep::ReAdd => {
+                if let Some(entry) = &hold.entry {
+                    self.re_add(hold.name.clone(), entry, number, ends);
+                }
+            }
+            RenewalStep::Lost => {
+                // For good, and as an answer only if there was no other before.
+                hold.answer.get_or_insert(Renewed::NotHeld);
+                if let (Some(entry), Asks::ToGoOn(_)) = (hold.entry, &hold.asks) {
+                    self.holds.end(entry.round);
+                    let (inner, name) = (self.clone(), hold.name.clone());
+                    self.runtime
+                        .spawn(async move { inner.undo(name, entry).await });
+                }
+            }
+            RenewalStep::Unknown => {
+                hold.answer.get_or_insert(Renewed::Unknown);
+            }
+        }
+    }
+
+    /// Brings a hold that goes on to a node that does not have it. It counts from the next renewal on.
+    fn re_add(self: &Arc<Self>, name: Name, entry: &Entry, number: usize, ends: Moment) {
+        let (inner, entry) = (self.clone(), *entry);
+        let node = self.nodes[number].clone();
+        let (Ok(ticket), Ok(keys)) = (node.ticket(), self.dialect.keys(&name)) else {
+            return;
+        };
+        let lease = ends.remaining();
+        if ticket.admission.sits_out(Moment::now()).is_some() || lease < Duration::from_millis(1) {
+            return;
+        }
+        // From now on it has to be told of the release.
+        let mut stands = false;
+        self.holds.change(entry.round, |entry| {
+            stands = !entry.ending;
+            if stands {
+                entry.asked.add(number);
+            }
+        });
+        if !stands {
+            return;
+        }
+        let ask = Ask {
+            round: entry.round,
+            mode: entry.mode,
+            lease,
+            run: entry.run,
+            floor: ticket.admission.floor,
+            not_after: node.link.server_time(Moment::now() + self.node_timeout),
+            beside: None,
+        };
+        let vote = self.dialect.vote(&node, ticket, &keys, ask, true);
+        self.runtime.spawn(async move {
+            if let Ok(Vote::Yes) = vote.await {
+                tracing::debug!(node = node.address, %name, "the node has the hold again");
+                inner
+                    .holds
+                    .change(entry.round, |entry| entry.holds.add(number));
+            }
+        });
+    }
+
+    /// Takes the answers that come after all is decided.
+    async fn collect_lives(self: Arc<Self>, mut batch: Batch, sent: Moment) {
+        {
+            let late = sent + self.node_timeout;
+            let mut patience = pin!(tokio::time::sleep(late.remaining()));
+            while let Some((number, answer)) = batch.answers.next(patience.as_mut()).await {
+                self.report(&mut batch, number, answer);
+            }
+        }
+        self.overdue(&batch.answers, &mut batch.silent);
+        while let Some((number, answer)) = batch.answers.next_at_last().await {
+            self.report(&mut batch, number, answer);
+        }
+    }
+}
+
+fn after(outcome: Outcome) -> RenewalStep {
+    match outcome {
+        Outcome::Kept => RenewalStep::Renewed {
+            deadline: Moment::NEVER,
+            re_add: Vec::new(),
+        },
+        Outcome::Gone => RenewalStep::Lost,
+        Outcome::Unknown => RenewalStep::Unknown,
+    }
+}
+
+pub(super) fn unknown(inner: &Inner) -> Error {
+    Error::OutcomeUnknown {
+        store: STORE,
+        reason: inner.with_nodes("too few nodes answered to tell", &[]),
+    }
+}

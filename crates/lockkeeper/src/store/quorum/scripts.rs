@@ -1,0 +1,36 @@
+//! The scripts that a node runs: constant text, called by their hash.
+
+use std::sync::LazyLock;
+
+use crate::store::redis::scripts::{Script, Text};
+
+fn sha(text: &str) -> String {
+    ::redis::Script::new(text).get_hash().to_owned()
+}
+
+macro_rules! scripts {
+    ($($name:ident = $($file:literal),+;)*) => {$(
+        pub(super) static $name: Script = Script {
+            usual: Text {
+                text: concat!($(include_str!(concat!("scripts/", $file))),+),
+                sha: LazyLock::new(|| sha(concat!($(include_str!(concat!("scripts/", $file))),+))),
+            },
+            sharded: None,
+        };
+    )*};
+}
+
+scripts! {
+    JOIN = "join.lua";
+    ACQUIRE = "../../redis/scripts/time.lua", "token.lua", "acquire.lua", "record.lua", "acquire_beside.lua";
+    RELEASE = "../../redis/scripts/time.lua", "token.lua", "used.lua", "release.lua", "record.lua",
+        "release_beside.lua";
+    RENEW = "renew.lua";
+    INSPECT = "record.lua", "inspect.lua";
+    BREAK = "../../redis/scripts/time.lua", "token.lua", "record.lua", "break.lua";
+    PLAIN_ACQUIRE = "../../redis/scripts/time.lua", "token.lua", "plain_acquire.lua";
+    PLAIN_RELEASE = "../../redis/scripts/time.lua", "token.lua", "used.lua", "plain_release.lua";
+    PLAIN_RENEW = "plain_renew.lua";
+    PLAIN_INSPECT = "plain_inspect.lua";
+    PLAIN_BREAK = "../../redis/scripts/time.lua", "token.lua", "plain_break.lua";
+}

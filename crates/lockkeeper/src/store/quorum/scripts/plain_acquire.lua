@@ -1,0 +1,40 @@
+-- One node's vote for a round of a claim, or a hold that is re-added (dialect plain): SET name value NX PX, with a fence.
+--
+-- KEYS  1 the name  2 fence
+-- ARGV  as in acquire; the mode is x, and nothing stands beside
+-- Result  as in acquire
+-- Invariant: as in acquire. The value is the claim and its record; no two claims are the same, so that it is as unique
+--            as this recipe asks for.
+if ARGV[10] ~= '0' and us > tonumber(ARGV[10]) then
+  return { 2, us }
+end
+local claim, lease, votes = ARGV[3], tonumber(ARGV[5]), ARGV[9] ~= ''
+local last, fence = tonumber(ARGV[7]), last_token(KEYS[2], ARGV[8])
+local held = redis.pcall('GET', KEYS[1])
+if type(held) == 'table' then
+  -- A key that is no lock of this kind counts as held.
+  if not string.find(held.err, 'WRONGTYPE', 1, true) then return held end
+  return { 0, us, redis.call('PTTL', KEYS[1]), 0 }
+end
+if held then
+  local holder, its, run, round = string.match(held, '^(%S+) (%d+) (%d+) (%d+) ')
+  round = tonumber(round)
+  local ours = holder == claim and tonumber(ARGV[11])
+  if ours and round == ours then
+    if not votes and redis.call('PTTL', KEYS[1]) < lease then redis.call('PEXPIRE', KEYS[1], lease) end
+    return { 1, us }
+  elseif ours and round > ours then
+    return { 2, us }
+  elseif not ours or not votes then
+    return { 0, us, redis.call('PTTL', KEYS[1]), holder and its - run + 1 or 0 }
+  end
+  -- An earlier round: it was refused, or there would be no later one.
+  redis.call('DEL', KEYS[1])
+end
+if votes then
+  if tonumber(ARGV[6]) <= fence then return { 3, us, fence } end
+  if last > us + tonumber(ARGV[9]) then return { 4, us, fence } end
+end
+redis.call('SET', KEYS[1], claim .. ' ' .. ARGV[1], 'PX', lease)
+if last > fence then move_fence(KEYS[2], ARGV[7], ARGV[2]) end
+return { 1, us }

@@ -1,0 +1,22 @@
+-- Renews several holds on one node (dialect plain): compare and expire.
+--
+-- KEYS  the names
+-- ARGV  for each name: claim, round or 0 for any, lease in ms
+-- Result  for each name: whether it was held until now: 0 1
+-- Invariant: as in renew.
+local answers = {}
+for number, key in ipairs(KEYS) do
+  local at = 3 * number
+  local claim, round, lease = ARGV[at - 2], ARGV[at - 1], tonumber(ARGV[at])
+  local held = redis.pcall('GET', key)
+  if type(held) == 'table' then
+    held = not string.find(held.err, 'WRONGTYPE', 1, true) and redis.call('GET', key)
+  end
+  local holder, has = string.match(held or '', '^(%S+) %d+ %d+ (%d+) ')
+  answers[number] = 0
+  if holder == claim and (round == '0' or round == has) then
+    if redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, lease) end
+    answers[number] = 1
+  end
+end
+return answers

@@ -1,0 +1,35 @@
+-- Renews several holds on one node (dialect redisson).
+--
+-- KEYS  the names
+-- ARGV  for each name: claim, round or 0 for any, lease in ms
+-- Result  for each name: whether it was held until now: 0 1
+-- Invariant: never shortens a lease, and never brings back one that ended. A key that became something else ends its
+--            own hold, and none of the others.
+local function renew(key, claim, round, lease)
+  local held = redis.call('HMGET', key, 'lockkeeper:' .. claim, claim, claim .. ':write', 'mode')
+  local has = held[1] and string.match(held[1], '^%d+ %d+ (%d+) ')
+  if not has or not (held[2] or held[3]) or (round ~= '0' and round ~= has) then return 0 end
+  if held[4] then
+    -- A reader or a writer.
+    local tag = string.find(key, '{', 1, true) and key or '{' .. key .. '}'
+    local timeout = tag .. ':' .. claim .. ':rwlock_timeout:1'
+    local left = redis.call('PTTL', timeout)
+    if left < 0 then return 0 end
+    if left < lease then redis.call('SET', timeout, 1, 'PX', lease) end
+  end
+  if redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, lease) end
+  return 1
+end
+
+local answers = {}
+for number, key in ipairs(KEYS) do
+  local at = 3 * number
+  local done, answer = pcall(renew, key, ARGV[at - 2], ARGV[at - 1], tonumber(ARGV[at]))
+  if not done then
+    local text = type(answer) == 'table' and answer.err or tostring(answer)
+    if not string.find(text, 'WRONGTYPE', 1, true) then error(answer, 0) end
+    answer = 0
+  end
+  answers[number] = answer
+end
+return answers

@@ -1,0 +1,18 @@
+-- The fence of one node of a quorum. Follows `time`.
+-- Invariant: the fence of a name only grows, and a node that lost it counts from `floor`, which is above every token
+--            that it can have granted before.
+
+-- The last token that this node knows of. `floor`: when the node started, and what it might have admitted until then.
+local function last_token(fence, floor)
+  return math.max(tonumber(redis.call('GET', fence) or '0') or 0, tonumber(floor))
+end
+
+-- Moves the fence. `keep`: for how long it stays after its last use in ms, 0 for ever.
+local function move_fence(fence, text, keep)
+  if keep == '0' then
+    redis.call('SET', fence, text)
+  else
+    redis.call('SET', fence, text, 'PX', keep)
+  end
+end
+

@@ -1,0 +1,162 @@
+//! How whoever waits hears that it is worth another try: from a majority of the nodes.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use uuid::Uuid;
+
+use super::Inner;
+use super::gather::Gather;
+use super::holds::NodeSet;
+use crate::store::{Broken, ClaimId, Interest, LockInfo, Subscription};
+use crate::{Error, Name, Token};
+
+/// When some nodes have hinted and a majority does not follow, because it is down or has nothing to say.
+const FEW_HINTS: Duration = Duration::from_millis(20);
+/// How often a waiter of the plain dialect tries without a hint, on average: its peers tell nobody.
+const POLL_EVERY: Duration = Duration::from_millis(25);
+/// How often whoever watches a name looks at it. Nobody publishes that a lock was taken.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Hints from each node.
+type Hints = Vec<Vec<Subscription>>;
+
+impl Inner {
+    pub(super) async fn subscribe(
+        self: &Arc<Self>,
+        interest: Interest,
+    ) -> Result<Subscription, Error> {
+        match &interest {
+            Interest::Claim(name, _) => {
+                let channels = self.dialect.channels(name)?;
+                let mut heard = Gather::new();
+                let mut hints = Hints::new();
+                for (number, node) in self.nodes.iter().enumerate() {
+                    let (subscriptions, version) = node.link.listen(&interest, &channels);
+                    hints.push(subscriptions);
+                    if node.ticket().is_ok() {
+                        let node = node.clone();
+                        heard.add(number, async move { node.link.heard(version).await });
+                    }
+                }
+                // A majority that frees the name shares a node with it.
+                let mut patience = pin!(self.sleep(self.node_timeout));
+                for _ in 0..self.terms.majority {
+                    if heard.next(patience.as_mut()).await.is_none() {
+                        break;
+                    }
+                }
+                Ok(self.hint_by_majority(hints, self.dialect.plain.then_some(POLL_EVERY)))
+            }
+            Interest::Keeper(_) => {
+                let nodes = self.nodes.iter();
+                let hints = nodes.map(|node| vec![node.link.hints(interest.clone())]);
+                Ok(self.hint_by_majority(hints.collect(), None))
+            }
+            Interest::Name(name) => self.watch(name.clone()).await,
+            Interest::Latch(_) => Err(super::NO_LATCHES),
+        }
+    }
+
+    /// Hints when a majority of the nodes have, and at every further one. Fewer hint a little later.
+    fn hint_by_majority(&self, hints: Hints, poll: Option<Duration>) -> Subscription {
+        let told = Arc::new(Notify::new());
+        let (tell, majority) = (told.clone(), self.terms.majority);
+        let task = self.runtime.spawn(async move {
+            let mut from = NodeSet::default();
+            loop {
+                let wait = match (from == NodeSet::default(), poll) {
+                    (false, _) => Some(FEW_HINTS),
+                    (true, Some(often)) => {
+                        // Spread out, so that those who wait do not all try at once.
+                        let spread = Uuid::new_v4().as_u128() % often.as_micros();
+                        Some(often / 2 + Duration::from_micros(spread as u64))
+                    }
+                    (true, None) => None,
+                };
+                let node = match wait {
+                    Some(wait) => tokio::time::timeout(wait, next(&hints)).await.ok(),
+                    None => Some(next(&hints).await),
+                };
+                match node {
+                    Some(node) => {
+                        from.add(node);
+                        if from.len() >= majority {
+                            tell.notify_one();
+                        }
+                    }
+                    None => {
+                        if from.len() < majority {
+                            tell.notify_one();
+                        }
+                        from = NodeSet::default();
+                    }
+                }
+            }
+        });
+        Subscription::new(told, Ends(task.abort_handle()))
+    }
+
+    /// A subscription that hints when something else is to be seen about a name.
+    async fn watch(self: &Arc<Self>, name: Name) -> Result<Subscription, Error> {
+        let mut seen = sight(self.inspect(&name).await?);
+        let hints = Arc::new(Notify::new());
+        let (hint, inner) = (hints.clone(), Arc::downgrade(self));
+        let task = self.runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(LOOK_EVERY).await;
+                let Some(inner) = inner.upgrade() else { return };
+                if let Ok(info) = inner.inspect(&name).await {
+                    let now = sight(info);
+                    if now != seen {
+                        seen = now;
+                        hint.notify_one();
+                    }
+                }
+            }
+        });
+        Ok(Subscription::new(hints, Ends(task.abort_handle())))
+    }
+}
+
+/// Waits for a hint, and answers whose it is.
+async fn next(hints: &Hints) -> usize {
+    let mut waits = Vec::new();
+    for (number, of_node) in hints.iter().enumerate() {
+        for subscription in of_node {
+            waits.push((number, Box::pin(subscription.hint())));
+        }
+    }
+    poll_fn(|context| {
+        for (number, wait) in &mut waits {
+            if wait.as_mut().poll(context).is_ready() {
+                return Poll::Ready(*number);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// Ends a task when it is dropped.
+struct Ends(AbortHandle);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What changes about a name when somebody takes it, lets go of it or breaks it.
+type Sight = (Vec<ClaimId>, Option<Token>, Option<Broken>);
+
+fn sight(info: Option<LockInfo>) -> Option<Sight> {
+    let info = info?;
+    let holders = info.holders.iter().map(|holder| holder.claim).collect();
+    Some((holders, info.last_token, info.broken))
+}

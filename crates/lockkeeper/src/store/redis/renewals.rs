@@ -1,0 +1,55 @@
+//! One batch of renewals, wherever its names are.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::servers::{Servers, visit};
+use super::way::Way;
+use super::{RedisStore, join};
+use crate::Error;
+use crate::store::{Renewal, Renewed};
+
+/// Below this lease, slots are waited for as long as with it before a renewal goes on without them.
+const SHORTEST_PATIENCE: Duration = Duration::from_millis(600);
+
+impl RedisStore {
+    /// In a cluster a script touches one slot. A slot whose node does not answer must not cost the others their
+    /// renewal.
+    pub(super) async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let cluster = match &*self.servers {
+            Servers::One(lanes) => {
+                return self.renew_holds(&Way::to(&lanes.main), renewals).await;
+            }
+            Servers::Many(cluster) => cluster,
+        };
+        let mut by_slot: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for (number, renewal) in renewals.iter().enumerate() {
+            let slot = self.servers.keys(&renewal.name)?.slot();
+            by_slot.entry(slot).or_default().push(number);
+        }
+        let parts = by_slot.iter().map(|(slot, numbers)| async move {
+            let part: Vec<Renewal> = numbers.iter().map(|at| renewals[*at].clone()).collect();
+            visit!(cluster.route(*slot), |way| self.renew_holds(way, &part))
+        });
+        let shortest = renewals.iter().map(|renewal| renewal.lease).min();
+        let patience = cluster.sleep(shortest.unwrap_or_default().max(SHORTEST_PATIENCE) / 6);
+        let answers = join::all_within(parts.collect(), patience).await;
+        let mut renewed = vec![Renewed::Unknown; renewals.len()];
+        let mut failure = None;
+        for (numbers, answer) in by_slot.values().zip(answers) {
+            match answer {
+                Some(Ok(part)) => {
+                    for (at, answer) in numbers.iter().zip(part) {
+                        renewed[*at] = answer;
+                    }
+                }
+                Some(Err(error)) => failure = Some(error),
+                None => {}
+            }
+        }
+        match failure {
+            Some(error) if renewed.iter().all(|answer| *answer == Renewed::Unknown) => Err(error),
+            _ => Ok(renewed),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! How a connection comes to be: log in, look at the server, read its clock, hear our own channel.
+
+use std::sync::{Arc, PoisonError};
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{PushInfo, PushKind};
+
+use super::checks::ServerInfo;
+use super::fault::{explain, refused, unavailable};
+use super::lane::Beside;
+use super::link::Link;
+use super::replicas::{Syncer, SyncerEnds};
+use super::sentinel;
+use super::shared::{Shared, Target};
+use super::topology::Address;
+use crate::Error;
+use crate::clock::Moment;
+use crate::store::quorum::protocol::Admission;
+
+/// A connection that is set up but not yet in use.
+pub(super) struct Fresh {
+    pub number: u64,
+    pub link: Link,
+    pub syncer: Option<(Syncer, SyncerEnds)>,
+    pub beside: u64,
+    pub admission: Option<Admission>,
+}
+
+impl Shared {
+    /// A connection that is authenticated, judged and subscribed to our own channel.
+    pub async fn connect(self: &Arc<Shared>, number: u64) -> Result<Fresh, Error> {
+        match &self.target {
+            Target::Server(address) | Target::Node(address, _) => {
+                self.connect_to(number, address).await
+            }
+            Target::MasterOf(sentinels) => sentinel::connect(self, sentinels, number).await,
+            Target::Beside(beside) => beside.connect(self, number).await,
+        }
+    }
+
+    pub async fn connect_to(
+        self: &Arc<Shared>,
+        number: u64,
+        address: &Address,
+    ) -> Result<Fresh, Error> {
+        let limit = self.settings.connect_timeout;
+        match tokio::time::timeout(limit, self.set_up(number, address)).await {
+            Ok(fresh) => fresh,
+            Err(_) => Err(unavailable(format!(
+                "{address} did not answer within {limit:?}"
+            ))),
+        }
+    }
+
+    async fn set_up(self: &Arc<Shared>, number: u64, address: &Address) -> Result<Fresh, Error> {
+        // The task that reads must not keep alive what would end it.
+        let shared = Arc::downgrade(self);
+        let pushed = move |push: PushInfo| {
+            if let Some(shared) = shared.upgrade() {
+                shared.pushed(number, &push);
+            }
+        };
+        let settings = &self.settings;
+        let mut link = match self.lane() {
+            None => Link::open(address, settings, settings.login(number == 1), pushed).await?,
+            Some(Beside { runtime, .. }) => {
+                Link::open_on(runtime, address.clone(), settings.clone(), pushed).await?
+            }
+        };
+        let connection = &mut link.connection;
+        let info = look_at(connection).await?;
+        let vet = match &self.target {
+            Target::Node(_, vet) => Some(vet),
+            _ => None,
+        };
+        if let Some(vet) = vet {
+            vet.look(&info)?;
+        }
+        info.judge(address, self.member.is_some())?;
+        let run_id = self.run_id.lock();
+        *run_id.unwrap_or_else(PoisonError::into_inner) = info.run_id.clone();
+        let sent = Moment::now();
+        let time: (u64, u64) = ::redis::cmd("TIME")
+            .query_async(connection)
+            .await
+            .map_err(|error| explain(&error))?;
+        let micros = time.0 * 1_000_000 + time.1;
+        self.clock.saw(micros, sent, Moment::now());
+        let admission = match vet {
+            Some(vet) => Some(vet.admit(connection, &info, micros).await?),
+            None => None,
+        };
+        if self.lane().is_some() || self.member.as_ref().is_some_and(|member| member.ears) {
+            return Ok(Fresh {
+                number,
+                link,
+                syncer: None,
+                beside: 0,
+                admission,
+            });
+        }
+        info.judge_replicas(settings.replicas, number == 1)?;
+        connection
+            .subscribe(&self.channel)
+            .await
+            .map_err(|error| explain(&error))?;
+        let syncer = match settings.replicas {
+            0 => None,
+            _ => Some(self.syncer(number, address, &info).await?),
+        };
+        Ok(Fresh {
+            number,
+            link,
+            syncer,
+            beside: 0,
+            admission,
+        })
+    }
+
+    /// A second connection to the same server, which waits for replicas.
+    async fn syncer(
+        self: &Arc<Shared>,
+        number: u64,
+        address: &Address,
+        info: &ServerInfo,
+    ) -> Result<(Syncer, SyncerEnds), Error> {
+        let (reader, waiter) = (Arc::downgrade(self), Arc::downgrade(self));
+        let pushed = move |push: PushInfo| {
+            if let (PushKind::Disconnection, Some(shared)) = (&push.kind, reader.upgrade()) {
+                shared.broken(number, "the server closed it".into());
+            }
+        };
+        let settings = &self.settings;
+        if info.run_id.is_none() {
+            return Err(refused(
+                "replicas=N needs INFO, to tell servers apart, and the server's ACL does not allow it; add +info to the \
+                 user"
+                    .into(),
+            ));
+        }
+        let mut link = Link::open(address, settings, settings.login(false), pushed).await?;
+        if look_at(&mut link.connection).await?.run_id != info.run_id {
+            return Err(unavailable(format!(
+                "{address} has just become another server"
+            )));
+        }
+        let broken = move |reason| {
+            if let Some(shared) = waiter.upgrade() {
+                shared.broken(number, reason);
+            }
+        };
+        Syncer::start(link, settings, broken).await
+    }
+}
+
+async fn look_at(connection: &mut MultiplexedConnection) -> Result<ServerInfo, Error> {
+    match ::redis::cmd("INFO").query_async::<String>(connection).await {
+        Ok(text) => Ok(ServerInfo::read(&text)),
+        Err(error) if error.code() == Some("NOPERM") => Ok(ServerInfo::default()),
+        Err(error) => Err(explain(&error)),
+    }
+}
