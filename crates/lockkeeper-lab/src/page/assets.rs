@@ -67,6 +67,55 @@ pub static ALL: &[Asset] = &[
 mod tests {
     use super::*;
 
+    fn content(path: &str) -> &'static str {
+        let found = ALL.iter().find(|asset| asset.path == path);
+        found.expect("it is there").content
+    }
+
+    fn has_words(key: &str) -> bool {
+        content("/words.js").contains(&format!("\n  {key}: ["))
+    }
+
+    #[test]
+    fn there_are_words_for_everything() {
+        for asset in ALL {
+            for (at, _) in asset.content.match_indices("t(\"") {
+                let before = asset.content[..at].chars().next_back();
+                let key = asset.content[at + 3..].split('"').next().unwrap_or_default();
+                if !before.is_some_and(char::is_alphanumeric) {
+                    assert!(has_words(key), "{key} in {}", asset.path);
+                }
+            }
+        }
+        // What a timeline can have in it, from where it is declared.
+        let declared = include_str!("../scene/timeline.rs");
+        for (name, signs) in [("Doing", false), ("MarkKind", true)] {
+            let from = declared.split(&format!("pub enum {name} {{")).nth(1);
+            let variants = from.and_then(|from| from.split('}').next()).unwrap_or_default();
+            let variants = variants.lines().filter_map(|line| line.trim().strip_suffix(','));
+            let variants: Vec<String> = variants.filter(|line| !line.starts_with('/')).map(snake).collect();
+            assert!(variants.len() > 3, "{variants:?}");
+            for variant in &variants {
+                let mark = format!("{variant}_mark");
+                assert!(has_words(variant) || has_words(&mark), "{variant}");
+                let sign = format!("\n  {variant}: {{");
+                assert!(!signs || content("/signs.js").contains(&sign), "{variant}");
+            }
+        }
+    }
+
+    /// As it is in JSON.
+    fn snake(name: &str) -> String {
+        let mut snake = String::new();
+        for letter in name.chars() {
+            if letter.is_uppercase() && !snake.is_empty() {
+                snake.push('_');
+            }
+            snake.extend(letter.to_lowercase());
+        }
+        snake
+    }
+
     #[test]
     fn nothing_comes_from_elsewhere_or_stands_inline() {
         for asset in ALL {

@@ -1,6 +1,6 @@
 // The chapters: a list of them, and the one that is looked at.
 
-import { h, place, say, set } from "./dom.js";
+import { h, place, rich, say, set } from "./dom.js";
 import { act, feed } from "./feed.js";
 import { figures } from "./figures.js";
 import { goesOn, Model } from "./model.js";
@@ -133,7 +133,7 @@ function opened(chapter, model, told, introduced) {
     introduced && h("section", { class: "intro" }, h("h1", {}, t("intro_title")), h("p", {}, t("intro"))),
     h("p", { class: "above" }, t("chapter", { id })),
     h(introduced ? "h2" : "h1", { class: "heading" }, pick(chapter.title)),
-    h("p", { class: "why" }, pick(chapter.why)),
+    h("p", { class: "why" }, rich(pick(chapter.why))),
     chapter.missing && h("p", { class: "missing" }, h("strong", {}, t("status_not_run")), " ", pick(chapter.missing)),
     h("div", { class: "actions" }, toggle, status),
     verdict,

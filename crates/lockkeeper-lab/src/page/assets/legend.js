@@ -1,10 +1,10 @@
 // What the signs of a timeline mean: those that are in it.
 
 import { h, s } from "./dom.js";
-import { KINDS, sign, wordOf } from "./signs.js";
+import { HATCHED, KINDS, sign, wordOf } from "./signs.js";
 import { t } from "./words.js";
 
-const DOINGS = ["holds", "waits", "paused", "down"];
+const DOINGS = ["holds", "waits", "paused", "down", "serves"];
 
 /** What is to be explained, as one text: the legend is made anew when it changes. */
 export function inLegend(timeline) {
@@ -29,6 +29,6 @@ const small = (inside) => s("svg", { class: "key", viewBox: "-8 -8 16 16", width
 function swatch(kind, pattern) {
   const bar = { x: 0, y: 2, width: 24, height: 12, rx: 3 };
   const children = [s("rect", { ...bar, class: `bar ${kind}` })];
-  if (kind !== "holds") children.push(s("rect", { ...bar, fill: pattern(kind) }));
+  if (HATCHED.includes(kind)) children.push(s("rect", { ...bar, fill: pattern(kind) }));
   return s("svg", { class: "key wide", viewBox: "0 0 24 16", width: 24, height: 16, "aria-hidden": "true" }, children);
 }

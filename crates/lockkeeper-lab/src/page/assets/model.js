@@ -79,7 +79,8 @@ export class Model {
         side.timeline.steps.push(update);
         break;
       case "figure":
-        side.figures.push(update);
+        // The last of a kind counts; some are told while they grow.
+        side.figures = [...side.figures.filter((figure) => figure.key !== update.key), update];
         break;
       case "side_ended":
         side.verdict = update.verdict;

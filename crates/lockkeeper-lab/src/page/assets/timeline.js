@@ -3,7 +3,7 @@
 import { h, place, s, say, set } from "./dom.js";
 import { duration, shortToken } from "./format.js";
 import { inLegend, legend } from "./legend.js";
-import { sign, wordOf } from "./signs.js";
+import { HATCHED, sign, wordOf } from "./signs.js";
 import { handle, Viewport } from "./viewport.js";
 import { t } from "./words.js";
 
@@ -222,7 +222,7 @@ export class Timeline {
   }
 
   drawBars() {
-    const order = ["waits", "holds", "paused", "down"];
+    const order = ["serves", "waits", "holds", "paused", "down"];
     const spans = this.timeline.spans.slice().sort((a, b) => order.indexOf(a.doing) - order.indexOf(b.doing) || a.from - b.from);
     const drawn = [];
     const tokens = [];
@@ -246,9 +246,9 @@ export class Timeline {
       const rect = this.rect(`bar${span.id}`, { class: `bar ${span.doing}`, ...box, "data-item": item });
       drawn.push(rect);
       last.set(kind, { rect, x, to });
-      if (span.doing !== "holds") {
+      if (HATCHED.includes(span.doing)) {
         drawn.push(this.rect(`fill${span.id}`, { ...box, fill: this.pattern(span.doing), "data-item": item }));
-      } else if (span.token !== null && to - Math.max(x, this.left) > 96) {
+      } else if (span.doing === "holds" && span.token !== null && to - Math.max(x, this.left) > 96) {
         const at = Math.max(x, this.left) + 7;
         tokens.push(this.text(`token${span.id}`, t("token", { token: shortToken(span.token) }), { class: "token", x: at, y: y + 13 }));
       }
