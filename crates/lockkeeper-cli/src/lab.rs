@@ -205,15 +205,17 @@ fn figure(figure: &Figure) -> String {
     format!("{} {}{unit}", figure.measure.label.en, figure.value)
 }
 
-/// Lines that are not too long, each with this before it.
+/// Lines that are not too long, each with this before it. What follows a sign stays right of it.
 fn wrapped(text: &str, indent: &str) -> String {
     let mut lines = String::new();
     let mut line = indent.to_owned();
+    let hangs = text.starts_with(['-', '→']);
+    let indent = format!("{indent}{}", if hangs { "  " } else { "" });
     for word in text.split(' ') {
         if line.chars().count() + word.chars().count() > WIDTH {
             lines += line.trim_end();
             lines.push('\n');
-            line = indent.to_owned();
+            line = indent.clone();
         }
         line += word;
         line.push(' ');

@@ -145,7 +145,7 @@ fn one_chapter_by_its_name_in_words_and_with_a_timeline() {
         "1  No lock, two instances",
         "naive: no lock at all: FAILED",
         "ours: Lockkeeper: HELD",
-        "2 were handed out, and there were only 1.",
+        "2 were handed out, and there was only 1.",
         "▓ two at once",
         "sold 2 · oversold 1",
         "sold 1 · oversold 0",

@@ -10,9 +10,9 @@ use crate::scene::actor::{SOON, is_written};
 use crate::scene::orders::{Event, Order};
 use crate::text::Text;
 
-pub(super) const LEASE: Duration = Duration::from_millis(700);
+pub(super) const LEASE: Duration = Duration::from_secs(1);
 /// What A has to do between its read and its write.
-const WORK: Duration = Duration::from_millis(1900);
+const WORK: Duration = Duration::from_millis(2600);
 
 pub const CHAPTER: Chapter = Chapter {
     id: 9,

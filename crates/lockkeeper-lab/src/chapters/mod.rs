@@ -174,7 +174,12 @@ pub async fn run(chapter: &Chapter, stage: &Stage, updates: &Updates) -> Result<
     Ok(Outcome::new(chapter, ended, seconds))
 }
 
-async fn side(chapter: &Chapter, side: Side, stage: &Stage, updates: &Updates) -> Result<Played> {
+async fn side(
+    chapter: &Chapter,
+    side: Side,
+    stage: &Stage,
+    updates: &Updates,
+) -> Result<Box<Played>> {
     let lock = match side {
         Side::Naive => &chapter.naive,
         Side::Ours => &chapter.ours,
@@ -196,11 +201,11 @@ async fn side(chapter: &Chapter, side: Side, stage: &Stage, updates: &Updates) -
         verdict: verdict.clone(),
         timeline: timeline.clone(),
     });
-    Ok(Played {
+    Ok(Box::new(Played {
         verdict,
         figures: scene.figures,
         timeline,
-    })
+    }))
 }
 
 /// A naive lock that is not renewed.

@@ -29,9 +29,9 @@ pub enum Ended {
     /// It was played to its end.
     Played {
         /// What came of the naive lock.
-        naive: Played,
+        naive: Box<Played>,
         /// What came of ours.
-        ours: Played,
+        ours: Box<Played>,
     },
     /// Something is missing here.
     NotRun(Text),

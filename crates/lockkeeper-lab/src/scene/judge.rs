@@ -63,14 +63,20 @@ fn missold(books: &Account) -> Vec<Text> {
     let mut faults = Vec::new();
     if books.oversold() > 0 {
         faults.push(Text::made(
-            format!("{sales} were handed out, and there were only {opening}."),
+            match opening {
+                1 => format!("{sales} were handed out, and there was only 1."),
+                _ => format!("{sales} were handed out, and there were only {opening}."),
+            },
             format!("只有 {opening} 件，却给出了 {sales} 件。"),
         ));
     }
     if books.lost_updates() > 0 {
         let lost = books.lost_updates();
         faults.push(Text::made(
-            format!("The stock does not know of {lost} sale(s): another wrote over them."),
+            match lost {
+                1 => "The stock does not know of 1 sale: another wrote over it.".to_owned(),
+                _ => format!("The stock does not know of {lost} sales: others wrote over them."),
+            },
             format!("有 {lost} 次销售没有反映在库存里：被别的写入覆盖了。"),
         ));
     }

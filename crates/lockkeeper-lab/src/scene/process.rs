@@ -83,7 +83,7 @@ enum Lock {
     /// A mutex of this process.
     Mutex(Arc<Mutex<()>>),
     /// One that other processes see.
-    Shared(AnyLock),
+    Shared(Box<AnyLock>),
 }
 
 /// What an actor has taken.
@@ -123,7 +123,7 @@ impl Lock {
                     lease: Duration::from_millis(order.lease_ms),
                     renewed: order.renewed,
                 };
-                Lock::Shared(AnyLock::open(&wanted).await.map_err(plain)?)
+                Lock::Shared(Box::new(AnyLock::open(&wanted).await.map_err(plain)?))
             }
         })
     }
