@@ -88,7 +88,9 @@ impl Browser {
         };
         until("chromedriver is ready", || {
             std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
-                && browser.ask("GET", "/status", None).is_ok_and(|value| value["ready"] == true)
+                && browser
+                    .ask("GET", "/status", None)
+                    .is_ok_and(|value| value["ready"] == true)
         });
         let session = browser.ask("POST", "/session", Some(capabilities(&browser, options)));
         let session = session.expect("a browser");
@@ -194,7 +196,12 @@ impl Browser {
 }
 
 fn capabilities(browser: &Browser, options: &Options) -> Value {
-    let Options { width, height, scale, .. } = options;
+    let Options {
+        width,
+        height,
+        scale,
+        ..
+    } = options;
     let profile = browser._profile.path().display();
     let args = [
         "--headless".to_owned(),

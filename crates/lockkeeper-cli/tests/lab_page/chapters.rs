@@ -36,11 +36,7 @@ fn width(browser: &Browser, selector: &str) -> f64 {
 fn chapters_1_9_and_15_are_run_from_the_page() {
     let place = Place::new();
     let (lab, browser) = open(&place);
-    for (chapter, naive_lock) in [
-        (1, "no lock at all"),
-        (9, "not renewed"),
-        (15, "no token"),
-    ] {
+    for (chapter, naive_lock) in [(1, "no lock at all"), (9, "not renewed"), (15, "no token")] {
         turn_to(&browser, &lab, chapter);
         assert!(browser.text("#side-naive h2").contains(naive_lock));
         browser.click("#run");
@@ -66,7 +62,11 @@ fn chapters_1_9_and_15_are_run_from_the_page() {
         assert_eq!(browser.count(&selector), 1);
     }
     // The fence has refused, and it shows.
-    assert!(browser.text("#side-ours .legend").contains("refused by the fence"));
+    assert!(
+        browser
+            .text("#side-ours .legend")
+            .contains("refused by the fence")
+    );
     assert!(browser.text("#side-ours .legend").contains("paused"));
     browser.is_content();
 }
@@ -106,12 +106,21 @@ fn a_chapter_is_run_and_read_by_keyboard_alone() {
         told.push(browser.text(tip));
     }
     let all = told.join("\n");
-    for words in ["A: reads the stock", "A and B both believed", "B: sells one", "left in stock"] {
+    for words in [
+        "A: reads the stock",
+        "A and B both believed",
+        "B: sells one",
+        "left in stock",
+    ] {
         assert!(all.contains(words), "{words:?} in {all}");
     }
     assert_eq!(
         browser.text(tip).lines().next().map(str::to_owned),
-        browser.text("#side-naive .unseen[role=status]").split(". ").next().map(str::to_owned),
+        browser
+            .text("#side-naive .unseen[role=status]")
+            .split(". ")
+            .next()
+            .map(str::to_owned),
         "what is seen is said"
     );
     // Zoomed in, bars are wider; 0 shows all again.
@@ -150,7 +159,9 @@ fn a_run_goes_on_when_the_page_is_reloaded_and_ends_when_it_is_cancelled() {
     browser.click("#run-all");
     browser.until_says("#run-all", "Run all");
     assert_eq!(browser.count(".state.queued"), 0);
-    until("its processes are gone", || !helpers.iter().any(|pid| alive(*pid)));
+    until("its processes are gone", || {
+        !helpers.iter().any(|pid| alive(*pid))
+    });
     browser.is_content();
 }
 
@@ -165,7 +176,9 @@ fn ctrl_c_leaves_no_process() {
     assert!(helpers.len() >= 3, "two actors and a server: {helpers:?}");
     let status = lab.interrupt();
     assert!(status.success(), "{status}");
-    until("its processes are gone", || !helpers.iter().any(|pid| alive(*pid)));
+    until("its processes are gone", || {
+        !helpers.iter().any(|pid| alive(*pid))
+    });
     browser.until_says(".notice", "does not answer");
 }
 
@@ -179,7 +192,9 @@ fn a_killed_laboratory_leaves_no_process_either() {
     let helpers = lab.descendants();
     assert!(helpers.len() >= 3, "two actors and a server: {helpers:?}");
     kill(lab.pid(), Signal::SIGKILL).expect("it runs");
-    until("its processes are gone", || !helpers.iter().any(|pid| alive(*pid)));
+    until("its processes are gone", || {
+        !helpers.iter().any(|pid| alive(*pid))
+    });
 }
 
 #[test]
@@ -190,7 +205,10 @@ fn a_chapter_that_cannot_run_says_what_to_install() {
     let browser = Browser::new(&DESKTOP);
     browser.open(&lab.url("/#/lab/9"));
     browser.until_says("article .missing", "install redis-server");
-    assert_eq!(browser.eval("document.querySelector('#run').disabled"), true);
+    assert_eq!(
+        browser.eval("document.querySelector('#run').disabled"),
+        true
+    );
     // Asked for all the same, it says so, and the others run.
     browser.click("#run-all");
     browser.until("document.querySelectorAll('.state.good').length > 0");
@@ -204,7 +222,10 @@ fn open_starts_a_browser_with_the_address() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
     let (opener, told) = (place.path("xdg-open"), place.path("told"));
-    let script = format!("#!/bin/sh\necho \"$1\" > '{0}.new'; mv '{0}.new' '{0}'\n", told.display());
+    let script = format!(
+        "#!/bin/sh\necho \"$1\" > '{0}.new'; mv '{0}.new' '{0}'\n",
+        told.display()
+    );
     std::fs::write(&opener, script).expect("a script");
     std::fs::set_permissions(&opener, std::fs::Permissions::from_mode(0o755)).expect("it runs");
     let path = std::env::var("PATH").expect("PATH");
@@ -226,7 +247,11 @@ fn without_listen_a_taken_port_is_no_obstacle() {
     let (one, other) = (start(), start());
     assert_ne!(one.line, other.line);
     for started in [&one, &other] {
-        assert!(started.line.contains("http://127.0.0.1:"), "{}", started.line);
+        assert!(
+            started.line.contains("http://127.0.0.1:"),
+            "{}",
+            started.line
+        );
     }
 }
 

@@ -18,7 +18,12 @@ fn actions_are_refused_to_other_origins_and_other_names() {
     let ours = lab.url("");
     let other_port = format!("http://127.0.0.1:{}", lab.port.wrapping_add(1));
     for path in [RUN, "/api/lab/run", "/api/lab/cancel", "/api/lab/1/cancel"] {
-        for origin in ["http://evil.example", "null", &other_port, "https://127.0.0.1"] {
+        for origin in [
+            "http://evil.example",
+            "null",
+            &other_port,
+            "https://127.0.0.1",
+        ] {
             let answer = ask(lab.port, "POST", path, &[("Origin", origin)], "");
             refused(&answer, "for this page alone");
         }
@@ -29,14 +34,30 @@ fn actions_are_refused_to_other_origins_and_other_names() {
         let headers = [("Host", rebound.as_str()), ("Origin", origin.as_str())];
         refused(&ask(lab.port, "POST", path, &headers, ""), "its address");
     }
-    for path in ["/", "/api/lab", "/api/lab/events", "/api/locks/events", "/main.js"] {
-        refused(&ask(lab.port, "GET", path, &[("Host", "evil.example")], ""), "its address");
-        let fetched = [("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", "no-cors")];
+    for path in [
+        "/",
+        "/api/lab",
+        "/api/lab/events",
+        "/api/locks/events",
+        "/main.js",
+    ] {
+        refused(
+            &ask(lab.port, "GET", path, &[("Host", "evil.example")], ""),
+            "its address",
+        );
+        let fetched = [
+            ("Sec-Fetch-Site", "cross-site"),
+            ("Sec-Fetch-Mode", "no-cors"),
+        ];
         refused(&ask(lab.port, "GET", path, &fetched, ""), "itself only");
     }
     assert!(lab.descendants().is_empty(), "nothing was started");
     // Ours are not.
-    for (path, status) in [("/api/lab/0/run", 404), ("/api/lab/%2e%2e/run", 404), (RUN, 204)] {
+    for (path, status) in [
+        ("/api/lab/0/run", 404),
+        ("/api/lab/%2e%2e/run", 404),
+        (RUN, 204),
+    ] {
         let answer = ask(lab.port, "POST", path, &[("Origin", &ours)], "");
         assert_eq!(answer.status, status, "{path}: {answer:?}");
     }
@@ -51,7 +72,10 @@ fn every_answer_forbids_what_the_page_does_not_need() {
     for path in ["/", "/style.css", "/main.js", "/api/lab", "/nothing"] {
         let answer = ask(lab.port, "GET", path, &[], "");
         let policy = answer.header("Content-Security-Policy").unwrap_or_default();
-        assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{answer:?}");
+        assert!(
+            policy.starts_with("default-src 'none'; script-src 'self';"),
+            "{answer:?}"
+        );
         assert!(!policy.contains("unsafe"), "{policy}");
         assert!(policy.contains("frame-ancestors 'none'"), "{policy}");
         assert_eq!(answer.header("X-Content-Type-Options"), Some("nosniff"));
@@ -70,5 +94,8 @@ fn what_makes_no_sense_is_refused_with_advice() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("an address").port().to_string();
     let place = Place::new();
-    place.done(&["lab", "--listen", &port]).code(69).says("cannot listen on 127.0.0.1");
+    place
+        .done(&["lab", "--listen", &port])
+        .code(69)
+        .says("cannot listen on 127.0.0.1");
 }

@@ -10,35 +10,35 @@ const PATIENCE: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
-    pub head: String,
-    pub body: Vec<u8>,
+    head: String,
+    body: String,
 }
 
 impl Response {
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.body).into_owned()
+    pub fn text(&self) -> &str {
+        &self.body
     }
 
     pub fn json(&self) -> serde_json::Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {
-        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
-        let mut found = lines.filter(|(found, _)| found.eq_ignore_ascii_case(name));
-        found.next().map(|(_, value)| value)
+        header(&self.head, name)
     }
+}
+
+fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    let lines = head.lines().filter_map(|line| line.split_once(':'));
+    let mut found = lines.filter(|(found, _)| found.eq_ignore_ascii_case(name));
+    found.next().map(|(_, value)| value.trim())
 }
 
 /// Asks, and reads the answer to its end.
 pub fn ask(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
     let mut stream = send(port, method, path, headers, body);
     let (head, mut body) = read_head(&mut stream);
-    let length = head.lines().find_map(|line| {
-        let (name, value) = line.split_once(": ")?;
-        name.eq_ignore_ascii_case("content-length")
-            .then(|| value.parse().ok())?
-    });
+    let length = header(&head, "Content-Length").and_then(|length| length.parse().ok());
     let mut left = length.unwrap_or(0_usize).saturating_sub(body.len());
     let mut buffer = vec![0; 65_536];
     while left > 0 {
@@ -47,16 +47,25 @@ pub fn ask(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body: 
         body.extend_from_slice(&buffer[..read]);
         left = left.saturating_sub(read);
     }
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
     Response {
         status: status.unwrap_or_else(|| panic!("no status: {head}")),
         head,
-        body,
+        body: String::from_utf8_lossy(&body).into_owned(),
     }
 }
 
 /// Sends a request; the answer is still to be read.
-pub fn send(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
+pub fn send(
+    port: u16,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let mut request = format!("{method} {path} HTTP/1.1\r\n");

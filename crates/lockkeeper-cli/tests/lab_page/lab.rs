@@ -71,7 +71,12 @@ fn descendants(of: Pid) -> Vec<Pid> {
     let mut at = 0;
     while at < found.len() {
         let parent = found[at];
-        found.extend(pairs.iter().filter(|pair| pair.1 == parent).map(|pair| pair.0));
+        found.extend(
+            pairs
+                .iter()
+                .filter(|pair| pair.1 == parent)
+                .map(|pair| pair.0),
+        );
         at += 1;
     }
     found.into_iter().skip(1).map(Pid::from_raw).collect()

@@ -8,7 +8,8 @@ use crate::http::{ask, send};
 use crate::lab::{Lab, Run};
 
 /// Markup, a script, quotes, and a sign that turns the direction of what follows.
-const HOSTILE: &str = "<img src=x onerror=alert(1)>\"'</td><script>alert(2)</script>\u{202e}gnp.exe";
+const HOSTILE: &str =
+    "<img src=x onerror=alert(1)>\"'</td><script>alert(2)</script>\u{202e}gnp.exe";
 
 #[test]
 fn a_lock_is_shown_while_a_process_holds_it_and_its_name_is_text() {
@@ -21,7 +22,10 @@ fn a_lock_is_shown_while_a_process_holds_it_and_its_name_is_text() {
     let holder = Run::start(&place, &["--ttl", "10s"], HOSTILE);
     browser.until_says("tbody .name", "<img src=x onerror=alert(1)>");
     let name = browser.text("tbody .name");
-    assert!(name.contains("<script>alert(2)</script>⟨U+202E⟩gnp.exe"), "{name}");
+    assert!(
+        name.contains("<script>alert(2)</script>⟨U+202E⟩gnp.exe"),
+        "{name}"
+    );
     assert_eq!(browser.count("tbody img, tbody script"), 0);
     let pid = holder.id();
     assert!(browser.text("tbody .holder").contains(&format!("[{pid}]")));
@@ -68,7 +72,11 @@ fn a_store_that_is_gone_is_said_to_be_and_its_password_is_not() {
         assert_ne!(read, 0, "it ended: {told}");
         told += &String::from_utf8_lossy(&buffer[..read]);
     }
-    let about = ask(lab.port, "GET", "/api/lab", &[], "").text();
+    let answer = ask(lab.port, "GET", "/api/lab", &[], "");
+    let about = answer.text();
     assert!(about.contains("redis://user:***@127.0.0.1:1/0"), "{about}");
-    assert!(!about.contains("canary") && !told.contains("canary"), "{about} {told}");
+    assert!(
+        !about.contains("canary") && !told.contains("canary"),
+        "{about} {told}"
+    );
 }

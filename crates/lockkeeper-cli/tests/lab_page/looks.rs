@@ -20,9 +20,18 @@ fn language_and_colours_are_switched_and_remembered() {
     browser.until_says("#run", "运行");
     assert_eq!(browser.eval("document.documentElement.lang"), "zh");
     // Nothing is left in the other language; names of commands are no words.
-    for selector in [".note", ".status", "#run-all", "header nav", ".side h2 .which"] {
+    for selector in [
+        ".note",
+        ".status",
+        "#run-all",
+        "header nav",
+        ".side h2 .which",
+    ] {
         let text = browser.text(selector);
-        assert!(!text.is_empty() && !text.contains(|c: char| c.is_ascii_lowercase()), "{selector}: {text}");
+        assert!(
+            !text.is_empty() && !text.contains(|c: char| c.is_ascii_lowercase()),
+            "{selector}: {text}"
+        );
     }
     browser.click("#theme");
     browser.click("#theme");
@@ -42,7 +51,8 @@ fn language_and_colours_are_switched_and_remembered() {
     browser.click("#theme");
     // As the system has it.
     let wish = |theme: &str| {
-        let features = serde_json::json!({ "features": [{ "name": "prefers-color-scheme", "value": theme }] });
+        let features =
+            serde_json::json!({ "features": [{ "name": "prefers-color-scheme", "value": theme }] });
         browser.chromium("Emulation.setEmulatedMedia", features);
         browser.eval(BACKGROUND)
     };

@@ -18,7 +18,10 @@ fn screenshots() {
     let place = Place::new();
     let lab = Lab::start(&mut place.lockkeeper(&[]));
     {
-        let browser = Browser::new(&Options { height: 1000, ..DESKTOP });
+        let browser = Browser::new(&Options {
+            height: 1000,
+            ..DESKTOP
+        });
         browser.open(&lab.url("/#/lab/15"));
         browser.until("document.querySelector('#run')");
         browser.click("#run");

@@ -81,7 +81,10 @@ mod tests {
         for asset in ALL {
             for (at, _) in asset.content.match_indices("t(\"") {
                 let before = asset.content[..at].chars().next_back();
-                let key = asset.content[at + 3..].split('"').next().unwrap_or_default();
+                let key = asset.content[at + 3..]
+                    .split('"')
+                    .next()
+                    .unwrap_or_default();
                 if !before.is_some_and(char::is_alphanumeric) {
                     assert!(has_words(key), "{key} in {}", asset.path);
                 }
@@ -91,9 +94,16 @@ mod tests {
         let declared = include_str!("../scene/timeline.rs");
         for (name, signs) in [("Doing", false), ("MarkKind", true)] {
             let from = declared.split(&format!("pub enum {name} {{")).nth(1);
-            let variants = from.and_then(|from| from.split('}').next()).unwrap_or_default();
-            let variants = variants.lines().filter_map(|line| line.trim().strip_suffix(','));
-            let variants: Vec<String> = variants.filter(|line| !line.starts_with('/')).map(snake).collect();
+            let variants = from
+                .and_then(|from| from.split('}').next())
+                .unwrap_or_default();
+            let variants = variants
+                .lines()
+                .filter_map(|line| line.trim().strip_suffix(','));
+            let variants: Vec<String> = variants
+                .filter(|line| !line.starts_with('/'))
+                .map(snake)
+                .collect();
             assert!(variants.len() > 3, "{variants:?}");
             for variant in &variants {
                 let mark = format!("{variant}_mark");
@@ -120,11 +130,19 @@ mod tests {
     fn nothing_comes_from_elsewhere_or_stands_inline() {
         for asset in ALL {
             let text = asset.content.replace("http://www.w3.org/", "");
-            for word in ["http://", "https://", "//cdn", "<style", "onclick", "style=\""] {
+            for word in [
+                "http://", "https://", "//cdn", "<style", "onclick", "style=\"",
+            ] {
                 assert!(!text.contains(word), "{word} in {}", asset.path);
             }
             // Text of others is never taken for markup.
-            for word in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+            for word in [
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "eval(",
+            ] {
                 assert!(!text.contains(word), "{word} in {}", asset.path);
             }
         }

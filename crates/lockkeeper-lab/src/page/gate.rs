@@ -51,7 +51,9 @@ fn check(method: &Method, headers: &HeaderMap, only_loopback: bool) -> Result<()
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let host = text("host").unwrap_or_default();
     if !is_ours(host, only_loopback) {
-        return Err("this page answers to its address and to localhost only; open the address that was printed");
+        return Err(
+            "this page answers to its address and to localhost only; open the address that was printed",
+        );
     }
     if method == Method::GET || method == Method::HEAD {
         // An address that was typed, or ours, or a link from elsewhere, but nothing that a site fetches behind one's back.
@@ -63,7 +65,9 @@ fn check(method: &Method, headers: &HeaderMap, only_loopback: bool) -> Result<()
     }
     match text("origin") {
         Some(origin) if origin.strip_prefix("http://") == Some(host) => Ok(()),
-        _ => Err("actions are for this page alone: the origin is missing, or another; use `lockkeeper lab run`"),
+        _ => Err(
+            "actions are for this page alone: the origin is missing, or another; use `lockkeeper lab run`",
+        ),
     }
 }
 
@@ -79,7 +83,9 @@ fn is_ours(host: &str, only_loopback: bool) -> bool {
     if name.eq_ignore_ascii_case("localhost") {
         return true;
     }
-    let bracketed = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    let bracketed = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'));
     let address: Option<IpAddr> = match bracketed {
         Some(v6) => v6.parse().ok().map(IpAddr::V6),
         None => name.parse().ok().map(IpAddr::V4),

@@ -56,7 +56,9 @@ impl<'a> LockView<'a> {
         let holders = info.holders.iter();
         LockView {
             name: &info.name,
-            holders: holders.map(|holder| HolderView::new(holder, wall)).collect(),
+            holders: holders
+                .map(|holder| HolderView::new(holder, wall))
+                .collect(),
             waiters: info.waiters,
         }
     }

@@ -71,12 +71,16 @@ async fn lab(State(site): Shared) -> Json<Value> {
 
 async fn lab_events(State(site): Shared) -> Response {
     let events = Sse::new(site.runs.listen());
-    events.keep_alive(KeepAlive::new().interval(ALIVE)).into_response()
+    events
+        .keep_alive(KeepAlive::new().interval(ALIVE))
+        .into_response()
 }
 
 async fn locks_events(State(site): Shared) -> Response {
     let events = Sse::new(site.locks.listen());
-    events.keep_alive(KeepAlive::new().interval(ALIVE)).into_response()
+    events
+        .keep_alive(KeepAlive::new().interval(ALIVE))
+        .into_response()
 }
 
 async fn run(State(site): Shared, Path(chapter): Path<String>) -> Response {

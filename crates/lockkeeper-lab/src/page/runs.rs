@@ -183,8 +183,7 @@ impl Runs {
         let (updates, mut told) = mpsc::unbounded_channel();
         // A task of its own, so that a panic is one chapter's alone; in a set, which ends it with us.
         let mut tasks = tokio::task::JoinSet::new();
-        let task =
-            tasks.spawn(async move { chapters::run(chapter, &stage, &updates).await });
+        let task = tasks.spawn(async move { chapters::run(chapter, &stage, &updates).await });
         {
             let mut inner = self.inner();
             inner.running = Some(Running { chapter: id, task });
