@@ -1,6 +1,7 @@
 //! Pictures of the page for the documentation.
 
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::json;
 
@@ -27,28 +28,64 @@ fn screenshots() {
         browser.click("#run");
         browser.until(ENDED);
         browser.eval("document.querySelector('#theme').click()");
-        save(&browser, &folder.join("light.png"), 1280, 1150);
+        let [_, bottom] = place_of(&browser, "#side-ours");
+        save(
+            &browser,
+            &folder.join("light.png"),
+            [0.0, bottom + 24.0],
+            0.75,
+        );
         browser.eval("document.querySelector('#theme').click()");
         browser.eval("document.querySelector('#language').click()");
         browser.until(ENDED);
-        save(&browser, &folder.join("dark-zh.png"), 1280, 1150);
+        let [_, bottom] = place_of(&browser, "#side-ours");
+        save(
+            &browser,
+            &folder.join("dark-zh.png"),
+            [0.0, bottom + 24.0],
+            0.75,
+        );
         browser.is_content();
     }
     let browser = Browser::new(&PHONE);
     browser.open(&lab.url("/#/lab/15"));
     browser.until(ENDED);
-    browser.eval("document.querySelector('#verdict').scrollIntoView()");
-    save(&browser, &folder.join("phone.png"), 360, 740);
+    let [top, _] = place_of(&browser, "#verdict");
+    let [_, bottom] = place_of(&browser, "#side-naive");
+    save(
+        &browser,
+        &folder.join("phone.png"),
+        [top - 16.0, bottom + 16.0],
+        1.0,
+    );
 }
 
-fn save(browser: &Browser, file: &Path, width: u32, height: u32) {
-    let top = browser.eval("scrollY");
-    let clip = json!({ "x": 0, "y": top, "width": width, "height": height, "scale": 1 });
-    let shot = json!({ "clip": clip, "captureBeyondViewport": true, "optimizeForSpeed": false });
+/// Saves what is from `top` to `bottom`, so much smaller.
+fn save(browser: &Browser, file: &Path, [top, bottom]: [f64; 2], scale: f64) {
+    let width = browser.eval("innerWidth");
+    let height = bottom - top;
+    let clip = json!({ "x": 0, "y": top, "width": width, "height": height, "scale": scale });
+    let shot = json!({ "clip": clip, "captureBeyondViewport": true });
     let shot = browser.chromium("Page.captureScreenshot", shot);
     let bytes = decoded(shot["data"].as_str().expect("a picture"));
-    assert!(bytes.len() < 200_000, "{file:?} has {} bytes", bytes.len());
     std::fs::write(file, bytes).expect("it is written");
+    let smaller = Command::new("pngquant")
+        .args(["--force", "--ext", ".png", "128"])
+        .arg(file)
+        .status();
+    let smaller = smaller.expect("pngquant makes pictures small: apt-get install pngquant");
+    assert!(smaller.success(), "pngquant: {smaller}");
+    let size = std::fs::metadata(file).expect("it is there").len();
+    assert!(size < 200_000, "{file:?} has {size} bytes");
+}
+
+/// Where an element begins and ends.
+fn place_of(browser: &Browser, selector: &str) -> [f64; 2] {
+    let script = format!(
+        "(({{ top, bottom }}) => [top + scrollY, bottom + scrollY])(document.querySelector('{selector}').getBoundingClientRect())"
+    );
+    let place = browser.eval(&script);
+    [0, 1].map(|at| place[at].as_f64().expect("a number"))
 }
 
 /// What base64 text stands for.
