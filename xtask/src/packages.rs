@@ -13,6 +13,9 @@ const NEEDED: &[(&str, &str)] = &[
     ("ps", "procps"),
     // The Redis store is tested on real servers.
     ("redis-server", "redis-server"),
+    // The laboratory's page is tested in a real browser.
+    ("chromium", "chromium"),
+    ("chromedriver", "chromium-driver"),
 ];
 
 /// Makes sure that everything needed is there: installs it where that is possible without asking anyone,

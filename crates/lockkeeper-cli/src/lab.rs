@@ -1,5 +1,7 @@
 //! `lockkeeper lab`: experiments in which a naive lock fails and ours holds.
 
+mod page;
+
 use std::io::IsTerminal;
 
 use clap::Subcommand;
@@ -11,6 +13,7 @@ use serde_json::{Value, json};
 use crate::exit::{Failure, INTERNAL, UNAVAILABLE, USAGE, signaled};
 use crate::output::{print, print_json};
 use crate::signals::Signals;
+use crate::store::StoreArgs;
 
 /// A naive lock held, or ours did not.
 const UNEXPECTED: u8 = 1;
@@ -18,10 +21,14 @@ const UNEXPECTED: u8 = 1;
 const WIDTH: usize = 92;
 
 /// See locks fail, and ours hold, with real processes and real servers
+///
+/// Without a verb: in a browser, live, and beside it the locks of a store.
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    #[command(flatten)]
+    page: page::PageArgs,
     #[command(subcommand)]
-    verb: Verb,
+    verb: Option<Verb>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -42,8 +49,16 @@ enum Verb {
 }
 
 /// Runs `lockkeeper lab`.
-pub async fn run(args: &Args, json: bool) -> Result<u8, Failure> {
-    match &args.verb {
+pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
+    let json = store.json;
+    let Some(verb) = &args.verb else {
+        return page::run(&args.page, store).await;
+    };
+    if args.page.any() {
+        let message = "--listen and --open are for the page: `lockkeeper lab` without a verb";
+        return Err(Failure::new(USAGE, message));
+    }
+    match verb {
         Verb::List => list(json).map(|()| 0),
         Verb::Run { chapters, all } => {
             let chosen = match all {

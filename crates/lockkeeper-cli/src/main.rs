@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         Verb::Break(args) => block_on(break_::run(args, &cli.store)).map(|()| 0),
         Verb::Stores(stores::Args {}) => block_on(stores::run(&cli.store)).map(|()| 0),
         Verb::Bench(args) => bench::run(args, &cli.store).map(|()| 0),
-        Verb::Lab(args) => block_on(lab::run(args, json)),
+        Verb::Lab(args) => block_on(lab::run(args, &cli.store)),
         Verb::Shop(args) => block_on(shop::run(args, &cli.store)),
         Verb::Completions(args) => completions::run(args).map(|()| 0),
         Verb::Man(args) => man::run(args, json).map(|()| 0),

@@ -10,6 +10,8 @@ use lockkeeper_lab::shop::stock::{self, STOCK_VARIABLE};
 use crate::exit::{Failure, UNAVAILABLE, USAGE};
 use crate::store::StoreArgs;
 
+pub use serve::address;
+
 /// Sells from a stock that only a lock keeps from being oversold
 ///
 /// Start some instances with `shop serve`, on one stock, and let `shop load` send them customers: it tells how many
@@ -56,8 +58,8 @@ fn without_password(url: &str, advice: &str) -> Result<(), Failure> {
     Err(Failure::new(USAGE, message))
 }
 
-/// What of the shop went wrong.
-fn failure(error: anyhow::Error) -> Failure {
+/// What of the shop, or of the laboratory's page, went wrong.
+pub fn failure(error: anyhow::Error) -> Failure {
     match error.downcast::<lockkeeper::Error>() {
         Ok(error) => error.into(),
         Err(error) => Failure::new(UNAVAILABLE, format!("{error:#}")),

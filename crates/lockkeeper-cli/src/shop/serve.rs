@@ -112,7 +112,8 @@ fn lock(kind: &str, store: &StoreArgs, stock: &str) -> Result<LockKind, Failure>
     })
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
+/// An address to listen on: a port of this machine, or an address and a port.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.parse::<u16>() {
         return Ok((Ipv4Addr::LOCALHOST, port).into());
     }

@@ -1,0 +1,88 @@
+//! `lockkeeper lab` alone: the page.
+
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+
+use lockkeeper_lab::chapters::Stage;
+use lockkeeper_lab::page::{Opened, PageOptions, serve};
+
+use crate::exit::Failure;
+use crate::notes::say;
+use crate::output::{print, print_json};
+use crate::shop::{address, failure};
+use crate::signals::Signals;
+use crate::store::{StoreArgs, check};
+
+#[derive(Debug, clap::Args)]
+pub struct PageArgs {
+    /// Where to listen: a port of this machine (0 takes a free one), or an address and a port [default: 7420, or
+    /// a free one]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    listen: Option<SocketAddr>,
+    /// Open the page in your browser
+    #[arg(long)]
+    open: bool,
+}
+
+impl PageArgs {
+    /// Whether any was given.
+    pub fn any(&self) -> bool {
+        self.listen.is_some() || self.open
+    }
+}
+
+/// Serves the page until a signal ends it.
+pub async fn run(args: &PageArgs, store: &StoreArgs) -> Result<u8, Failure> {
+    if let Some(url) = &store.store {
+        check(url)?;
+    }
+    let options = PageOptions {
+        listen: args.listen,
+        store: store.store.clone(),
+        stage: Stage::here().map_err(failure)?,
+    };
+    if args.listen.is_some_and(|listen| !listen.ip().is_loopback()) {
+        say("the page listens to other machines, and asks nobody who they are");
+    }
+    let mut signals = Signals::listen()?;
+    let stop = async {
+        signals.next_fatal().await;
+    };
+    let opened = |opened: &Opened| {
+        match store.json {
+            true => print_json(opened)?,
+            false => print(&format!(
+                "the laboratory is open at {} (Ctrl-C ends it)",
+                opened.url
+            ))?,
+        }
+        if args.open {
+            open(&opened.url);
+        }
+        Ok(())
+    };
+    serve(options, opened, stop).await.map_err(failure)?;
+    Ok(0)
+}
+
+/// Starts a browser, if there is one; the page can be opened by hand as well.
+fn open(url: &str) {
+    let opener = if cfg!(target_os = "macos") {
+        "open"
+    } else {
+        "xdg-open"
+    };
+    let started = Command::new(opener)
+        .arg(url)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    match started {
+        // It ends once the browser has the address; somebody has to take note of that.
+        Ok(mut child) => drop(std::thread::spawn(move || child.wait())),
+        Err(error) => say(&format!(
+            "{opener} does not start ({error}); open {url} in a browser"
+        )),
+    }
+}

@@ -1,0 +1,82 @@
+//! The view of a store's locks.
+
+use std::io::Read;
+
+use crate::browser::{Browser, DESKTOP};
+use crate::common::{Place, until};
+use crate::http::{ask, send};
+use crate::lab::{Lab, Run};
+
+/// Markup, a script, quotes, and a sign that turns the direction of what follows.
+const HOSTILE: &str =
+    "<img src=x onerror=alert(1)>\"'</td><script>alert(2)</script>\u{202e}gnp.exe";
+
+#[test]
+fn a_lock_is_shown_while_a_process_holds_it_and_its_name_is_text() {
+    let place = Place::new();
+    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let browser = Browser::new(&DESKTOP);
+    browser.open(&lab.url("/#/locks"));
+    browser.until_says(".none", "No lock is held");
+
+    let holder = Run::start(&place, &["--ttl", "10s"], HOSTILE);
+    browser.until_says("tbody .name", "<img src=x onerror=alert(1)>");
+    let name = browser.text("tbody .name");
+    assert!(
+        name.contains("<script>alert(2)</script>⟨U+202E⟩gnp.exe"),
+        "{name}"
+    );
+    assert_eq!(browser.count("tbody img, tbody script"), 0);
+    let pid = holder.id();
+    assert!(browser.text("tbody .holder").contains(&format!("[{pid}]")));
+    assert_eq!(browser.text("tbody .mode"), "exclusive");
+    assert_eq!(browser.text("tbody .waiters"), "0");
+
+    // The lease counts down, and is renewed.
+    let left = || -> f64 {
+        let text = browser.text("tbody .remaining .left");
+        text.trim_end_matches(" s").parse().expect("seconds")
+    };
+    let first = left();
+    assert!(first <= 10.0, "{first}");
+    until("the lease counts down", || left() < first - 0.3);
+    let low = left();
+    until("the lease is renewed", || left() > low + 0.5);
+
+    // Somebody waits, and has its turn when the holder lets go.
+    let waiter = Run::start(&place, &[], HOSTILE);
+    let waiting = waiter.id();
+    browser.until_says("tbody .waiters", "1");
+    drop(holder);
+    browser.until_says("tbody .holder", &format!("[{waiting}]"));
+    browser.until_says(".histogram:nth-child(1)", "1 counted");
+    browser.until_says(".histogram:nth-child(2)", "1 counted");
+
+    drop(waiter);
+    browser.until_says(".none", "No lock is held");
+    browser.is_content();
+}
+
+#[test]
+fn a_store_that_is_gone_is_said_to_be_and_its_password_is_not() {
+    let place = Place::new();
+    let mut command = place.lockkeeper(&[]);
+    // Nobody listens there.
+    command.env("LOCKKEEPER_STORE", "redis://user:canary@127.0.0.1:1/0");
+    let lab = Lab::start(&mut command);
+    let mut stream = send(lab.port, "GET", "/api/locks/events", &[], "");
+    let mut told = String::new();
+    let mut buffer = [0; 4_096];
+    while !told.contains("unavailable") {
+        let read = stream.read(&mut buffer).expect("an event in time");
+        assert_ne!(read, 0, "it ended: {told}");
+        told += &String::from_utf8_lossy(&buffer[..read]);
+    }
+    let answer = ask(lab.port, "GET", "/api/lab", &[], "");
+    let about = answer.text();
+    assert!(about.contains("redis://user:***@127.0.0.1:1/0"), "{about}");
+    assert!(
+        !about.contains("canary") && !told.contains("canary"),
+        "{about} {told}"
+    );
+}

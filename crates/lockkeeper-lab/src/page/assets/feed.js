@@ -1,0 +1,42 @@
+// What the server tells, as long as somebody looks. The server tells everything anew to whoever comes back.
+
+/** Listens at `path` while the page is visible; `heard` gets messages, `alive` whether the server is there. */
+export function feed(path, heard, alive) {
+  let source = null;
+  const open = () => {
+    if (source || document.hidden) return;
+    source = new EventSource(path);
+    source.onopen = () => alive(true);
+    source.onmessage = (event) => heard(JSON.parse(event.data));
+    source.onerror = () => {
+      alive(false);
+      // The browser tries again by itself, unless the answer was none.
+      if (source.readyState === EventSource.CLOSED) {
+        source = null;
+        setTimeout(open, 2000);
+      }
+    };
+  };
+  const close = () => {
+    source?.close();
+    source = null;
+  };
+  // Browsers allow few connections to one server: those that nobody looks at are not kept.
+  const turned = () => (document.hidden ? close() : open());
+  document.addEventListener("visibilitychange", turned);
+  open();
+  return () => {
+    document.removeEventListener("visibilitychange", turned);
+    close();
+  };
+}
+
+/** Asks the server to do something; answers what went wrong, if anything. */
+export async function act(path) {
+  try {
+    const answer = await fetch(path, { method: "POST" });
+    return answer.ok ? null : await answer.text();
+  } catch (error) {
+    return String(error.message ?? error);
+  }
+}

@@ -1,0 +1,199 @@
+// The chapters: a list of them, and the one that is looked at.
+
+import { h, place, rich, say, set } from "./dom.js";
+import { act, feed } from "./feed.js";
+import { figures } from "./figures.js";
+import { goesOn, Model } from "./model.js";
+import { Side } from "./side.js";
+import { Viewport } from "./viewport.js";
+import { pick, t } from "./words.js";
+
+/** How often a side that goes on is drawn; seldom where motion is not wanted. */
+const FRAME_MS = matchMedia("(prefers-reduced-motion: reduce)").matches ? 500 : 40;
+
+/** Which part of each timeline is looked at; stays when the language changes. */
+const viewports = new Map();
+
+/** Fills `main`, and answers how to leave. */
+export function laboratory(main, lab, told, route) {
+  const model = new Model();
+  const entries = new Map(lab.chapters.map((chapter) => [chapter.id, entry(chapter)]));
+  const runAll = h("button", { type: "button", id: "run-all", onclick: async () => told.refused(await act(anything() ? "/api/lab/cancel" : "/api/lab/run")) });
+  const anything = () => model.running !== null || model.queued.length > 0;
+  const detail = h("div", { class: "detail" });
+  place(main, [
+    h(
+      "div",
+      { class: "lab" },
+      h(
+        "aside",
+        {},
+        h("nav", { "aria-label": t("chapters") }, h("ol", { class: "chapters" }, [...entries.values()].map((entry) => entry.item))),
+        runAll,
+        h("p", { class: "note" }, t("one_at_a_time")),
+      ),
+      detail,
+    ),
+  ]);
+
+  let shown = null;
+  const choose = () => {
+    const chapter = lab.chapters.find((chapter) => chapter.id === route().chapter) ?? lab.chapters[0];
+    shown = opened(chapter, model, told, route().chapter === null);
+    place(detail, [shown.element]);
+    update();
+  };
+  const update = () => {
+    say(runAll, t(anything() ? "cancel_all" : "run_all"));
+    for (const chapter of lab.chapters) entries.get(chapter.id).update(stateOf(model, chapter), shown?.id === chapter.id);
+    shown?.update();
+  };
+
+  // Many messages come at once when a chapter begins, and all of them when the page does.
+  let due = false;
+  const heard = (message) => {
+    model.hear(message);
+    if (due) return;
+    due = true;
+    queueMicrotask(() => {
+      due = false;
+      if (model.ready) update();
+    });
+  };
+  const timer = setInterval(() => model.running === shown?.id && shown.tick(), FRAME_MS);
+  const hash = () => {
+    if (route().view !== "lab") return;
+    choose();
+    detail.scrollIntoView({ block: "nearest" });
+  };
+  addEventListener("hashchange", hash);
+  choose();
+  const hangUp = feed("/api/lab/events", heard, told.alive);
+  return () => {
+    hangUp();
+    clearInterval(timer);
+    removeEventListener("hashchange", hash);
+  };
+}
+
+/** A chapter in a word: what the list shows. */
+function stateOf(model, { id, missing }) {
+  if (model.running === id) return "running";
+  if (model.queued.includes(id)) return "queued";
+  const { status, ended } = model.chapter(id);
+  if (status === "ended") return ended.naive_failed && ended.ours_held ? "good" : "bad";
+  if (status === "could_not") return "bad";
+  return status === "not_run" || missing ? "missing" : "idle";
+}
+
+function entry(chapter) {
+  const state = h("span", { class: "state" });
+  const words = h("span", { class: "unseen" });
+  const link = h(
+    "a",
+    { href: `#/lab/${chapter.id}` },
+    h("span", { class: "number" }, String(chapter.id)),
+    h("span", { class: "title" }, pick(chapter.title)),
+    state,
+    words,
+  );
+  const update = (now, current) => {
+    state.className = `state ${now}`;
+    say(words, `(${t(`state_${now}`)})`);
+    set(link, "aria-current", current && "true");
+  };
+  return { item: h("li", {}, link), update };
+}
+
+/** The chapter that is looked at. */
+function opened(chapter, model, told, introduced) {
+  const { id } = chapter;
+  const isDue = () => model.running === id || model.queued.includes(id);
+  const toggle = h("button", {
+    type: "button",
+    class: "primary",
+    id: "run",
+    onclick: async () => told.refused(await act(`/api/lab/${id}/${isDue() ? "cancel" : "run"}`)),
+  });
+  const status = h("p", { class: "status", role: "status", id: "status" });
+  const verdict = h("section", { class: "verdict", id: "verdict", hidden: true, "aria-label": t("verdict") });
+  const numbers = h("section", { id: "numbers" });
+  const viewport = (side) => {
+    const key = `${id}-${side}`;
+    if (!viewports.has(key)) viewports.set(key, new Viewport());
+    return viewports.get(key);
+  };
+  const sides = [
+    new Side("naive", chapter.naive, viewport("naive")),
+    new Side("ours", chapter.ours, viewport("ours")),
+  ];
+  const element = h(
+    "article",
+    { "data-chapter": id },
+    introduced && h("section", { class: "intro" }, h("h1", {}, t("intro_title")), h("p", {}, t("intro"))),
+    h("p", { class: "above" }, t("chapter", { id })),
+    h(introduced ? "h2" : "h1", { class: "heading" }, pick(chapter.title)),
+    h("p", { class: "why" }, rich(pick(chapter.why))),
+    chapter.missing && h("p", { class: "missing" }, h("strong", {}, t("status_not_run")), " ", pick(chapter.missing)),
+    h("div", { class: "actions" }, toggle, status),
+    verdict,
+    sides.map((side) => side.element),
+    numbers,
+  );
+  let figuresOf = null;
+  const update = () => {
+    const known = model.chapter(id);
+    const again = known.status === "ended" || known.status === "cancelled";
+    say(toggle, t(isDue() ? "cancel" : again ? "run_again" : "run"));
+    toggle.classList.toggle("primary", !isDue());
+    toggle.disabled = Boolean(chapter.missing) && !isDue();
+    say(status, statusOf(model, id));
+    for (const side of sides) side.update(known);
+    drawVerdict(verdict, known);
+    const played = ["naive", "ours"].map((side) => known.sides[side]?.figures ?? []);
+    const key = JSON.stringify(played);
+    if (key !== figuresOf) {
+      figuresOf = key;
+      place(numbers, played.some((list) => list.length) ? [h("h2", {}, t("numbers")), figures(played)] : []);
+    }
+  };
+  const tick = () => {
+    const known = model.chapter(id);
+    for (const side of sides) {
+      const played = known.sides[side.name];
+      if (played && goesOn(known, played)) side.update(known);
+    }
+  };
+  return { id, element, update, tick };
+}
+
+function statusOf(model, id) {
+  const known = model.chapter(id);
+  if (model.running === id) return t(known.side ? `status_running_${known.side}` : "status_starting");
+  const place = model.queued.indexOf(id) + (model.running === null ? 0 : 1);
+  if (model.queued.includes(id)) return place > 1 ? t("status_queued", { place }) : t("status_next");
+  switch (known.status) {
+    case "ended":
+      return t("status_ended", { seconds: known.ended.seconds.toFixed(1) });
+    case "cancelled":
+      return t("status_cancelled");
+    case "could_not":
+      return t("status_could_not", { reason: known.message });
+    case "not_run":
+      return `${t("status_not_run")} ${pick(known.message)}`;
+    default:
+      return t("not_played_yet");
+  }
+}
+
+/** In words, from what was told at the end: nothing is assumed. */
+function drawVerdict(element, { ended }) {
+  element.hidden = !ended;
+  if (!ended) return;
+  const good = ended.naive_failed && ended.ours_held;
+  element.className = `verdict ${good ? "good" : "bad"}`;
+  const sentences = good
+    ? [t("as_it_should")]
+    : [!ended.naive_failed && t("naive_held"), !ended.ours_held && t("ours_failed")].filter(Boolean);
+  place(element, sentences.map((sentence) => h("p", {}, sentence)));
+}

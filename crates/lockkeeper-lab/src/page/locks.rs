@@ -1,0 +1,219 @@
+//! Looks at the store while somebody watches.
+
+use std::convert::Infallible;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use axum::response::sse::Event;
+use lockkeeper::clock::Moment;
+use lockkeeper::store::{Holder, LockInfo, Mode};
+use lockkeeper::{Error, Lockkeeper};
+use serde::Serialize;
+use tokio::sync::Notify;
+use tokio_stream::Stream;
+
+use super::histogram::Histogram;
+use super::listeners::{Listeners, message};
+use super::seen::Seen;
+
+/// How often it looks, unless looking takes long.
+const EVERY: Duration = Duration::from_millis(250);
+/// How long it rests after a look, in looks: a big store is not to be kept busy by us.
+const REST: u32 = 5;
+/// How long until it tries again to reach a store.
+const AGAIN: Duration = Duration::from_secs(2);
+/// More locks than this are counted, but not sent.
+const MOST: usize = 500;
+
+/// What browsers are told.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum News<'a> {
+    /// The locks, as they are now.
+    Locks {
+        at_unix_ms: u64,
+        /// How often it looks.
+        every_ms: u64,
+        locks: Vec<LockView<'a>>,
+        /// How many there are beside these.
+        more: usize,
+        held: &'a Histogram,
+        waited: &'a Histogram,
+    },
+    /// The store cannot be looked at.
+    Unavailable { message: String },
+}
+
+#[derive(Serialize)]
+struct LockView<'a> {
+    name: &'a str,
+    holders: Vec<HolderView<'a>>,
+    waiters: usize,
+}
+
+impl<'a> LockView<'a> {
+    fn new(info: &'a LockInfo, wall: SystemTime) -> LockView<'a> {
+        let holders = info.holders.iter();
+        LockView {
+            name: &info.name,
+            holders: holders
+                .map(|holder| HolderView::new(holder, wall))
+                .collect(),
+            waiters: info.waiters,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct HolderView<'a> {
+    claim: String,
+    program: &'a str,
+    pid: u32,
+    host: &'a str,
+    mode: &'static str,
+    /// Of a semaphore: how many permits this hold has, and how many there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permits: Option<(u32, u32)>,
+    token: u64,
+    age_ms: u64,
+    remaining_ms: u64,
+    depth: Option<u32>,
+}
+
+impl<'a> HolderView<'a> {
+    fn new(holder: &'a Holder, wall: SystemTime) -> HolderView<'a> {
+        let (mode, permits) = match holder.mode {
+            Mode::Exclusive => ("exclusive", None),
+            Mode::Fair => ("fair", None),
+            Mode::Read => ("read", None),
+            Mode::Write => ("write", None),
+            Mode::Permit { limit, count } => ("permit", Some((count, limit))),
+            _ => ("other", None),
+        };
+        HolderView {
+            claim: holder.claim.to_string(),
+            program: &holder.process.program,
+            pid: holder.process.pid,
+            host: &holder.process.host,
+            mode,
+            permits,
+            token: holder.token.get(),
+            age_ms: millis(wall.duration_since(holder.since).unwrap_or_default()),
+            remaining_ms: millis(holder.remaining),
+            depth: holder.depth,
+        }
+    }
+}
+
+fn millis(d: Duration) -> u64 {
+    u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The locks of a store, as long as somebody watches them.
+pub struct Locks {
+    url: Option<String>,
+    listeners: Mutex<Listeners>,
+    /// Somebody has come.
+    come: Notify,
+    /// Opened when somebody looks.
+    keeper: tokio::sync::Mutex<Option<Lockkeeper>>,
+}
+
+impl std::fmt::Debug for Locks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Locks").finish_non_exhaustive()
+    }
+}
+
+impl Locks {
+    /// Those of this store, or of the default one.
+    pub fn new(url: Option<String>) -> Locks {
+        Locks {
+            url,
+            listeners: Mutex::default(),
+            come: Notify::new(),
+            keeper: tokio::sync::Mutex::new(None),
+        }
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, Listeners> {
+        self.listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more who watches.
+    pub fn listen(&self) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
+        let stream = self.listeners().add(Vec::new());
+        self.come.notify_one();
+        stream
+    }
+
+    /// Looks for as long as somebody watches, for ever.
+    pub async fn watch(&self) {
+        let mut seen = Seen::default();
+        loop {
+            if !self.listeners().any() {
+                seen.rest();
+                self.come.notified().await;
+            }
+            let begun = Instant::now();
+            let rest = match self.look().await {
+                Ok(locks) => {
+                    let rest = EVERY.max(begun.elapsed() * REST);
+                    seen.look(&locks, Moment::now(), SystemTime::now());
+                    self.tell(&locks, &seen, rest);
+                    rest
+                }
+                Err(error) => {
+                    seen.rest();
+                    let message = error.to_string();
+                    self.tell_news(&News::Unavailable { message });
+                    AGAIN
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(rest) => {}
+                // Whoever comes does not wait.
+                () = self.come.notified() => {}
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<Vec<LockInfo>, Error> {
+        let mut keeper = self.keeper.lock().await;
+        let open = match keeper.take() {
+            Some(open) => open,
+            None => match &self.url {
+                Some(url) => Lockkeeper::connect(url).await?,
+                None => Lockkeeper::builder().connect().await?,
+            },
+        };
+        keeper.insert(open).list("").await
+    }
+
+    fn tell(&self, locks: &[LockInfo], seen: &Seen, every: Duration) {
+        let wall = SystemTime::now();
+        let shown = locks.iter().take(MOST);
+        self.tell_news(&News::Locks {
+            at_unix_ms: millis(wall.duration_since(UNIX_EPOCH).unwrap_or_default()),
+            every_ms: millis(every),
+            locks: shown.map(|info| LockView::new(info, wall)).collect(),
+            more: locks.len().saturating_sub(MOST),
+            held: &seen.held,
+            waited: &seen.waited,
+        });
+    }
+
+    fn tell_news(&self, news: &News<'_>) {
+        self.listeners().tell(&message(news));
+    }
+
+    /// Tells nobody any more, and closes the store.
+    pub async fn close(&self) {
+        self.listeners().close();
+        if let Some(keeper) = self.keeper.lock().await.take() {
+            keeper.close().await;
+        }
+    }
+}
