@@ -15,6 +15,7 @@ use super::checks::ServerInfo;
 use super::connection::Connection;
 use super::fault::Fault;
 use super::keys::{self, FENCE, Keys};
+use super::link::Pipe;
 use super::listing::scan;
 use super::scripts::Script;
 use super::shared::{Shared, State, Target};
