@@ -9,14 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Fault, Tampered, Verb, eventually};
+use common::{Fault, LEASE, MS, SHORT, Tampered, Verb, eventually};
 use lockkeeper::store::memory::MemoryStore;
 use lockkeeper::store::*;
 use lockkeeper::{Error, Event, Lockkeeper, Name, Observer, Owner, ReleaseOutcome};
-
-const MS: fn(u64) -> Duration = Duration::from_millis;
-const LEASE: Duration = Duration::from_secs(30);
-const SHORT: Duration = Duration::from_millis(600);
 
 /// A memory store at the end of a long wire: what was sent arrives although its sender went away.
 #[derive(Debug, Default)]

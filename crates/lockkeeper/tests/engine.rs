@@ -6,14 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Tampered, Verb, eventually};
+use common::{Fault, LEASE, MS, SHORT, Tampered, Verb, eventually};
 use lockkeeper::*;
-
-const MS: fn(u64) -> Duration = Duration::from_millis;
-/// Long enough that a busy machine does not lose it by accident.
-const LEASE: Duration = Duration::from_secs(30);
-/// Short, for tests that wait for its end.
-const SHORT: Duration = Duration::from_millis(600);
 
 /// Something that breaks when two are in it.
 #[derive(Default)]
@@ -85,6 +79,75 @@ async fn keepers_exclude_each_other_with_and_without_hand_off() {
         let room = crowd(&keepers, 16, 20).await;
         assert_eq!(room.entries.load(SeqCst), 1_280);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_a_release_queued_asks_once_when_it_is_granted() {
+    let store = Tampered::new();
+    let mut keepers = Vec::new();
+    for _ in 0..2 {
+        let builder = Lockkeeper::builder().store(store.clone());
+        let builder = builder.hand_off(HandOff::OFF);
+        keepers.push(builder.connect().await.expect("connects"));
+    }
+    let room = crowd(&keepers, 8, 100).await;
+    assert_eq!(room.entries.load(SeqCst), 1_600);
+    let (tries, releases) = (store.count(Verb::Acquire), store.count(Verb::Release));
+    assert_eq!(releases, 1_600);
+    // And once in a while a waiter looks by itself.
+    assert!(tries < 2_000, "{tries} tries for 1,600 acquisitions");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_others_had_the_lock_the_first_try_queues() {
+    let store = Tampered::new();
+    let keepers = [store.keeper(LEASE).await, store.keeper(LEASE).await];
+    let mut running = tokio::task::JoinSet::new();
+    for keeper in &keepers {
+        let lock = keeper.lock("x").expect("a name");
+        running.spawn(async move {
+            for _ in 0..100 {
+                let guard = lock.acquire().await.expect("acquired");
+                // By then the other waits.
+                tokio::time::sleep(MS(2)).await;
+                guard.release().await.expect("released");
+            }
+        });
+    }
+    while let Some(done) = running.join_next().await {
+        done.expect("no panic");
+    }
+    // One that queues and one that confirms, of which a lock that is free needs only the first.
+    let tries = store.count(Verb::Acquire);
+    assert!(tries < 500, "{tries} tries for 200 acquisitions");
+}
+
+#[tokio::test]
+async fn a_first_try_that_queued_leaves_the_queue_when_its_patience_ends() {
+    let store = Tampered::new();
+    let (us, them) = (store.keeper(LEASE).await, store.keeper(LEASE).await);
+    let (ours, theirs) = (
+        us.lock("x").expect("a name"),
+        them.lock("x").expect("a name"),
+    );
+    let held = theirs.acquire().await.expect("acquired");
+    for _ in 0..2 {
+        let timed_out = ours.acquire_within(MS(20)).await.expect("works");
+        assert!(timed_out.is_none(), "it is held");
+        eventually("nobody waits", async || {
+            let info = us.inspect("x").await.expect("works").expect("known");
+            info.waiters == 0
+        })
+        .await;
+    }
+    // One that gave up at once, and one that is dropped in the middle.
+    assert!(ours.try_acquire().await.expect("works").is_none());
+    let mut acquire = Box::pin(ours.acquire());
+    assert!(tokio::time::timeout(MS(20), &mut acquire).await.is_err());
+    drop(acquire);
+    held.release().await.expect("released");
+    us.close().await;
+    assert_eq!(store.inner.in_use(), (0, 0));
 }
 
 #[tokio::test]
@@ -329,6 +392,20 @@ async fn a_broken_lock_is_lost_with_its_reason_and_local_waiters_go_on() {
         keeper.break_lock("x", "  ").await.is_err(),
         "needs a reason"
     );
+}
+
+#[tokio::test]
+async fn a_break_is_noticed_although_the_store_did_not_answer_at_first() {
+    let store = Tampered::new();
+    let keeper = store.keeper(Duration::from_secs(120)).await;
+    let lock = keeper.lock("x").expect("a name");
+    let guard = lock.acquire().await.expect("acquired");
+    store.set(Verb::Renew, Some(Fault::Refused));
+    keeper.break_lock("x", "it hangs").await.expect("broken");
+    eventually("it looked", async || store.count(Verb::Renew) > 0).await;
+    store.set(Verb::Renew, None);
+    let lost = tokio::time::timeout(Duration::from_secs(20), guard.lost());
+    assert!(lost.await.is_ok(), "long before its renewal");
 }
 
 #[tokio::test]

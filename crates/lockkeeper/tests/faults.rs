@@ -5,14 +5,8 @@ mod common;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Fault, Tampered, Verb, eventually};
+use common::{Fault, LEASE, MS, SHORT, Tampered, Verb, eventually};
 use lockkeeper::*;
-
-const MS: fn(u64) -> Duration = Duration::from_millis;
-/// Long enough that a busy machine does not lose it by accident.
-const LEASE: Duration = Duration::from_secs(30);
-/// Short, for tests that wait for its end.
-const SHORT: Duration = Duration::from_millis(600);
 
 #[derive(Default)]
 struct Told(Mutex<Vec<String>>);

@@ -6,12 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-use common::{Tampered, Verb, eventually};
+use common::{LEASE, MS, Tampered, Verb, eventually};
 use lockkeeper::*;
-
-const MS: fn(u64) -> Duration = Duration::from_millis;
-/// Long enough that a busy machine does not lose it by accident.
-const LEASE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn readers_share_and_writers_do_not() {

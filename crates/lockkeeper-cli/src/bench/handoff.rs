@@ -17,7 +17,8 @@ use super::workers::{Answer, Note, Order, Worker};
 /// How long the lock is held at least: the other process waits for it by then.
 const HOLD: Duration = Duration::from_millis(2);
 
-const PING: &str = "PING, one round trip";
+const PING: &str = "PING, as rarely as the lock changes hands";
+const PING_AT_ONCE: &str = "PING, sent as soon as the last was answered";
 const PIPE: &str = "a line through a pipe to another process";
 
 impl Bench {
@@ -32,20 +33,26 @@ impl Bench {
         let warm = rounds.length.min(Duration::from_millis(200));
         self.take_turns(&mut workers, &name, warm)?;
         progress.step();
-        let (mut pings, mut handoffs) = (Times::new(), Times::new());
-        let (mut ratios, mut rates) = (Vec::new(), Vec::new());
+        let (mut pings, mut handoffs) = (Pings::new(), Times::new());
+        // Of a server, also back to back.
+        let mut at_once = Pings::new();
+        let mut rates = Vec::new();
         let mut total: Option<Tally> = None;
         for _ in 0..rounds.count {
-            let ping = match &self.redis {
-                Some(server) => server.ping(&self.runtime, rounds.length / 4)?,
-                None => ping(&mut workers, rounds.length / 4)?,
+            let length = rounds.length / 4;
+            let (ping, busy) = match &self.redis {
+                Some(server) => (
+                    server.ping(&self.runtime, length, HOLD)?,
+                    Some(server.ping(&self.runtime, length, Duration::ZERO)?),
+                ),
+                None => (ping(&mut workers, length)?, None),
             };
             let (tally, handoff) = self.take_turns(&mut workers, &name, rounds.length)?;
-            if handoff.count() > 0 && ping.count() > 0 {
-                ratios.push(handoff.quantile(0.5) / ping.quantile(0.5));
+            pings.add(&ping, &handoff);
+            if let Some(busy) = busy {
+                at_once.add(&busy, &handoff);
             }
             rates.push(tally.rate());
-            pings.add(&ping);
             handoffs.add(&handoff);
             match &mut total {
                 Some(total) => total.then(&tally),
@@ -59,14 +66,10 @@ impl Bench {
         let series = Series { rates, total };
         let what = if self.redis.is_some() { PING } else { PIPE };
         let mut figure = Figure::of("handoff", "async", 1, &series, (what, &series));
-        figure.reference = Reference {
-            what,
-            pairs_per_second: None,
-            p50_us: Some(pings.quantile(0.5)),
-            wait_p50_us: None,
-            wait_p99_us: None,
-            ratio: (!ratios.is_empty()).then(|| median(&ratios)),
-        };
+        figure.reference = pings.reference(what);
+        if self.redis.is_some() {
+            figure.also = Some(at_once.reference(PING_AT_ONCE));
+        }
         let seen = (handoffs.count() > 0).then(|| Quantiles::of(&handoffs));
         let p50 = seen.map(|handoff| handoff.p50);
         figure.handoff_us = seen;
@@ -103,6 +106,40 @@ impl Bench {
         let mut all = tallies.remove(0);
         tallies.into_iter().for_each(|tally| all.beside(tally));
         Ok((all, latencies(notes)))
+    }
+}
+
+/// What hand-offs stand beside: round trips, and the ratios of the rounds.
+struct Pings {
+    times: Times,
+    ratios: Vec<f64>,
+}
+
+impl Pings {
+    fn new() -> Pings {
+        Pings {
+            times: Times::new(),
+            ratios: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, pings: &Times, handoffs: &Times) {
+        if handoffs.count() > 0 && pings.count() > 0 {
+            let ratio = handoffs.quantile(0.5) / pings.quantile(0.5);
+            self.ratios.push(ratio);
+        }
+        self.times.add(pings);
+    }
+
+    fn reference(&self, what: &'static str) -> Reference {
+        Reference {
+            what,
+            pairs_per_second: None,
+            p50_us: Some(self.times.quantile(0.5)),
+            wait_p50_us: None,
+            wait_p99_us: None,
+            ratio: (!self.ratios.is_empty()).then(|| median(&self.ratios)),
+        }
     }
 }
 

@@ -173,14 +173,18 @@ impl Server {
         }
     }
 
-    /// How long PING takes, sent as soon as the last was answered: by a task, over a connection as ours is.
-    pub fn ping(&self, runtime: &Runtime, length: Duration) -> Result<Times> {
+    /// How long PING takes, each sent a `pause` after the last was answered: by a task, over a connection as ours is.
+    /// Without a pause neither side sleeps, nor does either have to wake.
+    pub fn ping(&self, runtime: &Runtime, length: Duration, pause: Duration) -> Result<Times> {
         let mut connection = self.connect(runtime)?;
         let pings = async move {
             let mut times = Times::new();
             let ping = redis::cmd("PING");
             let end = Moment::now() + length;
             while Moment::now() < end || times.count() == 0 {
+                if !pause.is_zero() {
+                    tokio::time::sleep(pause).await;
+                }
                 let sent = Moment::now();
                 connection.send_packed_command(&ping).await?;
                 times.record(Moment::now().since(sent));

@@ -234,7 +234,9 @@ impl Figure {
         let total = &ours.total;
         let pairs = total.pairs();
         let requests = total.commands.or(total.ops.as_ref().map(Ops::requests));
-        let per_pair = |requests| requests as f64 / pairs as f64;
+        // Requests are counted until the last pair is over.
+        let all = pairs + total.late;
+        let per_pair = |requests| requests as f64 / all as f64;
         Figure {
             scenario,
             api,
@@ -247,7 +249,7 @@ impl Figure {
             release_us: Quantiles::of(&total.release),
             pair_us: Quantiles::of(&total.pair),
             handoff_us: None,
-            ops_per_acquisition: requests.filter(|_| pairs > 0).map(per_pair),
+            ops_per_acquisition: requests.filter(|_| all > 0).map(per_pair),
             ops: total.ops,
             commands: total.commands,
             fairness: Fairness::of(total),

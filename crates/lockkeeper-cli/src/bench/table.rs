@@ -117,13 +117,16 @@ fn references(figures: &[&Figure]) -> String {
             reference.what.to_owned(),
         ]);
         if let Some(also) = &figure.also {
-            let rate = also.pairs_per_second.map_or_else(dash, short);
+            let rate = also
+                .pairs_per_second
+                .map(|rate| format!("{}/s", short(rate)));
+            let seen = rate.or_else(|| also.p50_us.map(micros));
             let ratio = or_dash(also.ratio);
             let empty = String::new;
             table.add_row([
                 empty(),
                 empty(),
-                format!("{rate}/s"),
+                seen.unwrap_or_else(dash),
                 ratio,
                 empty(),
                 also.what.to_owned(),

@@ -71,6 +71,8 @@ impl<'de> Deserialize<'de> for Times {
 #[derive(Clone, Debug)]
 pub struct Counted {
     pub pairs: u64,
+    /// Pairs that ended past the window.
+    pub late: u64,
     pub wait: Times,
     pub release: Times,
     pub pair: Times,
@@ -80,6 +82,7 @@ impl Counted {
     pub fn new() -> Counted {
         Counted {
             pairs: 0,
+            late: 0,
             wait: Times::new(),
             release: Times::new(),
             pair: Times::new(),
@@ -93,6 +96,7 @@ impl Counted {
         self.release.record(done.since(lap.releasing()));
         self.pair.record(done.since(lap.asked));
         self.pairs += u64::from(done <= end);
+        self.late += u64::from(done > end);
     }
 }
 
@@ -105,6 +109,8 @@ pub struct Tally {
     pub tasks: Vec<u64>,
     /// Pairs of each process.
     pub processes: Vec<u64>,
+    /// Pairs that ended past a window. They are nobody's, but what they asked for is counted.
+    pub late: u64,
     pub wait: Times,
     pub release: Times,
     pub pair: Times,
@@ -121,6 +127,7 @@ impl Tally {
             seconds: window.as_secs_f64(),
             tasks: counted.iter().map(|task| task.pairs).collect(),
             processes: vec![counted.iter().map(|task| task.pairs).sum()],
+            late: counted.iter().map(|task| task.late).sum(),
             wait: Times::new(),
             release: Times::new(),
             pair: Times::new(),
@@ -162,6 +169,7 @@ impl Tally {
     }
 
     fn add_times(&mut self, other: &Tally) {
+        self.late += other.late;
         self.wait.add(&other.wait);
         self.release.add(&other.release);
         self.pair.add(&other.pair);

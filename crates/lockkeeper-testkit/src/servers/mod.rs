@@ -3,8 +3,10 @@
 pub mod certificates;
 pub mod independent;
 mod leash;
+pub mod migration;
 pub mod proxy;
 pub mod redis;
 pub mod redis_cluster;
 pub mod replicated;
 pub mod wall_clock;
+pub mod wire;

@@ -1,7 +1,7 @@
 //! A real `redis-server` for one test.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::BufReader;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::certificates::Identity;
 use super::leash::Leash;
+use super::wire::{Listener, exchange, socket_answers};
 
 /// How long a server may take to answer.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
@@ -205,14 +206,8 @@ impl RedisServer {
     /// # Panics
     /// When the server cannot be reached.
     pub fn listen_by(&self, verb: &str, channel: &str) -> Listener {
-        let mut stream = UnixStream::connect(self.socket()).expect("the server listens");
-        stream.write_all(&encode(&[verb, channel])).expect("writes");
-        let mut listener = Listener {
-            stream: BufReader::new(stream),
-        };
-        let confirmed = listener.next(Duration::from_secs(10));
-        assert!(confirmed.is_some(), "the subscription is confirmed");
-        listener
+        let stream = UnixStream::connect(self.socket()).expect("the server listens");
+        Listener::open(stream, verb, channel)
     }
 
     /// One field of what it says about itself.
@@ -321,108 +316,14 @@ impl RedisServer {
     }
 }
 
-/// What is published on a channel.
-#[derive(Debug)]
-pub struct Listener {
-    stream: BufReader<UnixStream>,
-}
-
-impl Listener {
-    /// The next message; `None` if none comes in time.
-    ///
-    /// # Panics
-    /// When the server is gone.
-    pub fn next(&mut self, within: Duration) -> Option<String> {
-        self.stream
-            .get_ref()
-            .set_read_timeout(Some(within))
-            .expect("a timeout");
-        // Three parts: what it is, the channel, and the message or, for a confirmation, a number.
-        let mut last = None;
-        let _array = self.line()?;
-        for _ in 0..3 {
-            let head = self.line()?;
-            last = match head.strip_prefix(':') {
-                Some(number) => Some(number.to_owned()),
-                None => Some(self.line()?),
-            };
-        }
-        last
-    }
-
-    fn line(&mut self) -> Option<String> {
-        let mut line = String::new();
-        match self.stream.read_line(&mut line) {
-            Ok(0) => panic!("the server is gone"),
-            Ok(_) => Some(line.trim_end().to_owned()),
-            Err(_) => None,
-        }
-    }
-}
-
 impl Drop for RedisServer {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
-/// Whether a server answers PING there; also one that asks for a password first.
-fn socket_answers(path: &Path) -> bool {
-    let Ok(mut stream) = UnixStream::connect(path) else {
-        return false;
-    };
-    let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
-    let mut answer = [0; 64];
-    let asked = stream.write_all(&encode(&["PING"]));
-    match (asked, stream.read(&mut answer)) {
-        (Ok(()), Ok(length)) => {
-            let answer = String::from_utf8_lossy(&answer[..length]);
-            answer.starts_with("+PONG") || answer.starts_with("-NOAUTH")
-        }
-        _ => false,
-    }
-}
-
-/// Sends a command, and answers what comes back.
-fn exchange(stream: &mut BufReader<UnixStream>, parts: &[&str]) -> String {
-    let written = stream.get_mut().write_all(&encode(parts));
-    written.expect("writes");
-    let mut answer = Vec::new();
-    // How many parts are still to come: a list announces more.
-    let mut missing = 1;
-    while missing > 0 {
-        let start = answer.len();
-        let read = stream.read_until(b'\n', &mut answer).expect("reads");
-        assert!(read > 0, "the server closed the connection");
-        let head = String::from_utf8_lossy(&answer[start..])
-            .trim_end()
-            .to_owned();
-        let count = head[1..].parse::<i64>().unwrap_or(-1);
-        missing -= 1;
-        match head.as_bytes()[0] {
-            b'*' => missing += count.max(0),
-            b'$' if count >= 0 => {
-                let mut text = vec![0; count as usize + 2];
-                stream.read_exact(&mut text).expect("reads");
-                answer.extend(text);
-            }
-            _ => {}
-        }
-    }
-    String::from_utf8_lossy(&answer).into_owned()
-}
-
-fn encode(parts: &[&str]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", parts.len()).into_bytes();
-    for part in parts {
-        bytes.extend(format!("${}\r\n{part}\r\n", part.len()).into_bytes());
-    }
-    bytes
-}
-
-/// A port that nobody listens on just now.
 /// A port that nobody is given who does not ask for it: whoever restarts a server wants it back.
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     loop {
         let chance = uuid::Uuid::new_v4().as_u128() % 16_000;
         let port = 16_000 + chance as u16;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use lockkeeper::Lockkeeper;
 use lockkeeper::clock::Moment;
-use lockkeeper_testkit::servers::redis::Listener;
 use lockkeeper_testkit::servers::redis_cluster::RedisCluster;
+use lockkeeper_testkit::servers::wire::Listener;
 use serde_json::json;
 
 use crate::peer::Peer;

@@ -60,8 +60,8 @@ fn a_write_lock_loses_no_update_of_eight_processes() {
     nothing_is_lost("write", 100);
 }
 
-/// Two processes a side want one lock all the time.
-fn share(hold_ms: u32) {
+/// So many processes a side want one lock all the time.
+fn share(each: usize, hold_ms: u32) {
     let server = RedisServer::start();
     let hold = hold_ms.to_string();
     let hold_too = format!("{hold_ms}ms");
@@ -71,8 +71,8 @@ fn share(hold_ms: u32) {
     let ours = [
         "contend", "--name", "busy", "--for", "10s", "--hold", &hold_too,
     ];
-    let mut takers: Vec<_> = (0..2).map(|_| java(&server, &theirs)).collect();
-    takers.extend((0..2).map(|_| rust(&server, &ours)));
+    let mut takers: Vec<_> = (0..each).map(|_| java(&server, &theirs)).collect();
+    takers.extend((0..each).map(|_| rust(&server, &ours)));
     begin(&mut takers);
     let turns: Vec<u64> = takers
         .iter()
@@ -80,13 +80,13 @@ fn share(hold_ms: u32) {
         .collect();
     let all: u64 = turns.iter().sum();
     let percent = |turns: &[u64]| 100.0 * turns.iter().sum::<u64>() as f64 / all as f64;
-    let (java, rust) = (percent(&turns[..2]), percent(&turns[2..]));
+    let (java, rust) = (percent(&turns[..each]), percent(&turns[each..]));
     let met = java.min(rust) >= 25.0;
     // `cargo xtask interop redisson` repeats this line in its summary.
     println!(
         "\nfigure: share {}",
         serde_json::json!({
-            "hold_ms": hold_ms, "turns_of_redisson": &turns[..2], "turns_of_lockkeeper": &turns[2..],
+            "hold_ms": hold_ms, "turns_of_redisson": &turns[..each], "turns_of_lockkeeper": &turns[each..],
             "redisson_percent": java.round(), "lockkeeper_percent": rust.round(),
             "target_percent": 25, "met": met,
         })
@@ -100,10 +100,20 @@ fn share(hold_ms: u32) {
 
 #[test]
 fn neither_side_starves_without_a_pause() {
-    share(0);
+    share(2, 0);
 }
 
 #[test]
 fn neither_side_starves_holding_for_a_millisecond() {
-    share(1);
+    share(2, 1);
+}
+
+#[test]
+fn one_a_side_do_not_starve_each_other_without_a_pause() {
+    share(1, 0);
+}
+
+#[test]
+fn one_a_side_do_not_starve_each_other_holding_for_a_millisecond() {
+    share(1, 1);
 }

@@ -201,21 +201,22 @@ fn split_votes_come_to_an_end_also_on_slow_ways() {
         let way = world.way();
         way.only(&[0, 1, 2]);
         for proxy in &way.proxies[..3] {
-            let slow = proxy::Way::Slow(Duration::from_millis(40));
+            // Not slower: it lets one message pass in that time.
+            let slow = proxy::Way::Slow(Duration::from_millis(10));
             proxy.requests(slow);
             proxy.replies(slow);
         }
         world.patience = "1m";
-        world.load(4, &way.url());
+        world.load(3, &way.url());
         world.bitten("far away");
         let began = Moment::now();
         for _ in 0..4 {
-            world.work(25);
+            world.work(10);
         }
-        println!("100 writes in {:?}", Moment::now().since(began));
+        println!("40 writes in {:?}", Moment::now().since(began));
         way.heal();
         world.healed();
-        world.work(20);
+        world.work(80);
         let events = world.finish();
         judged(
             &events,

@@ -1,6 +1,6 @@
 //! The second connection, which the caller's runtime drives: what uses it, what must not, and how it ends.
 
-use std::future::Future as _;
+use std::future::Future;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ async fn who_asks_often_gets_a_second_connection_and_leaves_none() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blocked_runtime_keeps_its_locks_and_its_requests() {
     let server = RedisServer::start();
     let url = format!("{}?response_timeout=1s", server.url());
@@ -106,6 +106,9 @@ async fn a_blocked_runtime_keeps_its_locks_and_its_requests() {
     assert!(asked.as_mut().poll(&mut context).is_pending());
     // Longer than the lease and the time-out.
     let end = Moment::now() + Duration::from_secs(5);
+    for _ in 0..2 {
+        tokio::spawn(async { std::thread::sleep(Duration::from_secs(5)) });
+    }
     while Moment::now() < end {
         std::thread::sleep(Duration::from_millis(50));
         assert!(is_held(&server, "kept"));
@@ -117,7 +120,7 @@ async fn a_blocked_runtime_keeps_its_locks_and_its_requests() {
     lane_is_used(&keeper, &server).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_guard_is_released_while_the_runtime_is_blocked() {
     let server = RedisServer::start();
     let keeper = with_lane(&server.url(), &server).await;
@@ -125,8 +128,24 @@ async fn a_dropped_guard_is_released_while_the_runtime_is_blocked() {
     let lock = lock.ttl(Duration::from_secs(300)).expect("a lease");
     let guard = lock.acquire().await.expect("acquires");
     assert!(is_held(&server, "dropped"));
+    let (block, blocked) = std::sync::mpsc::channel();
+    let ends: Vec<_> = (0..2)
+        .map(|_| {
+            let (end, ends) = std::sync::mpsc::channel::<()>();
+            let block = block.clone();
+            tokio::spawn(async move {
+                block.send(()).expect("somebody waits");
+                let _ = ends.recv();
+            });
+            end
+        })
+        .collect();
+    for _ in 0..2 {
+        blocked.recv().expect("both threads are blocked");
+    }
     drop(guard);
     blocks_until("it is released", || !is_held(&server, "dropped"));
+    drop(ends);
 }
 
 #[test]
@@ -135,14 +154,74 @@ fn threads_that_block_need_no_runtime() {
     std::thread::spawn(move || {
         let server = RedisServer::start();
         let keeper = blocking::Lockkeeper::connect(&server.url()).expect("connects");
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().build().expect("a runtime");
-        runtime.block_on(async {
-            give_lane(keeper.asynchronous(), &server).await;
-            // On the thread that would drive the lane.
-            let guard = keeper.lock("blocking").expect("a lock").acquire();
-            guard.expect("acquires").release().expect("releases");
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(2).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        runtime.block_on(give_lane(keeper.asynchronous(), &server));
+        // On all threads that would drive the lane, each until the others are there.
+        let all = std::sync::Arc::new(std::sync::Barrier::new(2));
+        let tasks = [1, 2].map(|number| {
+            let (keeper, all) = (keeper.clone(), all.clone());
+            runtime.spawn(async move {
+                all.wait();
+                let guard = keeper.lock(&format!("{number}")).expect("a lock").acquire();
+                guard.expect("acquires").release().expect("releases");
+                all.wait();
+            })
         });
+        for task in tasks {
+            runtime.block_on(task).expect("finishes");
+        }
+        done.send(()).expect("somebody waits");
+    });
+    let ended = ends.recv_timeout(Duration::from_secs(30));
+    ended.expect("it waits for the runtime that it keeps busy");
+}
+
+/// Blocks a thread until a future is there, as other executors do.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let mut future = std::pin::pin!(future);
+    let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(output) => return output,
+            std::task::Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+fn a_task_may_block_the_only_thread_of_its_runtime() {
+    use tokio::runtime::Builder;
+    let (done, ends) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let server = RedisServer::start();
+        let one = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build();
+        let current = Builder::new_current_thread().enable_all().build();
+        for runtime in [one, current] {
+            let runtime = runtime.expect("a runtime");
+            let url = server.url();
+            let blocks = runtime.spawn(async move {
+                let keeper = keeper(&url).await;
+                for _ in 0..MANY {
+                    pair(&keeper, "often").await;
+                }
+                for _ in 0..MANY {
+                    block_on(pair(&keeper, "often"));
+                }
+            });
+            runtime.block_on(blocks).expect("finishes");
+        }
         done.send(()).expect("somebody waits");
     });
     let ended = ends.recv_timeout(Duration::from_secs(30));
@@ -197,7 +276,7 @@ fn a_keeper_outlives_the_runtime_it_was_made_in() {
     let server = RedisServer::start();
     let runtime = || {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder.worker_threads(1).enable_all();
+        builder.worker_threads(2).enable_all();
         builder.build().expect("a runtime")
     };
     let first = runtime();

@@ -14,6 +14,7 @@ mod midway;
 mod replicas;
 mod rows;
 mod sentinel;
+mod short_ways;
 mod tls;
 mod upstream;
 mod wire;

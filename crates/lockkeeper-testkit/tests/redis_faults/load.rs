@@ -29,8 +29,7 @@ fn holders_killed() {
     in_both_dialects(|query| {
         let mut world = World::new(query);
         let url = world.url();
-        world.load(3, &url);
-        world.work(30);
+        world.busy(3, 30);
         {
             let watcher = Watcher::new(&url);
             for _ in 0..3 {
@@ -41,9 +40,8 @@ fn holders_killed() {
                 world.work(25);
             }
         }
-        let events = world.finish();
         let demands = demands().fault(FaultKind::HolderKilled, 1);
-        judged(&events, &demands).expect_valid();
+        world.passes(&demands);
     });
 }
 
@@ -52,8 +50,7 @@ fn holders_stopped() {
     in_both_dialects(|query| {
         let mut world = World::new(query);
         let url = world.url();
-        world.load(3, &url);
-        world.work(30);
+        world.busy(3, 30);
         {
             let watcher = Watcher::new(&url);
             for _ in 0..3 {
@@ -63,11 +60,10 @@ fn holders_stopped() {
                 world.work(25);
             }
         }
-        let events = world.finish();
         let demands = demands()
             .fault(FaultKind::HolderStopped, 1)
             .fault(FaultKind::HoldExpired, 1);
-        judged(&events, &demands).expect_valid();
+        world.passes(&demands);
     });
 }
 
@@ -92,9 +88,8 @@ fn server_killed_and_restarted_with_its_data() {
             world.healed();
         }
         world.work(50);
-        let events = world.finish();
         let demands = demands().fault(other("restart"), 1).fault(other("down"), 1);
-        judged(&events, &demands).expect_valid();
+        world.passes(&demands);
     });
 }
 
@@ -107,9 +102,7 @@ fn server_stalled_longer_than_a_lease() {
         if query == patient {
             world.patience = "1m";
         }
-        let url = world.url();
-        world.load(3, &url);
-        world.work(50);
+        world.busy(3, 50);
         world.server.pause();
         world.bites("paused", LONGER);
         world.server.resume();
@@ -164,8 +157,7 @@ fn connections_black_holed_cut_and_refused() {
             demands = demands.fault(other(name), 1);
         }
         world.work(30);
-        let events = world.finish();
-        judged(&events, &demands).expect_valid();
+        world.passes(&demands);
     });
 }
 
@@ -191,9 +183,8 @@ fn slow_and_cut_connections() {
         }
         world.healed();
         world.work(20);
-        let events = world.finish();
         let demands = demands().fault(FaultKind::Delayed, 2);
-        judged(&events, &demands.fault(other("cut"), 5)).expect_valid();
+        world.passes(&demands.fault(other("cut"), 5));
     });
 }
 
@@ -213,9 +204,8 @@ fn replies_lost_after_the_server_did_it() {
         }
         world.healed();
         world.work(30);
-        let events = world.finish();
         let demands = demands().fault(FaultKind::ReplyLost, 8);
-        let stats = judged(&events, &demands).expect_valid();
+        let stats = world.passes(&demands);
         assert!(stats.unknown >= 1, "nobody was in doubt");
     });
 }
@@ -233,8 +223,7 @@ fn script_cache_flushed() {
         }
         world.healed();
         world.work(10);
-        let events = world.finish();
-        let stats = judged(&events, &demands().fault(other("flush"), 40)).expect_valid();
+        let stats = world.passes(&demands().fault(other("flush"), 40));
         assert_eq!(stats.unknown, 0, "a flush cost somebody an answer");
     });
 }
@@ -244,8 +233,7 @@ fn memory_full() {
     in_both_dialects(|query| {
         let mut world = World::new(query);
         let url = world.url();
-        world.load(3, &url);
-        world.work(50);
+        world.busy(3, 50);
         let set = |value| world.server.command(&["CONFIG", "SET", "maxmemory", value]);
         set("1mb");
         let error = Watcher::new(&url).take("b").expect_err("there is no room");
@@ -257,8 +245,7 @@ fn memory_full() {
         set("0");
         world.healed();
         world.work(50);
-        let events = world.finish();
-        judged(&events, &demands().fault(other("full"), 1)).expect_valid();
+        world.passes(&demands().fault(other("full"), 1));
     });
 }
 
@@ -280,7 +267,6 @@ fn clients_whose_clocks_are_wrong() {
         world.driver.fault(Fault::Other("clocks".into()));
         world.healed();
         world.work(60);
-        let events = world.finish();
-        judged(&events, &demands().fault(other("clocks"), 1)).expect_valid();
+        world.passes(&demands().fault(other("clocks"), 1));
     });
 }

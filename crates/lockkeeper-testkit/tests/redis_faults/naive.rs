@@ -50,13 +50,6 @@ impl World {
         self.lock == "ours"
     }
 
-    /// Load straight to the server, at work already.
-    fn busy(&mut self, processes: usize) {
-        let url = self.url();
-        self.load(processes, &url);
-        self.work(50);
-    }
-
     /// Load at work for a while, if the lock still lets it.
     fn goes_on(&self, time: Duration) {
         std::thread::sleep(time);
@@ -97,7 +90,7 @@ fn leave(mut taker: Taker) {
 #[test]
 fn no_expiry() {
     caught(Mistake::NoExpiry, [HolderKilled], |world| {
-        world.busy(2);
+        world.busy(2, 50);
         let mut victim = world.victim(&world.url(), &[]);
         let process = "victim".into();
         world.driver.fault(Fault::Killed { process });
@@ -127,7 +120,7 @@ fn takes_with_two(world: &World) -> Taker {
 #[test]
 fn expire_later() {
     caught(Mistake::ExpireLater, [HolderKilled], |world| {
-        world.busy(2);
+        world.busy(2, 50);
         let mut victim = match world.is_ours() {
             true => takes_with_one_request(world),
             false => takes_with_two(world),
@@ -144,14 +137,20 @@ fn expire_later() {
     });
 }
 
-/// It sleeps through the end of its lease and then releases, while somebody else holds.
-fn releases_late(world: &mut World) {
-    world.busy(2);
+/// It slept through the end of its lease, and wakes up while somebody else holds.
+fn oversleeps(world: &mut World) -> (Taker, Taker) {
+    world.busy(2, 50);
     let victim = world.victim(&world.url(), &[]);
     world.stopped(&victim);
     let next = world.holder("next", &world.url(), "1s", &[]);
     next.expect("held");
     victim.go_on().expect("goes on");
+    (victim, next)
+}
+
+/// Its release comes while somebody else holds.
+fn releases_late(world: &mut World) {
+    let (victim, next) = oversleeps(world);
     leave(victim);
     world.goes_on(Duration::from_millis(200));
     leave(next);
@@ -179,7 +178,7 @@ fn shared_owner() {
 #[test]
 fn get_then_del() {
     caught(Mistake::GetThenDel, [], |world| {
-        world.busy(2);
+        world.busy(2, 50);
         let mut victim = world.victim(&world.proxied(), &["--fixed", "yes"]);
         // Its look passes, and what follows is late. Ours has nothing to pass before.
         let looks = if world.is_ours() { 0 } else { 1 };
@@ -200,7 +199,7 @@ fn get_then_del() {
 #[test]
 fn deadline_from_reply() {
     caught(Mistake::DeadlineFromReply, [HoldExpired], |world| {
-        world.busy(2);
+        world.busy(2, 50);
         world.proxy.replies(Way::Slow(LEASE * 3 / 10));
         let victim = world.holder("victim", &world.proxied(), "2s", &["--fixed", "yes"]);
         // Slow enough that what it believes is longer than what it has.
@@ -215,7 +214,7 @@ fn deadline_from_reply() {
 #[test]
 fn wall_clock_deadline() {
     caught(Mistake::WallClockDeadline, [HoldExpired], |world| {
-        world.busy(2);
+        world.busy(2, 50);
         let clock = WallClock::new();
         let (url, environment) = (world.url(), clock.environment());
         // Long enough for the clock to be set before it ends, however busy the machine is.
@@ -229,14 +228,9 @@ fn wall_clock_deadline() {
     });
 }
 
-/// It sleeps through the end of its lease; its renewal comes while somebody else holds.
+/// Its renewal comes while somebody else holds.
 fn renews_late(world: &mut World) {
-    world.busy(2);
-    let victim = world.victim(&world.url(), &[]);
-    world.stopped(&victim);
-    let next = world.holder("next", &world.url(), "1s", &[]);
-    next.expect("held");
-    victim.go_on().expect("goes on");
+    let (victim, next) = oversleeps(world);
     world.goes_on(LEASE);
     leave(next);
     world.goes_on(LEASE);
@@ -259,7 +253,7 @@ fn renew_recreates() {
         Mistake::RenewRecreates,
         [HolderStopped, HoldExpired],
         |world| {
-            world.busy(1);
+            world.busy(1, 50);
             let victim = world.victim(&world.url(), &[]);
             world.stopped(&victim);
             world.until("its lease is over", || {
@@ -287,7 +281,7 @@ fn renew_recreates() {
 #[test]
 fn swallow_errors() {
     caught(Mistake::SwallowErrors, [HoldExpired], |world| {
-        world.busy(2);
+        world.busy(2, 50);
         let victim = world.victim(&world.proxied(), &[]);
         world.proxy.black_hole();
         world.goes_on(LEASE * 3);
@@ -301,7 +295,7 @@ fn swallow_errors() {
 #[test]
 fn unfenced() {
     caught(Mistake::Unfenced, [HolderStopped, WriteRefused], |world| {
-        world.busy(2);
+        world.busy(2, 50);
         let mut victim = world.victim(&world.url(), &[]);
         tell(&mut victim, "read");
         victim.expect("read");
@@ -318,7 +312,7 @@ fn unfenced() {
 #[test]
 fn reentry_off_by_one() {
     caught(Mistake::ReentryOffByOne, [], |world| {
-        world.busy(2);
+        world.busy(2, 50);
         let mut victim = world.victim(&world.url(), &[]);
         tell(&mut victim, "again");
         victim.expect("again 2");
@@ -347,7 +341,7 @@ fn claim_reused() {
     caught(Mistake::ClaimReused, [], |world| {
         // One task a process: what confuses it is its own late release.
         world.tasks = 1;
-        world.busy(3);
+        world.busy(3, 50);
         let mut victim = world.victim(&world.proxied(), &["--fixed", "yes"]);
         world.proxy.hold_after(ABOUT_THE_LOCK, 0);
         tell(&mut victim, "release");
@@ -368,7 +362,7 @@ fn pushed_from_arrival() {
     caught(Mistake::PushedFromArrival, [], |world| {
         let (url, proxied) = (world.url(), world.proxied());
         let fixed = ["--fixed", "yes"];
-        world.busy(1);
+        world.busy(1, 50);
         let first = world.victim(&url, &fixed);
         let second = world.holder("second", &proxied, "1s", &fixed);
         world.goes_on(Duration::from_millis(150));

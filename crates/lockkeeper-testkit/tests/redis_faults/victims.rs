@@ -50,8 +50,7 @@ fn a_stopped_holder_is_fenced_off_and_never_believes_again() {
     in_both_dialects(|query| {
         let mut world = World::new(query);
         let url = world.url();
-        world.load(2, &url);
-        world.work(30);
+        world.busy(2, 30);
         let mut victim = victim(&world, &url, "1s");
         victim.stop().expect("is stopped");
         let process = "victim".into();
@@ -62,9 +61,8 @@ fn a_stopped_holder_is_fenced_off_and_never_believes_again() {
         world.healed();
         is_over(&mut victim, resumed);
         world.work(30);
-        let events = world.finish();
         let demands = refused().fault(FaultKind::HolderStopped, 1);
-        judged(&events, &demands).expect_valid();
+        world.passes(&demands);
     });
 }
 
@@ -72,9 +70,7 @@ fn a_stopped_holder_is_fenced_off_and_never_believes_again() {
 fn a_holder_cut_off_is_told_in_time_and_fenced_off() {
     in_both_dialects(|query| {
         let mut world = World::new(query);
-        let url = world.url();
-        world.load(2, &url);
-        world.work(30);
+        world.busy(2, 30);
         let mut victim = victim(&world, &world.proxied(), "1s");
         world.proxy.black_hole();
         victim.expect("lost");
@@ -98,9 +94,8 @@ fn a_holder_cut_off_is_told_in_time_and_fenced_off() {
         assert!(!said.starts_with("released"), "{said}");
         assert!(victim.wait().expect("ends"));
         world.work(30);
-        let events = world.finish();
         let demands = refused().fault(FaultKind::Other("cut off".into()), 1);
-        judged(&events, &demands).expect_valid();
+        world.passes(&demands);
     });
 }
 
@@ -132,9 +127,7 @@ fn believes_in_vain(world: &World, victim: &mut Taker) {
 fn data_lost_in_a_restart_lets_a_second_holder_in_and_tokens_still_grow() {
     in_both_dialects(|query| {
         let mut world = World::new(query);
-        let url = world.url();
-        world.load(2, &url);
-        world.work(30);
+        world.busy(2, 30);
         let mut victim = victim(&world, &world.proxied(), "60s");
         // It does not reach the server that forgot it. If it did, it would be told at once.
         world.proxy.refuse();
@@ -161,8 +154,7 @@ fn a_clock_set_forward_lets_a_second_holder_in_and_tokens_still_grow() {
     in_both_dialects(|query| {
         let (mut world, clock) = with_clock(query);
         let url = world.url();
-        world.load(2, &url);
-        world.work(30);
+        world.busy(2, 30);
         let mut victim = victim(&world, &url, "60s");
         clock.ahead(Duration::from_secs(90));
         world.healed();
@@ -177,8 +169,7 @@ fn a_clock_set_back_keeps_every_rule() {
     in_both_dialects(|query| {
         let (mut world, clock) = with_clock(query);
         let url = world.url();
-        world.load(2, &url);
-        world.work(30);
+        world.busy(2, 30);
         let mut victim = victim(&world, &url, "1s");
         clock.behind(Duration::from_secs(3600));
         world.driver.fault(Fault::Other("set back".into()));
@@ -194,9 +185,8 @@ fn a_clock_set_back_keeps_every_rule() {
         assert!(victim.wait().expect("ends"));
         world.healed();
         world.work(80);
-        let events = world.finish();
         let demands = Demands::default().recovery(Duration::from_secs(15));
         let demands = demands.fault(FaultKind::Other("set back".into()), 1);
-        judged(&events, &demands).expect_valid();
+        world.passes(&demands);
     });
 }

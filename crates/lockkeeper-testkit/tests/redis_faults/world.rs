@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
+use lockkeeper_testkit::checker::{Demands, Stats};
 use lockkeeper_testkit::history::Event;
 use lockkeeper_testkit::servers::proxy::Proxy;
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
@@ -56,6 +57,13 @@ impl World {
         world
     }
 
+    /// Load straight to the server, which has written so much already.
+    pub fn busy(&mut self, processes: usize, written: u64) {
+        let url = self.url();
+        self.load(processes, &url);
+        self.work(written);
+    }
+
     /// The URL through the proxy.
     pub fn proxied(&self) -> String {
         format!("redis://127.0.0.1:{}/0{}", self.proxy.port(), self.query)
@@ -65,6 +73,13 @@ impl World {
     pub fn finish(&mut self) -> Vec<Event> {
         let server = &self.server;
         self.crew.finish(|| left_on(server))
+    }
+
+    /// Ends the load. Every rule was kept, and what is demanded was seen.
+    #[track_caller]
+    pub fn passes(&mut self, demands: &Demands) -> Stats {
+        let events = self.finish();
+        judged(&events, demands).expect_valid()
     }
 }
 

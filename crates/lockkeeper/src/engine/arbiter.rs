@@ -65,7 +65,7 @@ pub(crate) enum Left {
 
 /// Where a task stands after lining up.
 enum LinedUp {
-    First(u64),
+    First { number: u64, crowded: bool },
     Behind(u64, Turn),
     WillNotWait,
 }
@@ -191,7 +191,7 @@ impl Arbiter {
         let renewed = tenure.hold.is_renewed();
         let contest = Contest::new(&self.core, self.name.clone(), Mode::Read, length);
         let attempt = contest.beside(tenure.hold.claim).try_once(1).await?;
-        let Ok(won) = attempt else {
+        let Some(won) = attempt else {
             let name = self.name.clone();
             return Err(Error::Lost { name });
         };
@@ -221,31 +221,43 @@ impl Arbiter {
         {
             return Ok(Some(entry));
         }
-        let number = match self.line_up(seat, wish)? {
-            LinedUp::First(number) => number,
+        let (number, crowded) = match self.line_up(seat, wish)? {
+            LinedUp::First { number, crowded } => (number, crowded),
             LinedUp::Behind(number, turn) => {
                 return self.wait_in_line(seat, number, turn, wish.patience).await;
             }
             LinedUp::WillNotWait => return Ok(None),
         };
         let aside = StepsAside(Some((self, seat)));
-        let mut contest = self.contest(match seat {
+        let contest = self.contest(match seat {
             Seat::Shared => Mode::Read,
             Seat::Handed | Seat::Own => Mode::Exclusive,
         });
-        match contest.try_within(wish.patience, 1).await {
-            Ok(Ok(won)) => {
+        let crowded =
+            crowded && wish.patience != Patience::None && self.core.store().capabilities().queue;
+        let mut contest = contest.expecting_busy(crowded);
+        let reserve = match (crowded, seat) {
+            (true, Seat::Handed) => self.reserve(),
+            _ => 1,
+        };
+        match contest.try_within(wish.patience, reserve).await {
+            Ok(Some(won)) => {
                 aside.not_needed();
                 return Ok(Some(self.first_turn(seat, won, wish.owner)));
             }
             // `None` has its deadline behind it.
-            Ok(Err(_)) if Moment::now() >= wish.patience.deadline() => return Ok(None),
+            Ok(None) if Moment::now() >= wish.patience.deadline() => return Ok(None),
             Err(error) if wish.patience == Patience::None || !error.is_transient() => {
                 return Err(error);
             }
-            Ok(Err(_)) | Err(_) => {}
+            Ok(None) | Err(_) => {}
         }
-        let turn = self.state().line(seat).join(number, wish.owner)?;
+        let turn = {
+            let mut state = self.state();
+            let line = state.line(seat);
+            line.crowded = true;
+            line.join(number, wish.owner)?
+        };
         aside.not_needed();
         self.start_contender(seat, contest);
         self.wait_in_line(seat, number, turn, wish.patience).await
@@ -261,7 +273,8 @@ impl Arbiter {
         let number = line.number();
         if !line.busy && !taken {
             line.busy = true;
-            return Ok(LinedUp::First(number));
+            let crowded = line.crowded;
+            return Ok(LinedUp::First { number, crowded });
         }
         if wish.patience == Patience::None {
             return Ok(LinedUp::WillNotWait);
@@ -384,6 +397,7 @@ impl Arbiter {
     /// Seats the task that won by its own attempt, and those that may share with it.
     fn first_turn(self: &Arc<Self>, seat: Seat, won: Won, owner: Option<OwnerId>) -> Entry {
         let mut state = self.state();
+        state.line(seat).crowded = false;
         self.begin(&mut state, seat, &won);
         let entry = match seat {
             Seat::Shared => self.join(&mut state, owner),

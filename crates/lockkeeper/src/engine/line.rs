@@ -18,6 +18,8 @@ pub(super) struct Line {
     next: u64,
     /// A claim of this line is on its way to the store or back; its end sees to the waiters.
     pub busy: bool,
+    /// Others had the lock when somebody of this line last asked for it: so they will the next time.
+    pub crowded: bool,
 }
 
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use crate::clock::Moment;
 use crate::guard::ReleaseOutcome;
 use crate::owner::OwnerId;
 use crate::store::caller::apart;
-use crate::store::{Grant, Release};
+use crate::store::{Release, Released};
 use crate::{Error, Token};
 
 /// How a tenure shares its hold with others in this process.
@@ -127,7 +127,7 @@ impl Departure {
         match arbiter.core.answer(store.release(&release)).await {
             Ok(released) => {
                 self.done = true;
-                self.move_on(next, released.regrant, sent);
+                self.move_on(next, Some((released, sent)));
                 if self.was_held && released.was_held {
                     return Ok(ReleaseOutcome::Released);
                 }
@@ -150,18 +150,30 @@ impl Departure {
         }
     }
 
-    fn move_on(&self, next: Option<Contest>, regrant: Option<Grant>, sent: Moment) {
+    fn move_on(&self, next: Option<Contest>, released: Option<(Released, Moment)>) {
         if self.seat != Seat::Handed {
             return;
         }
-        match (next, regrant) {
-            (Some(mut contest), Some(grant)) => match contest.won(grant, sent) {
-                Ok(won) => self.arbiter.granted(Seat::Handed, won),
-                Err(_) => self.arbiter.start_contender(Seat::Handed, contest),
-            },
-            (Some(contest), None) => self.arbiter.start_contender(Seat::Handed, contest),
-            (None, _) => self.arbiter.step_aside(Seat::Handed),
+        let Some(mut contest) = next else {
+            return self.arbiter.step_aside(Seat::Handed);
+        };
+        match released {
+            Some((
+                Released {
+                    regrant: Some(grant),
+                    ..
+                },
+                sent,
+            )) => {
+                if let Ok(won) = contest.won(grant, sent) {
+                    return self.arbiter.granted(Seat::Handed, won);
+                }
+            }
+            // What was not held was not let go of, and nothing was queued.
+            Some((Released { was_held: true, .. }, _)) => contest.released(),
+            _ => {}
         }
+        self.arbiter.start_contender(Seat::Handed, contest);
     }
 }
 
@@ -188,7 +200,7 @@ impl Drop for Departure {
         // An extension lasts longer than that.
         let lease = lease.max(self.hold.ends_at().remaining());
         self.arbiter.core.release_later(name.clone(), *claim, lease);
-        self.move_on(None, None, Moment::BOOT);
+        self.move_on(None, None);
     }
 }
 

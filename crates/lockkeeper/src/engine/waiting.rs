@@ -60,8 +60,10 @@ pub(crate) struct Contest {
     /// A request with the claim was sent and not answered yet: it may arrive after all that follows.
     on_its_way: bool,
     failing_since: Option<Moment>,
-    /// Someone else had the lock when it was last tried.
-    found_busy: bool,
+    /// The next try is to queue the claim, instead of asking in vain before that.
+    expects_busy: bool,
+    /// The claim has just been queued: how long to wait for its turn before asking again.
+    queued: Option<Duration>,
 }
 
 impl Contest {
@@ -83,8 +85,15 @@ impl Contest {
             exposed: false,
             on_its_way: false,
             failing_since: None,
-            found_busy: false,
+            expects_busy: false,
+            queued: None,
         }
+    }
+
+    /// A claim whose first try queues it if the lock is `busy`, as it probably is.
+    pub fn expecting_busy(mut self, busy: bool) -> Contest {
+        self.expects_busy = busy;
+        self
     }
 
     /// The claim to put in the queue with a release, subscribed to so that its grant is not missed.
@@ -96,6 +105,14 @@ impl Contest {
         self.exposed = true;
         self.on_its_way = true;
         Ok(&self.claim)
+    }
+
+    /// The release that the claim was prepared for has let go, and so queued the claim unless it came too late.
+    pub fn released(&mut self) {
+        self.on_its_way = false;
+        if Moment::now() <= self.claim.not_after {
+            self.queued = Some(pause_before_retry(None));
+        }
     }
 
     /// The claim was granted to a request sent at `sent`. If its lease is over by now, that is no hold: it is
@@ -123,7 +140,11 @@ impl Contest {
     }
 
     /// Tries once. `None`: busy; the claim is queued if it was subscribed before.
-    pub async fn try_once(&mut self, reserve: u32) -> Result<Result<Won, Option<Duration>>, Error> {
+    pub async fn try_once(&mut self, reserve: u32) -> Result<Option<Won>, Error> {
+        if self.expects_busy {
+            // If it fails, whoever waits sees to it.
+            let _ = self.subscribe().await;
+        }
         let sent = Moment::now();
         self.claim.reserve = reserve;
         self.claim.not_after = sent + REQUEST_WINDOW;
@@ -134,16 +155,17 @@ impl Contest {
         let answer = self.core.answer(answer).await;
         self.on_its_way = false;
         match answer {
-            Ok(Attempt::Granted(grant)) => self.won(grant, sent).map(Ok),
+            Ok(Attempt::Granted(grant)) => self.won(grant, sent).map(Some),
             Ok(Attempt::Busy { free_in }) => {
                 self.exposed = self.claim.enqueue;
                 self.failing_since = None;
-                self.found_busy = true;
-                Ok(Err(free_in))
+                self.expects_busy = true;
+                self.queued = self.exposed.then(|| pause_before_retry(free_in));
+                Ok(None)
             }
             Ok(Attempt::TooLate) => {
                 self.start_over(false);
-                Ok(Err(None))
+                Ok(None)
             }
             Err(error) => {
                 let in_doubt = matches!(error, Error::OutcomeUnknown { .. });
@@ -158,7 +180,7 @@ impl Contest {
         &mut self,
         patience: Patience,
         reserve: u32,
-    ) -> Result<Result<Won, Option<Duration>>, Error> {
+    ) -> Result<Option<Won>, Error> {
         let Patience::Until(deadline) = patience else {
             return self.try_once(reserve).await;
         };
@@ -166,7 +188,7 @@ impl Contest {
         tokio::select! {
             biased;
             answer = self.try_once(reserve) => answer,
-            () = core.background.sleep_until(deadline) => Ok(Err(None)),
+            () = core.background.sleep_until(deadline) => Ok(None),
         }
     }
 
@@ -179,39 +201,38 @@ impl Contest {
         look: &Notify,
     ) -> Result<Option<Won>, Error> {
         let deadline = patience.deadline();
-        if self.found_busy {
-            // Queue with the next try instead of asking in vain once more. If it fails, the loop sees to it.
-            let _ = self.subscribe().await;
-        }
         loop {
-            self.core.check_open()?;
-            let reserve = wanted();
-            if reserve == 0 {
-                return Ok(None);
-            }
-            let pause = match self.try_within(patience, reserve).await {
-                Ok(Ok(won)) => return Ok(Some(won)),
-                // `None` has its deadline behind it. A try that was cut short is not followed by another.
-                Ok(Err(_)) if Moment::now() >= deadline => return Ok(None),
-                Ok(Err(free_in)) => {
-                    // A hint between the try and the subscription would be missed: try once more.
-                    if self.subscription.is_none() {
-                        let core = self.core.clone();
-                        let subscribed = tokio::select! {
-                            biased;
-                            subscribed = self.subscribe() => subscribed,
-                            () = core.background.sleep_until(deadline) => return Ok(None),
-                        };
-                        match subscribed {
-                            Ok(()) => continue,
-                            Err(error) => self.pause_after(error)?,
+            // Whoever has just been queued would only be told so again.
+            let pause = match self.queued.take() {
+                Some(pause) => pause,
+                None => {
+                    self.core.check_open()?;
+                    let reserve = wanted();
+                    if reserve == 0 {
+                        return Ok(None);
+                    }
+                    match self.try_within(patience, reserve).await {
+                        Ok(Some(won)) => return Ok(Some(won)),
+                        // `None` has its deadline behind it. A try that was cut short is not followed by another.
+                        Ok(None) if Moment::now() >= deadline => return Ok(None),
+                        Ok(None) if self.queued.is_some() => continue,
+                        // A hint between the try and the subscription would be missed: try once more.
+                        Ok(None) => {
+                            let core = self.core.clone();
+                            let subscribed = tokio::select! {
+                                biased;
+                                subscribed = self.subscribe() => subscribed,
+                                () = core.background.sleep_until(deadline) => return Ok(None),
+                            };
+                            match subscribed {
+                                Ok(()) => continue,
+                                Err(error) => self.pause_after(error)?,
+                            }
                         }
-                    } else {
-                        pause_before_retry(free_in)
+                        Err(error) if patience == Patience::None => return Err(error),
+                        Err(error) => self.pause_after(error)?,
                     }
                 }
-                Err(error) if patience == Patience::None => return Err(error),
-                Err(error) => self.pause_after(error)?,
             };
             let now = Moment::now();
             if now >= deadline {
@@ -263,6 +284,7 @@ impl Contest {
         self.withdraw(in_doubt);
         self.claim.id = self.core.new_claim_id();
         self.subscription = None;
+        self.queued = None;
         self.exposed = false;
     }
 

@@ -122,21 +122,33 @@ impl Watchdog {
         };
         loop {
             breaks.hint().await;
-            let holds: Vec<_> = self.schedule().holds.values().cloned().collect();
-            for holds in holds.chunks(BATCH) {
-                let asks = holds.iter().map(|hold| hold.renewal_for(Duration::ZERO));
-                let asks: Vec<Renewal> = asks.collect();
-                let Ok(answers) = shared.store.renew(&asks).await else {
-                    break;
-                };
-                for (hold, answer) in holds.iter().zip(answers) {
-                    if answer == Renewed::NotHeld {
-                        hold.gone(&shared.observers);
-                    }
-                }
-                tokio::task::yield_now().await;
+            // The hint does not come again.
+            while !self.look_for_breaks(&shared).await {
+                tokio::time::sleep(LONGEST_SLEEP).await;
             }
         }
+    }
+
+    /// Asks for every hold whether it is still there. `false`: the store did not say it of all.
+    async fn look_for_breaks(&self, shared: &Shared) -> bool {
+        let mut all = true;
+        let holds: Vec<_> = self.schedule().holds.values().cloned().collect();
+        for holds in holds.chunks(BATCH) {
+            let asks = holds.iter().map(|hold| hold.renewal_for(Duration::ZERO));
+            let asks: Vec<Renewal> = asks.collect();
+            let Ok(answers) = shared.store.renew(&asks).await else {
+                return false;
+            };
+            for (hold, answer) in holds.iter().zip(answers) {
+                match answer {
+                    Renewed::NotHeld => hold.gone(&shared.observers),
+                    Renewed::Unknown => all = false,
+                    Renewed::Renewed => {}
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        all
     }
 
     async fn sleep(&self) {

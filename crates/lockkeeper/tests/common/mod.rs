@@ -1,5 +1,7 @@
 //! A memory store that tests can tamper with.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -8,6 +10,12 @@ use std::time::Duration;
 use lockkeeper::store::memory::MemoryStore;
 use lockkeeper::store::*;
 use lockkeeper::{Error, Lockkeeper, Name};
+
+pub const MS: fn(u64) -> Duration = Duration::from_millis;
+/// Long enough that a busy machine does not lose it by accident.
+pub const LEASE: Duration = Duration::from_secs(30);
+/// Short, for tests that wait for its end.
+pub const SHORT: Duration = Duration::from_millis(600);
 
 /// The verbs of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -21,7 +29,6 @@ pub enum Verb {
 }
 
 /// What goes wrong with a verb.
-#[allow(dead_code, reason = "each test file uses its part")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// It does not reach the store.
@@ -46,7 +53,6 @@ pub struct Tampered {
     counts: Mutex<HashMap<Verb, u64>>,
 }
 
-#[allow(dead_code, reason = "each test file uses its part")]
 impl Tampered {
     pub fn new() -> Arc<Tampered> {
         Arc::default()
@@ -134,7 +140,6 @@ pub async fn pause() {
 }
 
 /// Waits until something is so, for a generous while.
-#[allow(dead_code, reason = "each test file uses its part")]
 pub async fn eventually(what: &str, so: impl AsyncFn() -> bool) {
     let wait = async {
         while !so().await {

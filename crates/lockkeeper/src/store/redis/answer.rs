@@ -19,6 +19,17 @@ impl Reply {
         }
     }
 
+    /// The answer to a try. A number is short for a grant at that time, which is its only token.
+    pub fn of_try(value: Value) -> Result<Reply, Error> {
+        match value {
+            Value::Int(_) => {
+                let one = Value::Int(1);
+                Ok(Reply(vec![one.clone(), value.clone(), one, value]))
+            }
+            other => Reply::new(other),
+        }
+    }
+
     fn at(&self, index: usize) -> &Value {
         self.0.get(index).unwrap_or(&Value::Nil)
     }

@@ -10,19 +10,18 @@
 //! goes out again one by one: nobody suffers for what is wrong with another's. A batch without an answer is
 //! in doubt for each of them. Whoever stops waiting leaves the others alone.
 
+use std::borrow::Borrow;
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, RedisResult, RedisWrite, Value};
 use tokio::sync::oneshot;
 
 use super::connection::Connection;
 use super::fault::{Fault, words};
+use super::link::{Pipe, Sending};
 use super::scripts::{Text, Verb};
 use super::shared::{Shared, State as Link, Up};
 use crate::clock::Moment;
@@ -127,27 +126,24 @@ impl Connection {
     async fn run_now(&self, op: &Op<'_>) -> Option<Result<Value, Fault>> {
         let shared = self.shared();
         let Up {
-            number,
-            mut connection,
-            ..
+            number, connection, ..
         } = match shared.current().await {
             Ok(current) => current,
             Err(fault) => return Some(Err(fault)),
         };
         let script = &op.verb.script.usual;
         let cmd = request("EVALSHA", &script.sha, |cmd| op.write(cmd, &shared.batch));
-        let mut send = pin!(connection.send_packed_command(&cmd));
         let sent = Moment::now();
-        // It is handed over within the mutex, so that what one task asks for goes out in that order.
-        let began = poll_fn(|context| {
+        let (mut slot, began, send) = {
             let mut state = shared.batch.state();
-            Poll::Ready(state.has_room().then(|| {
-                state.under_way += 1;
-                send.as_mut().poll(context)
-            }))
-        });
-        let began = began.await?;
-        let mut slot = Slot::of(shared, sent);
+            if !state.has_room() {
+                return None;
+            }
+            state.under_way += 1;
+            let (began, send) = hand_over(&connection, &cmd);
+            (Slot::of(shared, sent), began, send)
+        };
+        connection.flush();
         let answer = match began {
             Poll::Ready(answer) => answer,
             Poll::Pending => send.await,
@@ -232,11 +228,19 @@ struct Together {
     ops: Vec<Waiting>,
     script: &'static Text,
     number: u64,
-    connection: MultiplexedConnection,
+    connection: Pipe,
     slot: Slot,
 }
 
-type Sending = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
+/// Hands a request over, within the mutex, so that what one task asks for goes out in that order.
+fn hand_over<'a>(
+    connection: &Pipe,
+    cmd: impl Borrow<Cmd> + Send + 'a,
+) -> (Poll<RedisResult<Value>>, Sending<'a>) {
+    let mut sending = connection.start(cmd);
+    let mut context = Context::from_waker(Waker::noop());
+    (sending.as_mut().poll(&mut context), sending)
+}
 
 impl Shared {
     /// Sends those that wait, as far as there is room.
@@ -266,16 +270,14 @@ impl Shared {
                 connection,
                 slot: Slot::of(self, Moment::now()),
             };
-            // Handed over within the mutex, so that what one task asks for goes out in that order.
-            let mut sending = batch.send(self.batch_request("EVALSHA", &script.sha, &batch.ops));
-            let began = sending
-                .as_mut()
-                .poll(&mut Context::from_waker(Waker::noop()));
+            let cmd = self.batch_request("EVALSHA", &script.sha, &batch.ops);
+            let (began, sending) = hand_over(&batch.connection, cmd);
             together.push((batch, sending, began));
         }
         // Ending a batch takes the mutex again.
         drop(state);
         for (batch, sending, began) in together {
+            batch.connection.flush();
             let finish = self.clone().finish(batch, sending, began);
             self.driver().spawn(finish);
         }
@@ -285,7 +287,7 @@ impl Shared {
     async fn finish(
         self: Arc<Shared>,
         batch: Together,
-        sending: Sending,
+        sending: Sending<'static>,
         began: Poll<RedisResult<Value>>,
     ) {
         let mut answer = match began {
@@ -296,7 +298,7 @@ impl Shared {
             && error.code() == "NOSCRIPT"
         {
             let cmd = self.batch_request("EVAL", batch.script.text, &batch.ops);
-            answer = batch.send(cmd).await;
+            answer = batch.connection.send(&cmd).await;
         }
         let Together {
             ops,
@@ -365,13 +367,6 @@ impl Shared {
                 let _ = op.answer.send(answer);
             });
         }
-    }
-}
-
-impl Together {
-    fn send(&self, cmd: Cmd) -> Sending {
-        let mut connection = self.connection.clone();
-        Box::pin(async move { connection.send_packed_command(&cmd).await })
     }
 }
 

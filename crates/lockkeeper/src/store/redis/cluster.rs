@@ -243,6 +243,7 @@ impl Shared {
         }
     }
 
+    /// Asks who serves what: first the nodes that we are connected to, then all others that we know of.
     async fn survey(&self) -> Option<Slots> {
         let nodes: Vec<Arc<Connection>> = {
             let nodes = self.nodes();

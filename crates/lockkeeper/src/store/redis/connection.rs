@@ -214,12 +214,12 @@ impl Connection {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let mut up = self.shared.current().await?;
+        let up = self.shared.current().await?;
         let mut pipeline = ::redis::pipe();
         for key in keys {
             pipeline.cmd("EXISTS").arg(key);
         }
-        let answers = up.connection.send_packed_commands(&pipeline, 0, keys.len());
+        let answers = up.connection.send_all(&pipeline, 0);
         match self
             .shared
             .judge(up.number, answers.await.map(Value::Array))?

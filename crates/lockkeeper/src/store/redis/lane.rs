@@ -4,7 +4,8 @@
 //! costs every request two wake-ups of a sleeping thread more, more than half of the median time of a task that asks one
 //! thing after the other. So once tasks of a runtime ask often, what they wait for themselves (tries and releases) goes
 //! over a connection of that runtime. All else stays on the main one: renewals, hints, what nobody waits for, what comes
-//! from other threads and runtimes, and everything while there is no lane. Nobody ever waits for a lane.
+//! from other threads and runtimes, and everything while there is no lane. Nobody ever waits for a lane. A runtime of
+//! one thread gets none: whoever blocks that until we answer would wait for ever.
 //!
 //! # Order
 //! * Both lead to one server, by its run id, or the lane is not used; nor while the main connection is another than
@@ -129,8 +130,10 @@ impl Lanes {
     fn notice(&self, caller: &Handle) {
         let settings = self.main.settings();
         let own = caller.id() == self.main.runtime().id();
+        // A task may block its thread until we answer; where there is no other, nobody would read the answer.
+        let alone = caller.metrics().num_workers() < 2;
         // Replicas confirm what was done on the main connection.
-        if own || settings.replicas > 0 || self.asked.fetch_add(1, SeqCst) < OFTEN {
+        if own || alone || settings.replicas > 0 || self.asked.fetch_add(1, SeqCst) < OFTEN {
             return;
         }
         self.express.get_or_init(|| Express {

@@ -1,10 +1,18 @@
 //! One way in: a stream to an address, with or without TLS, and our login on it.
 
+use std::borrow::Borrow;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{
-    AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError,
+    AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, ProtocolVersion, PushInfo,
+    RedisConnectionInfo, RedisError, RedisResult, Value,
 };
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -13,6 +21,7 @@ use super::fault::{explain, refused, unavailable, words};
 use super::tls;
 use super::topology::Address;
 use super::url::Settings;
+use super::wire::{Stream, Wire};
 use crate::Error;
 
 /// How many requests may wait to be written.
@@ -21,7 +30,82 @@ const WRITE_QUEUE: usize = 4096;
 /// A connection that we are logged in on. It ends with its owner.
 pub(super) struct Link {
     pub connection: MultiplexedConnection,
+    /// What took its place.
+    wire: Option<Wire>,
+    /// The stream, if another may take it over.
+    lent: Option<Lent>,
     _driver: Driver,
+}
+
+/// How requests go over a link.
+#[derive(Clone)]
+pub(super) enum Pipe {
+    Library(MultiplexedConnection),
+    Wire(Wire),
+}
+
+pub(super) type Sending<'a> = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send + 'a>>;
+
+impl Pipe {
+    /// Sends a request that goes out with the next [`flush`](Pipe::flush), at the latest. It has its place in the order
+    /// once the answer was polled.
+    pub fn start<'a>(&self, cmd: impl Borrow<Cmd> + Send + 'a) -> Sending<'a> {
+        match self {
+            Pipe::Library(connection) => {
+                let mut connection = connection.clone();
+                Box::pin(async move { connection.send_packed_command(cmd.borrow()).await })
+            }
+            Pipe::Wire(wire) => {
+                let asked = wire.ask(cmd.borrow());
+                Box::pin(async move {
+                    let answer = asked?.await;
+                    answer
+                        .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into()))
+                })
+            }
+        }
+    }
+
+    pub fn flush(&self) {
+        if let Pipe::Wire(wire) = self {
+            wire.flush();
+        }
+    }
+
+    /// Sends a request and waits for its answer.
+    pub async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
+        match self {
+            Pipe::Library(connection) => connection.clone().send_packed_command(cmd).await,
+            Pipe::Wire(wire) => {
+                let answer = self.start(cmd);
+                wire.flush();
+                answer.await
+            }
+        }
+    }
+
+    /// Sends several requests at once, and waits for the answers after the first few.
+    pub async fn send_all(&self, requests: &Pipeline, skip: usize) -> RedisResult<Vec<Value>> {
+        let many = requests.len() - skip;
+        match self {
+            Pipe::Library(connection) => {
+                let mut connection = connection.clone();
+                connection.send_packed_commands(requests, skip, many).await
+            }
+            Pipe::Wire(wire) => {
+                let started: Vec<_> = requests.cmd_iter().map(|cmd| self.start(cmd)).collect();
+                wire.flush();
+                let mut answers = Vec::with_capacity(many);
+                for (number, answer) in started.into_iter().enumerate() {
+                    let answer = answer.await?;
+                    if number >= skip {
+                        answers.push(answer);
+                    }
+                }
+                Ok(answers)
+            }
+        }
+    }
 }
 
 /// The task that reads and writes.
@@ -55,8 +139,52 @@ impl Settings {
     }
 }
 
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+/// A stream that the library logs in on, and that is taken back then.
+#[derive(Clone)]
+struct Lent(Arc<Mutex<Option<Box<dyn Stream>>>>);
+
+impl Lent {
+    fn slot(&self) -> MutexGuard<'_, Option<Box<dyn Stream>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Without the stream nothing happens any more.
+    fn with<T>(
+        &self,
+        poll: impl FnOnce(Pin<&mut Box<dyn Stream>>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        match &mut *self.slot() {
+            Some(stream) => poll(Pin::new(stream)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl AsyncRead for Lent {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.with(|stream| stream.poll_read(context, room))
+    }
+}
+
+impl AsyncWrite for Lent {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.with(|stream| stream.poll_write(context, bytes))
+    }
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|stream| stream.poll_flush(context))
+    }
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|stream| stream.poll_shutdown(context))
+    }
+}
 
 impl Link {
     /// As [`open`](Link::open), on another runtime, which drives the connection from then on. [`Error::Closed`] if it
@@ -69,7 +197,15 @@ impl Link {
     ) -> Result<Link, Error> {
         let task = runtime.spawn(async move {
             let login = settings.login(false);
-            Link::open(&address, &settings, login, pushed).await
+            let lent = Lent(Arc::new(Mutex::new(Some(
+                stream(&address, &settings).await?,
+            ))));
+            let log_in = Link::log_in(Box::new(lent.clone()), &address, &settings, login, pushed);
+            let link = log_in.await?;
+            Ok(Link {
+                lent: Some(lent),
+                ..link
+            })
         });
         // Nobody waits any longer: it ends.
         let _ends = Driver(task.abort_handle());
@@ -84,6 +220,38 @@ impl Link {
         pushed: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<Link, Error> {
         let stream = stream(address, settings).await?;
+        Link::log_in(stream, address, settings, login, pushed).await
+    }
+
+    /// From now on requests go over a wire of our own, driven by this runtime. Nothing must be under way. `ended` is
+    /// called when the wire ends by itself.
+    pub fn take_over(&mut self, runtime: &Handle, ended: impl FnOnce() + Send + 'static) {
+        let Some(stream) = self.lent.take().and_then(|lent| lent.slot().take()) else {
+            return;
+        };
+        let (wire, read) = Wire::new(stream);
+        let read = runtime.spawn(async move {
+            read.await;
+            ended();
+        });
+        self._driver = Driver(read.abort_handle());
+        self.wire = Some(wire);
+    }
+
+    pub fn pipe(&self) -> Pipe {
+        match &self.wire {
+            Some(wire) => Pipe::Wire(wire.clone()),
+            None => Pipe::Library(self.connection.clone()),
+        }
+    }
+
+    async fn log_in(
+        stream: Box<dyn Stream>,
+        address: &Address,
+        settings: &Settings,
+        login: Login<'_>,
+        pushed: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> Result<Link, Error> {
         let mut info = RedisConnectionInfo::default()
             .set_protocol(ProtocolVersion::RESP3)
             .set_lib_name("lockkeeper", env!("CARGO_PKG_VERSION"))
@@ -104,6 +272,8 @@ impl Link {
         match MultiplexedConnection::new_with_config(&info, stream, config).await {
             Ok((connection, driver)) => Ok(Link {
                 connection,
+                wire: None,
+                lent: None,
                 _driver: Driver(tokio::spawn(driver).abort_handle()),
             }),
             // A server that expects TLS closes the connection, or says something that is none of ours.

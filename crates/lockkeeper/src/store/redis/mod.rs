@@ -30,6 +30,7 @@ pub(super) mod checks;
 mod cluster;
 mod connection;
 pub(super) mod fault;
+mod frame;
 mod interests;
 mod join;
 pub(super) mod keys;
@@ -57,6 +58,7 @@ mod tls;
 mod topology;
 mod url;
 mod way;
+mod wire;
 
 use std::fmt;
 use std::time::Duration;

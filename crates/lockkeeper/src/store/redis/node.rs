@@ -15,6 +15,7 @@ use super::checks::ServerInfo;
 use super::connection::Connection;
 use super::fault::Fault;
 use super::keys::{self, FENCE, Keys};
+use super::link::Pipe;
 use super::listing::scan;
 use super::scripts::Script;
 use super::shared::{Shared, State, Target};
@@ -110,7 +111,7 @@ pub(in crate::store) struct NodeLink(Connection);
 #[derive(Clone)]
 pub(in crate::store) struct Ticket {
     pub number: u64,
-    connection: MultiplexedConnection,
+    connection: Pipe,
     pub admission: Admission,
 }
 
@@ -190,9 +191,7 @@ impl NodeLink {
         write: impl Fn(&mut Cmd),
     ) -> Result<Value, Fault> {
         let Ticket {
-            number,
-            mut connection,
-            ..
+            number, connection, ..
         } = ticket;
         let shared = self.0.shared();
         let script = &script.usual;
@@ -200,7 +199,7 @@ impl NodeLink {
             let mut cmd = ::redis::cmd(verb);
             cmd.arg(body);
             write(&mut cmd);
-            let answer = connection.send_packed_command(&cmd).await;
+            let answer = connection.send(&cmd).await;
             match shared.judge(number, answer) {
                 Err(fault) if fault.is_unknown_script() && verb == "EVALSHA" => {}
                 answer => return answer,

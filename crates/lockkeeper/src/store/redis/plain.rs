@@ -69,7 +69,7 @@ impl Plain<'_> {
         };
         let sent = Moment::now();
         let answer = self.connection.run_verb(op).await;
-        let reply = Reply::new(answer.map_err(Fault::of_change)?)?;
+        let reply = Reply::of_try(answer.map_err(Fault::of_change)?)?;
         self.connection
             .clock()
             .saw(reply.number(3)?, sent, Moment::now());

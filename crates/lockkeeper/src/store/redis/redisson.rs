@@ -136,7 +136,7 @@ impl Redisson<'_> {
             let _ = self.withdraw(&claim.name, claim.id).await;
             self.connection.stay();
         }
-        let reply = Reply::new(answer.map_err(Fault::of_change)?)?;
+        let reply = Reply::of_try(answer.map_err(Fault::of_change)?)?;
         self.connection
             .clock()
             .saw(reply.number(3)?, sent, Moment::now());
@@ -211,11 +211,17 @@ impl Redisson<'_> {
             None => (&scripts::LET_GO, ""),
         };
         let answer = self.run_verb(verb, who, &keys, &args).await;
-        let reply = Reply::new(answer.map_err(Fault::of_change)?)?;
-        match reply.number(3)? {
-            0 => {}
-            time => self.connection.clock().saw(time, sent, Moment::now()),
-        }
+        let reply = match answer.map_err(Fault::of_change)? {
+            Value::Int(held) => {
+                return Ok(Released {
+                    was_held: held == 1,
+                    regrant: None,
+                });
+            }
+            other => Reply::new(other)?,
+        };
+        let clock = self.connection.clock();
+        clock.saw(reply.number(3)?, sent, Moment::now());
         Ok(Released {
             was_held: reply.number(0)? == 1,
             regrant: match reply.number(1)? {

@@ -78,38 +78,43 @@ macro_rules! silent {
 }
 
 publishing! {
-    ACQUIRE = "time.lua", "fence.lua", "acquire_fast.lua", "record.lua", "acquire.lua";
-    RELEASE = "release_fast.lua", "time.lua", "fence.lua", "record.lua", "release.lua";
-    WITHDRAW = "time.lua", "fence.lua", "record.lua", "withdraw.lua";
-    INSPECT = "time.lua", "fence.lua", "record.lua", "inspect.lua";
-    BREAK = "time.lua", "fence.lua", "record.lua", "break.lua";
+    ACQUIRE = "alone.lua", "time.lua", "fence.lua", "acquire_fast.lua", "queue.lua", "held.lua", "record.lua", "acquire.lua";
+    RELEASE = "alone.lua", "release_fast.lua", "time.lua", "fence.lua", "queue.lua", "pass.lua", "record.lua", "release.lua";
+    WITHDRAW = "time.lua", "fence.lua", "queue.lua", "record.lua", "withdraw.lua";
+    INSPECT = "time.lua", "fence.lua", "queue.lua", "record.lua", "inspect.lua";
+    BREAK = "time.lua", "fence.lua", "queue.lua", "record.lua", "break.lua";
     LATCH = "time.lua", "latch.lua";
 }
 
 silent! {
     RENEW = files!("time.lua", "renew.lua");
-    PLAIN_ACQUIRE = files!("time.lua", "fence.lua", "plain_acquire.lua");
-    PLAIN_RELEASE = files!("plain_release.lua");
+    PLAIN_ACQUIRE = files!("alone.lua", "time.lua", "fence.lua", "plain_acquire.lua");
+    PLAIN_RELEASE = files!("alone.lua", "plain_release.lua");
     PLAIN_RENEW = files!("plain_renew.lua");
     PLAIN_INSPECT = files!("plain_inspect.lua");
     PLAIN_BREAK = files!("time.lua", "fence.lua", "plain_break.lua");
     // Nodes of a cluster run no batches: there is one text.
     BATCH = concat!(
         files!("publish.lua", "time.lua", "fence.lua"),
-        "local function acquire(KEYS, ARGV)\n",
-        files!("acquire_fast.lua", "record.lua", "acquire.lua"),
+        "local function try(k, a)\n",
+        files!("acquire_fast.lua"),
+        "end\nlocal function acquire(KEYS, ARGV)\n",
+        files!("queue.lua", "held.lua", "record.lua", "acquire.lua"),
+        "end\nlocal function let_go(k, a, least)\n",
+        files!("release_fast.lua"),
         "end\nlocal function release(KEYS, ARGV)\n",
-        files!("release_fast.lua", "record.lua", "release.lua"),
-        "end\nlocal VERBS = { a = { acquire, 4, 5 }, A = { acquire, 4, 9 }, r = { release, 4, 1 }, R = { release, 4, 9 } }\n",
+        files!("queue.lua", "pass.lua", "record.lua", "release.lua"),
+        "end\nlocal VERBS = { a = { 4, 5, try, acquire }, A = { 4, 9, try, acquire }, r = { 4, 1, let_go, release }, \
+         R = { 4, 9, nil, release } }\n",
         files!("batch.lua")
     );
     PLAIN_BATCH = concat!(
         files!("time.lua", "fence.lua"),
-        "local function acquire(KEYS, ARGV)\n",
+        "local function acquire(k, a)\n",
         files!("plain_acquire.lua"),
-        "end\nlocal function release(KEYS, ARGV)\n",
+        "end\nlocal function release(k, a)\n",
         files!("plain_release.lua"),
-        "end\nlocal VERBS = { a = { acquire, 2, 4 }, r = { release, 1, 1 } }\n",
+        "end\nlocal VERBS = { a = { 2, 4, acquire }, r = { 1, 1, release } }\n",
         files!("batch.lua")
     );
 }

@@ -90,6 +90,14 @@ impl Shared {
             Some(vet) => Some(vet.admit(connection, &info, micros).await?),
             None => None,
         };
+        if let Some(lane) = self.lane() {
+            let shared = Arc::downgrade(self);
+            link.take_over(&lane.runtime, move || {
+                if let Some(shared) = shared.upgrade() {
+                    shared.broken(number, "the server closed it".into());
+                }
+            });
+        }
         if self.lane().is_some() || self.member.as_ref().is_some_and(|member| member.ears) {
             return Ok(Fresh {
                 number,
@@ -100,7 +108,7 @@ impl Shared {
             });
         }
         info.judge_replicas(settings.replicas, number == 1)?;
-        connection
+        link.connection
             .subscribe(&self.channel)
             .await
             .map_err(|error| explain(&error))?;

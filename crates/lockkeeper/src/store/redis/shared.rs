@@ -5,7 +5,6 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
@@ -14,6 +13,7 @@ use super::answer::describe;
 use super::batch::Batch;
 use super::fault::{Fault, is_demoted, words};
 use super::lane::Beside;
+use super::link::Pipe;
 use super::node::Vet;
 use super::replicas::Syncer;
 use super::scripts::Script;
@@ -47,7 +47,7 @@ pub(super) enum State {
 #[derive(Clone)]
 pub(super) struct Up {
     pub number: u64,
-    pub connection: MultiplexedConnection,
+    pub connection: Pipe,
     pub syncer: Option<Syncer>,
     /// Of a lane: the number of the main connection that it was opened beside.
     pub beside: u64,
@@ -168,7 +168,7 @@ impl Shared {
         self.member.as_ref().is_some_and(|member| member.sharded)
     }
 
-    /// As [`Connection::run`].
+    /// As [`Connection::run`](super::connection::Connection::run).
     pub async fn run(
         &self,
         script: &Script,
@@ -193,16 +193,14 @@ impl Shared {
     /// Sends one command and waits for its answer, for as long as the settings say.
     pub async fn send(&self, cmd: &Cmd, asking: bool) -> Result<Value, Fault> {
         let Up {
-            number,
-            mut connection,
-            ..
+            number, connection, ..
         } = self.current().await?;
         let answer = match asking {
-            false => connection.send_packed_command(cmd).await,
+            false => connection.send(cmd).await,
             true => {
                 let mut both = ::redis::pipe();
                 both.cmd("ASKING").add_command(cmd.clone());
-                let answers = connection.send_packed_commands(&both, 1, 1).await;
+                let answers = connection.send_all(&both, 1).await;
                 answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))
             }
         };

@@ -10,6 +10,7 @@ use ::redis::{RedisError, Value};
 use tokio::sync::mpsc;
 
 use super::fault::words;
+use super::link::Pipe;
 use super::setup::Fresh;
 use super::shared::{Event, Shared, State, Up};
 use super::subscriptions::Topic;
@@ -130,7 +131,9 @@ impl Shared {
 
     /// Uses a connection until it breaks. Answers why it did.
     async fn serve(&self, fresh: &Fresh, inbox: &mut mpsc::UnboundedReceiver<Event>) -> String {
-        let (number, mut connection) = (fresh.number, fresh.link.connection.clone());
+        let (number, pipe) = (fresh.number, fresh.link.pipe());
+        // A lane, which has another, is subscribed to nothing.
+        let mut connection = fresh.link.connection.clone();
         let mut actual = HashSet::new();
         let mut complete = match self.sync(&mut connection, &mut actual).await {
             Ok(complete) => complete,
@@ -139,7 +142,7 @@ impl Shared {
         self.say_given_up("");
         self.state.send_replace(State::Up(Up {
             number,
-            connection: connection.clone(),
+            connection: pipe.clone(),
             syncer: fresh.syncer.as_ref().map(|(syncer, _)| syncer.clone()),
             beside: fresh.beside,
             admission: fresh.admission,
@@ -171,24 +174,18 @@ impl Shared {
                             Err(reason) => return reason,
                         }
                     }
-                    if let Err(reason) = self.ping(&mut connection, quarter).await {
+                    if let Err(reason) = self.ping(&pipe, quarter).await {
                         return reason;
                     }
                 }
             }
         }
     }
-}
 
-impl Shared {
     /// Whether the server answers within three quarters of the time-out.
-    async fn ping(
-        &self,
-        connection: &mut MultiplexedConnection,
-        quarter: Duration,
-    ) -> Result<(), String> {
+    async fn ping(&self, pipe: &Pipe, quarter: Duration) -> Result<(), String> {
         let ping = ::redis::cmd("PING");
-        let mut answer = pin!(connection.send_packed_command(&ping));
+        let mut answer = pin!(pipe.send(&ping));
         let mut answered = tokio::time::timeout(2 * quarter, &mut answer).await;
         if answered.is_err() {
             // A runtime that is busy with something else is no silent server.

@@ -6,26 +6,29 @@
 --       7 server time in us past which to do nothing, 0 for never
 --       or also 8 whether to queue: 0 1, 2 if nobody listens for it  9 limit  10 count
 --       11 claim to stand beside, or empty
--- Result  {1, token, tokens, us} granted · {0, ms until it may be free or -1, whether a holder that is not
---         ours is in the way, us} busy · {2, 0, 0, us} too late
+-- Result  us: granted, and that is its only token · {1, token, tokens, us} granted · {0, ms until it may be free or -1,
+--         whether a holder that is not ours is in the way, us} busy · {2, 0, 0, us} too late
 -- Invariant: a claim is granted once, and never past a live claim that waits. Asking again as the holder
 --            answers the same tokens and never shortens the lease.
-if ARGV[7] ~= '0' and us > tonumber(ARGV[7]) then
+if ARGV[a + 7] ~= '0' and us > ARGV[a + 7] + 0 then
   return { 2, 0, 0, us }
 end
 -- The common case, before the rest is even set up: nobody holds and nobody waits. Its record is a field beside
 -- Redisson's, which costs less than a key of its own: last token, tokens, who.
-if ARGV[4] == 'x' and redis.call('EXISTS', KEYS[1], KEYS[2], KEYS[3]) == 0 then
-  local first, run, text = reserve(KEYS[4], tonumber(ARGV[6]), ARGV[2])
+if ARGV[a + 4] == 'x' and redis.call('EXISTS', KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]) == 0 then
+  local key, claim, lease = KEYS[k + 1], ARGV[a + 3], ARGV[a + 5]
+  local first, run, text = reserve(KEYS[k + 4], ARGV[a + 6] + 0, ARGV[2])
   if text then
     -- Numbers go as text: Lua takes as long as a call to turn one into text.
     local record = text .. (run == 1 and ' 1 ' or ' ' .. run .. ' ') .. ARGV[1]
-    redis.call('HSET', KEYS[1], ARGV[3], '1', 'lockkeeper:' .. ARGV[3], record)
+    redis.call('HSET', key, claim, '1', 'lockkeeper:' .. claim, record)
   else
-    local hold = { ARGV[3], 'x', now + ARGV[5], first, run, us, 0, 0, ARGV[1] }
-    redis.call('HSET', KEYS[1], ARGV[3], '1')
-    redis.call('SET', KEYS[2], cmsgpack.pack({ 0, 0, { hold } }), 'PX', ARGV[5])
+    local hold = { claim, 'x', now + lease, first, run, us, 0, 0, ARGV[1] }
+    redis.call('HSET', key, claim, '1')
+    redis.call('SET', KEYS[k + 2], cmsgpack.pack({ 0, 0, { hold } }), 'PX', lease)
   end
-  redis.call('PEXPIRE', KEYS[1], ARGV[5])
+  redis.call('PEXPIRE', key, lease)
+  -- A list takes as long as two calls.
+  if run == 1 and text then return us end
   return { 1, first, run, us }
 end

@@ -1,7 +1,7 @@
 -- What the lock scripts share: who holds a name, who waits, and how both show in Redisson's keys.
 --
 -- `holders` has a record of every hold of ours; Redisson's keys have the same holds as its clients read them. An
--- exclusive hold that nobody disturbed has its record in the field `lockkeeper:<claim>` of Redisson's hash instead.
+-- exclusive hold that stands alone has its record in the field `lockkeeper:<claim>` of Redisson's hash instead.
 -- A hold counts while both say so: our record knows each lease, and whatever a Redisson client deletes
 -- (forceUnlock, delete) is gone.
 local MAIN, HOLDERS, QUEUE = KEYS[1], KEYS[2], KEYS[3]
@@ -18,9 +18,8 @@ local ID, MODE, EXPIRES, TOKEN, RUN, SINCE, LIMIT, COUNT, WHO = 1, 2, 3, 4, 5, 6
 -- Parts of a waiter.
 local W_MODE, W_LEASE, W_WANTED, W_LIMIT, W_COUNT, W_WHO, W_UNTIL, W_DEAF = 1, 2, 3, 4, 5, 6, 7, 8
 
--- All in ms. The first two are the contract's GRANT_LEASE and QUEUE_TTL.
-local GRANT_LEASE, QUEUE_TTL = 1000, 5000
--- What is left of a hold whose key has no end, because somebody took that away. Longer than most holders take to renew.
+-- In ms: what is left of a hold whose key has no end, because somebody took that away. Longer than most holders take to
+-- renew.
 local ENDLESS = 60000
 -- Redisson's default fairLockWaitTimeout: its clients subtract it from every waiter's score as they acquire.
 local FAIR_WAIT = 300000
@@ -304,13 +303,7 @@ end
 -- Puts a claim at the end of the queue, or keeps its place. A fair claim stands in Redisson's line as well,
 -- with the score its clients would give it. A deaf one listens to no channel.
 local function enqueue(id, mode, lease, wanted, limit, count, who, deaf)
-  local waiter = { mode, lease, wanted, limit, count, who, now + QUEUE_TTL, deaf }
-  redis.call('HSET', WAITERS, id, cmsgpack.pack(waiter))
-  if not redis.call('ZSCORE', QUEUE, id) then
-    -- Behind everyone, also if the clock was set back.
-    local last = redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2]
-    redis.call('ZADD', QUEUE, string.format('%.0f', math.max(us, (tonumber(last) or 0) + 1)), id)
-  end
+  line_up(QUEUE, WAITERS, id, { mode, lease, wanted, limit, count, who, now + QUEUE_TTL, deaf })
   if mode == 'f' then
     local score = tonumber(redis.call('ZSCORE', FAIR_TIMEOUTS, id) or '0')
     if score == 0 then
@@ -329,8 +322,7 @@ local function enqueue(id, mode, lease, wanted, limit, count, who, deaf)
   -- In Redisson's line a dead waiter of ours is known by our record of it: that has to last as long.
   local line = redis.call('LLEN', FAIR)
   local stays = line > 0 and FAIR_WAIT * (line + 1) or 2 * QUEUE_TTL
-  redis.call('PEXPIRE', QUEUE, stays)
-  redis.call('PEXPIRE', WAITERS, stays)
+  keep_line(QUEUE, WAITERS, stays)
 end
 
 -- The first in Redisson's fair line if it is not ours, after those whose time is over.
@@ -467,7 +459,7 @@ end
 -- Writes down what changed.
 local function save()
   if not changed then return end
-  -- From now on in `holders`.
+  -- Written anew below, here or there.
   if noted then redis.call('HDEL', home, noted) end
   if #holds == 0 then
     redis.call('DEL', HOLDERS)
@@ -486,7 +478,15 @@ local function save()
     taken = taken + hold[COUNT]
     smallest = math.min(smallest, hold[LIMIT])
   end
-  local left = last - now
+  local left, only = last - now, #holds == 1 and holds[1]
+  if only and only[MODE] == 'x' and only[TOKEN] == only[SINCE] and aside == 0 and not foreign then
+    -- Exclusive again, and granted when its first token says: short ways know it by the hash.
+    local record = string.format('%.0f %.0f ', only[TOKEN] + only[RUN] - 1, only[RUN]) .. only[WHO]
+    redis.call('HSET', home, 'lockkeeper:' .. only[ID], record)
+    redis.call('DEL', HOLDERS)
+    redis.call('PEXPIRE', home, left)
+    return
+  end
   redis.call('SET', HOLDERS, cmsgpack.pack({ aside, made, holds }), 'PX', left)
   if holds[1][MODE] == 'p' then
     if made == 1 then

@@ -5,21 +5,21 @@
 --       or also a claim to queue: 4 claim  5 mode  6 lease in ms  7 tokens wanted
 --       8 server time in us past which to leave it  9 limit  10 count
 --       11 whether nobody listens for it: 0 1
--- Result  {whether it was held: 0 1, token of the queued claim if it was granted at once or 0, tokens,
---          us or 0}
+-- Result  whether it was held: 0 1, or {that, token of the queued claim if it was granted at once or 0, tokens, us}
 -- Invariant: changes nothing unless exactly this claim holds. Whoever waits first becomes the holder in the
 --            same step; with nobody of ours waiting, Redisson's clients are told.
 -- The common case: there are no holds but one with its record in the hash, and nobody waits. Not even the time is
 -- needed.
-if not ARGV[4] and redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) == 0 then
+if least and redis.call('EXISTS', KEYS[k + 2], KEYS[k + 3], KEYS[k + 4]) == 0 then
+  local key, claim = KEYS[k + 1], ARGV[a + 3]
   -- Its only fields: the key goes with them. If a Redisson client forced it open, there are none; pcall, as the key
   -- may be of another kind then. Any other error is one: nothing is known of the hold.
-  local gone = redis.pcall('HDEL', KEYS[1], ARGV[3], 'lockkeeper:' .. ARGV[3])
+  local gone = redis.pcall('HDEL', key, claim, 'lockkeeper:' .. claim)
   if type(gone) == 'table' and not string.find(gone.err, 'WRONGTYPE', 1, true) then
-    gone = redis.call('HDEL', KEYS[1], ARGV[3], 'lockkeeper:' .. ARGV[3])
+    gone = redis.call('HDEL', key, claim, 'lockkeeper:' .. claim)
   end
-  if gone ~= 2 then return { 0, 0, 0, 0 } end
-  local tag = string.find(KEYS[1], '{', 1, true) and KEYS[1] or '{' .. KEYS[1] .. '}'
+  if gone ~= 2 then return 0 end
+  local tag = string.find(key, '{', 1, true) and key or '{' .. key .. '}'
   redis.call(PUBLISH, 'redisson_lock__channel:' .. tag, '0')
-  return { 1, 0, 0, 0 }
+  return 1
 end

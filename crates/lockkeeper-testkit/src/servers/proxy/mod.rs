@@ -2,15 +2,14 @@
 //!
 //! It knows nothing of the protocol except that a request can be told by a text in it.
 
-use std::io;
-use std::net::{self, Ipv4Addr, SocketAddr};
+mod pumps;
+
+use std::net::{self, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 /// How one direction treats what passes through it.
@@ -192,12 +191,6 @@ impl Drop for Proxy {
     }
 }
 
-/// The four ends of one proxied connection.
-struct Ends {
-    client: (OwnedReadHalf, OwnedWriteHalf),
-    server: (OwnedReadHalf, OwnedWriteHalf),
-}
-
 impl Shared {
     fn trigger(&self) -> MutexGuard<'_, Option<Trigger>> {
         self.trigger.lock().unwrap_or_else(PoisonError::into_inner)
@@ -232,121 +225,11 @@ impl Shared {
             }
         }
     }
-
-    async fn connect(&self, client: TcpStream) -> io::Result<()> {
-        let target = SocketAddr::from((Ipv4Addr::LOCALHOST, self.target.load(SeqCst)));
-        let server = TcpStream::connect(target).await?;
-        client.set_nodelay(true)?;
-        server.set_nodelay(true)?;
-        let mut ends = Ends {
-            client: client.into_split(),
-            server: server.into_split(),
-        };
-        let losing = AtomicBool::new(false);
-        let (requests, replies) = tokio::join!(
-            self.pump_requests(&mut ends.client.0, &mut ends.server.1, &losing),
-            self.pump_replies(&mut ends.server.0, &mut ends.client.1, &losing),
-        );
-        requests.and(replies)
-    }
-
-    async fn pump_requests(
-        &self,
-        from: &mut OwnedReadHalf,
-        to: &mut OwnedWriteHalf,
-        losing: &AtomicBool,
-    ) -> io::Result<()> {
-        let mut buffer = vec![0; 64 * 1024];
-        loop {
-            let length = from.read(&mut buffer).await.unwrap_or(0);
-            if length == 0 {
-                return to.shutdown().await;
-            }
-            let chunk = &buffer[..length];
-            if !self.gate(|rules| rules.requests).await {
-                continue;
-            }
-            match self.triggered(chunk) {
-                Some(Then::LoseReply) => {
-                    losing.store(true, SeqCst);
-                    to.write_all(chunk).await?;
-                    // The server does all it was asked before it sees the end; then it closes.
-                    return to.shutdown().await;
-                }
-                Some(Then::Hold) => {
-                    let mut rules = self.rules.subscribe();
-                    let before = rules.borrow_and_update().healed;
-                    self.stopped.fetch_add(1, SeqCst);
-                    let _ = rules.wait_for(|rules| rules.healed > before).await;
-                    to.write_all(chunk).await?;
-                }
-                None => to.write_all(chunk).await?,
-            }
-        }
-    }
-
-    async fn pump_replies(
-        &self,
-        from: &mut OwnedReadHalf,
-        to: &mut OwnedWriteHalf,
-        losing: &AtomicBool,
-    ) -> io::Result<()> {
-        let mut buffer = vec![0; 64 * 1024];
-        loop {
-            let length = from.read(&mut buffer).await.unwrap_or(0);
-            if length == 0 {
-                if losing.load(SeqCst) {
-                    self.lost.fetch_add(1, SeqCst);
-                }
-                return to.shutdown().await;
-            }
-            if self.gate(|rules| rules.replies).await && !losing.load(SeqCst) {
-                // A client that is gone does not keep its last requests from the server.
-                let _ = to.write_all(&buffer[..length]).await;
-            }
-        }
-    }
-
-    /// Waits as long as the way says. `false`: the chunk is to be thrown away.
-    async fn gate(&self, way: impl Fn(&Rules) -> Way) -> bool {
-        let mut rules = self.rules.subscribe();
-        let now = way(&rules.borrow_and_update());
-        match now {
-            Way::Open => {}
-            Way::Slow(time) => tokio::time::sleep(time).await,
-            Way::Held => {
-                self.stopped.fetch_add(1, SeqCst);
-                let _ = rules.wait_for(|rules| way(rules) != Way::Held).await;
-            }
-            Way::Dropped => {
-                self.stopped.fetch_add(1, SeqCst);
-                return false;
-            }
-        }
-        true
-    }
-
-    /// What is to happen with a request, if it is the one that was waited for.
-    fn triggered(&self, chunk: &[u8]) -> Option<Then> {
-        let mut armed = self.trigger();
-        let trigger = armed.as_mut()?;
-        let text = &trigger.text;
-        if !chunk.windows(text.len()).any(|part| part == text) {
-            return None;
-        }
-        let then = trigger.then;
-        trigger.left -= 1;
-        let last = trigger.left == 0;
-        if last {
-            *armed = None;
-        }
-        (last || then == Then::LoseReply).then_some(then)
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::io::{self, Read, Write};
 
     use super::*;
 

@@ -1,0 +1,133 @@
+//! A hold of one thread.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::engine::background::block_on;
+use crate::store::{ClaimId, Mode};
+use crate::{Error, Name, ReleaseOutcome, Token};
+
+/// Keeps a guard on its thread: the thread is its owner.
+pub(super) type OnThisThread = PhantomData<*const ()>;
+
+/// [`crate::Guard`] for threads. It stays on its thread.
+///
+/// ```compile_fail
+/// # let keeper = lockkeeper::blocking::Lockkeeper::connect("memory:").unwrap();
+/// let guard = keeper.lock("x").unwrap().acquire().unwrap();
+/// std::thread::spawn(move || drop(guard));
+/// ```
+#[must_use = "a lock is released when its guard is dropped"]
+pub struct Guard(crate::Guard, OnThisThread);
+
+impl Guard {
+    pub(super) fn new(guard: crate::Guard) -> Guard {
+        Guard(guard, PhantomData)
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &Name {
+        self.0.name()
+    }
+
+    /// How it is held.
+    pub fn mode(&self) -> Mode {
+        self.0.mode()
+    }
+
+    /// The fencing token.
+    pub fn token(&self) -> Token {
+        self.0.token()
+    }
+
+    /// The claim that holds in the store.
+    pub fn claim(&self) -> ClaimId {
+        self.0.claim()
+    }
+
+    /// How many guards this thread has.
+    pub fn depth(&self) -> u32 {
+        self.0.depth()
+    }
+
+    /// When the lock counts as lost unless it is renewed before.
+    pub fn deadline(&self) -> Moment {
+        self.0.deadline()
+    }
+
+    /// When the lock comes to be at risk unless it is renewed before.
+    pub fn at_risk_at(&self) -> Moment {
+        self.0.at_risk_at()
+    }
+
+    /// Whether the lock is held now.
+    pub fn is_held(&self) -> bool {
+        self.0.is_held()
+    }
+
+    /// Whether the lock stays held for at least `d` without renewal.
+    pub fn ensure(&self, d: Duration) -> bool {
+        self.0.ensure(d)
+    }
+
+    /// As [`crate::Guard::extend`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn extend(&self, d: Duration) -> Result<(), Error> {
+        block_on(self.0.extend(d))
+    }
+
+    /// Waits until the lock is lost.
+    pub fn lost(&self) {
+        block_on(self.0.lost());
+    }
+
+    /// Waits until a renewal is overdue.
+    pub fn at_risk(&self) {
+        block_on(self.0.at_risk());
+    }
+
+    /// Runs a function and tells whether the lock was held until its end. A thread cannot be stopped from
+    /// outside: long work should look at [`is_held`](Guard::is_held) itself.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the lock was lost before or meanwhile.
+    pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
+        let lost = || Error::Lost {
+            name: self.name().clone(),
+        };
+        if !self.is_held() {
+            return Err(lost());
+        }
+        let done = work();
+        match self.is_held() {
+            true => Ok(done),
+            false => Err(lost()),
+        }
+    }
+
+    /// As [`crate::Guard::downgrade`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn downgrade(self) -> Result<Guard, Error> {
+        block_on(self.0.downgrade()).map(Guard::new)
+    }
+
+    /// As [`crate::Guard::release`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn release(self) -> Result<ReleaseOutcome, Error> {
+        block_on(self.0.release())
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,65 @@
+//! A count-down latch, for threads.
+
+use std::time::Duration;
+
+use crate::engine::background::block_on;
+use crate::{Error, Name};
+
+/// [`crate::Latch`] for threads.
+#[derive(Clone, Debug)]
+pub struct Latch(pub(super) crate::Latch);
+
+impl Latch {
+    /// The name.
+    pub fn name(&self) -> &Name {
+        self.0.name()
+    }
+
+    /// Closes an open latch with this count.
+    ///
+    /// # Errors
+    /// As [`crate::Latch::set`].
+    pub fn set(&self, count: u32) -> Result<bool, Error> {
+        block_on(self.0.set(count))
+    }
+
+    /// Counts down by one and answers what is left.
+    ///
+    /// # Errors
+    /// As [`crate::Latch::count_down`].
+    pub fn count_down(&self) -> Result<u32, Error> {
+        block_on(self.0.count_down())
+    }
+
+    /// The count.
+    ///
+    /// # Errors
+    /// A store error.
+    pub fn count(&self) -> Result<u32, Error> {
+        block_on(self.0.count())
+    }
+
+    /// Opens the latch, whatever its count.
+    ///
+    /// # Errors
+    /// A store error.
+    pub fn open(&self) -> Result<bool, Error> {
+        block_on(self.0.open())
+    }
+
+    /// Waits until the latch is open.
+    ///
+    /// # Errors
+    /// As [`crate::Latch::wait`].
+    pub fn wait(&self) -> Result<(), Error> {
+        block_on(self.0.wait())
+    }
+
+    /// Waits until the latch is open, at most `d`.
+    ///
+    /// # Errors
+    /// As [`crate::Latch::wait`].
+    pub fn wait_at_most(&self, d: Duration) -> Result<bool, Error> {
+        block_on(self.0.wait_at_most(d))
+    }
+}

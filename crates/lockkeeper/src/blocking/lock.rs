@@ -1,0 +1,73 @@
+//! One lock, for threads.
+
+use std::time::Duration;
+
+use super::Guard;
+use crate::engine::background::block_on;
+use crate::engine::waiting::Patience;
+use crate::owner::OwnerId;
+use crate::{Error, Name};
+
+/// [`crate::Lock`] for threads: re-entrant by thread.
+#[derive(Clone, Debug)]
+pub struct Lock(pub(super) crate::Lock);
+
+impl Lock {
+    /// The name.
+    pub fn name(&self) -> &Name {
+        self.0.name()
+    }
+
+    /// First come, first served among all processes: see [`crate::Lock::fair`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn fair(&self) -> Result<Lock, Error> {
+        self.0.fair().map(Lock)
+    }
+
+    /// With another lease, renewed: see [`crate::Lock::ttl`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ttl(&self, lease: Duration) -> Result<Lock, Error> {
+        self.0.ttl(lease).map(Lock)
+    }
+
+    /// With a fixed lease: see [`crate::Lock::lease`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn lease(&self, lease: Duration) -> Result<Lock, Error> {
+        self.0.lease(lease).map(Lock)
+    }
+
+    /// Waits as long as it takes.
+    ///
+    /// # Errors
+    /// A store error.
+    pub fn acquire(&self) -> Result<Guard, Error> {
+        self.attempt(Patience::Forever)?.ok_or(Error::Closed)
+    }
+
+    /// Waits at most `d`.
+    ///
+    /// # Errors
+    /// A store error.
+    pub fn acquire_within(&self, d: Duration) -> Result<Option<Guard>, Error> {
+        self.attempt(Patience::for_at_most(d))
+    }
+
+    /// Does not wait.
+    ///
+    /// # Errors
+    /// A store error.
+    pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        self.attempt(Patience::None)
+    }
+
+    fn attempt(&self, patience: Patience) -> Result<Option<Guard>, Error> {
+        let lock = self.0.owned_by(OwnerId::of_thread());
+        Ok(block_on(lock.attempt(patience))?.map(Guard::new))
+    }
+}

@@ -1,0 +1,94 @@
+//! Several locks at once, for threads.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use super::guard::OnThisThread;
+use crate::engine::background::block_on;
+use crate::engine::waiting::Patience;
+use crate::owner::OwnerId;
+use crate::{Error, Name, ReleaseOutcome, Token};
+
+/// [`crate::MultiLock`] for threads: re-entrant by thread.
+#[derive(Clone, Debug)]
+pub struct MultiLock(pub(super) crate::MultiLock);
+
+impl MultiLock {
+    /// The names, in the order they are taken.
+    pub fn names(&self) -> impl Iterator<Item = &Name> {
+        self.0.names()
+    }
+
+    /// With another lease, renewed: see [`crate::MultiLock::ttl`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ttl(&self, lease: Duration) -> Result<MultiLock, Error> {
+        self.0.ttl(lease).map(MultiLock)
+    }
+
+    /// Waits as long as it takes for all of them.
+    ///
+    /// # Errors
+    /// A store error.
+    pub fn acquire(&self) -> Result<MultiGuard, Error> {
+        self.attempt(Patience::Forever)?.ok_or(Error::Closed)
+    }
+
+    /// Waits at most `d` for all of them.
+    ///
+    /// # Errors
+    /// A store error.
+    pub fn acquire_within(&self, d: Duration) -> Result<Option<MultiGuard>, Error> {
+        self.attempt(Patience::for_at_most(d))
+    }
+
+    /// Does not wait for all of them.
+    ///
+    /// # Errors
+    /// A store error.
+    pub fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
+        self.attempt(Patience::None)
+    }
+
+    fn attempt(&self, patience: Patience) -> Result<Option<MultiGuard>, Error> {
+        let locks = self.0.each(|lock| lock.owned_by(OwnerId::of_thread()));
+        let guards = block_on(locks.attempt(patience))?;
+        Ok(guards.map(|guards| MultiGuard(guards, PhantomData)))
+    }
+}
+
+/// [`crate::MultiGuard`] for threads. It stays on its thread.
+#[derive(Debug)]
+#[must_use = "the locks are released when their guard is dropped"]
+pub struct MultiGuard(crate::MultiGuard, OnThisThread);
+
+impl MultiGuard {
+    /// The fencing token of one of the names.
+    pub fn token(&self, name: &str) -> Option<Token> {
+        self.0.token(name)
+    }
+
+    /// Whether all of them are held now.
+    pub fn is_held(&self) -> bool {
+        self.0.is_held()
+    }
+
+    /// Whether all of them stay held for at least `d` without renewal.
+    pub fn ensure(&self, d: Duration) -> bool {
+        self.0.ensure(d)
+    }
+
+    /// Waits until one of them is lost.
+    pub fn lost(&self) {
+        block_on(self.0.lost());
+    }
+
+    /// As [`crate::MultiGuard::release`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn release(self) -> Result<Vec<ReleaseOutcome>, Error> {
+        block_on(self.0.release())
+    }
+}

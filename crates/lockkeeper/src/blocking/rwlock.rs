@@ -1,0 +1,92 @@
+//! Readers and writers, for threads.
+
+use std::time::Duration;
+
+use super::Guard;
+use crate::engine::background::block_on;
+use crate::engine::waiting::Patience;
+use crate::owner::OwnerId;
+use crate::store::Mode;
+use crate::{Error, Name};
+
+/// [`crate::RwLock`] for threads: re-entrant by thread.
+#[derive(Clone, Debug)]
+pub struct RwLock(pub(super) crate::RwLock);
+
+impl RwLock {
+    /// The name.
+    pub fn name(&self) -> &Name {
+        self.0.name()
+    }
+
+    /// With another lease, renewed: see [`crate::RwLock::ttl`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ttl(&self, lease: Duration) -> Result<RwLock, Error> {
+        self.0.ttl(lease).map(RwLock)
+    }
+
+    /// With a fixed lease: see [`crate::RwLock::lease`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn lease(&self, lease: Duration) -> Result<RwLock, Error> {
+        self.0.lease(lease).map(RwLock)
+    }
+
+    /// Waits as long as it takes to read.
+    ///
+    /// # Errors
+    /// A store error.
+    pub fn read(&self) -> Result<Guard, Error> {
+        self.attempt(Mode::Read, Patience::Forever)?
+            .ok_or(Error::Closed)
+    }
+
+    /// Waits at most `d` to read.
+    ///
+    /// # Errors
+    /// A store error.
+    pub fn read_within(&self, d: Duration) -> Result<Option<Guard>, Error> {
+        self.attempt(Mode::Read, Patience::for_at_most(d))
+    }
+
+    /// Does not wait to read.
+    ///
+    /// # Errors
+    /// A store error.
+    pub fn try_read(&self) -> Result<Option<Guard>, Error> {
+        self.attempt(Mode::Read, Patience::None)
+    }
+
+    /// Waits as long as it takes to write.
+    ///
+    /// # Errors
+    /// A store error.
+    pub fn write(&self) -> Result<Guard, Error> {
+        self.attempt(Mode::Write, Patience::Forever)?
+            .ok_or(Error::Closed)
+    }
+
+    /// Waits at most `d` to write.
+    ///
+    /// # Errors
+    /// A store error.
+    pub fn write_within(&self, d: Duration) -> Result<Option<Guard>, Error> {
+        self.attempt(Mode::Write, Patience::for_at_most(d))
+    }
+
+    /// Does not wait to write.
+    ///
+    /// # Errors
+    /// A store error.
+    pub fn try_write(&self) -> Result<Option<Guard>, Error> {
+        self.attempt(Mode::Write, Patience::None)
+    }
+
+    fn attempt(&self, mode: Mode, patience: Patience) -> Result<Option<Guard>, Error> {
+        let lock = self.0.owned_by(OwnerId::of_thread());
+        Ok(block_on(lock.attempt(mode, patience))?.map(Guard::new))
+    }
+}

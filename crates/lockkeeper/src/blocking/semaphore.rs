@@ -1,0 +1,63 @@
+//! Permits, for threads.
+
+use std::time::Duration;
+
+use super::Guard;
+use crate::engine::background::block_on;
+use crate::engine::waiting::Patience;
+use crate::{Error, Name};
+
+/// [`crate::Semaphore`] for threads.
+#[derive(Clone, Debug)]
+pub struct Semaphore(pub(super) crate::Semaphore);
+
+impl Semaphore {
+    /// The name.
+    pub fn name(&self) -> &Name {
+        self.0.name()
+    }
+
+    /// With another lease, renewed: see [`crate::Semaphore::ttl`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ttl(&self, lease: Duration) -> Result<Semaphore, Error> {
+        self.0.ttl(lease).map(Semaphore)
+    }
+
+    /// With a fixed lease: see [`crate::Semaphore::lease`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn lease(&self, lease: Duration) -> Result<Semaphore, Error> {
+        self.0.lease(lease).map(Semaphore)
+    }
+
+    /// Waits as long as it takes for `count` permits.
+    ///
+    /// # Errors
+    /// A store error.
+    pub fn acquire(&self, count: u32) -> Result<Guard, Error> {
+        self.attempt(count, Patience::Forever)?.ok_or(Error::Closed)
+    }
+
+    /// Waits at most `d` for `count` permits.
+    ///
+    /// # Errors
+    /// A store error.
+    pub fn acquire_within(&self, count: u32, d: Duration) -> Result<Option<Guard>, Error> {
+        self.attempt(count, Patience::for_at_most(d))
+    }
+
+    /// Does not wait for `count` permits.
+    ///
+    /// # Errors
+    /// A store error.
+    pub fn try_acquire(&self, count: u32) -> Result<Option<Guard>, Error> {
+        self.attempt(count, Patience::None)
+    }
+
+    fn attempt(&self, count: u32, patience: Patience) -> Result<Option<Guard>, Error> {
+        Ok(block_on(self.0.attempt(count, patience))?.map(Guard::new))
+    }
+}

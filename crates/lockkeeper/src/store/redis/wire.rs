@@ -1,0 +1,245 @@
+//! Requests and answers on a stream that is logged in: what a lane needs of a client library, and no more.
+//!
+//! The library hands every request to the task that writes, and that is most of what a request costs. Here whoever asks
+//! writes, if nobody else is at it, and the task only reads. Answers come in the order of the requests.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::{Context, Poll, Waker, ready};
+
+use ::redis::{Cmd, RedisError, RedisResult, Value};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
+
+use super::frame;
+
+/// What a stream to a server can do.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// How much is read at once.
+const CHUNK: usize = 16 * 1024;
+
+type Waiting = oneshot::Sender<RedisResult<Value>>;
+
+/// Where requests go in.
+#[derive(Clone)]
+pub(super) struct Wire(Arc<Both>);
+
+struct Both {
+    queue: Mutex<Queue>,
+    line: Mutex<Line>,
+}
+
+/// What was asked for.
+#[derive(Default)]
+struct Queue {
+    /// Requests that are not on their way yet.
+    out: Vec<u8>,
+    /// Who waits for answers, in order.
+    waiting: VecDeque<Waiting>,
+    reader: Option<Waker>,
+    ended: Option<RedisError>,
+}
+
+/// The stream, and what is in between.
+struct Line {
+    stream: Box<dyn Stream>,
+    out: Vec<u8>,
+    written: usize,
+    came: Vec<u8>,
+    /// How much of what came is there, and how much of that is done with.
+    end: usize,
+    start: usize,
+}
+
+impl Wire {
+    /// The second is the task that reads. When it ends, so does all that waits.
+    pub fn new(stream: Box<dyn Stream>) -> (Wire, impl Future<Output = ()> + Send) {
+        let wire = Wire(Arc::new(Both {
+            queue: Mutex::default(),
+            line: Mutex::new(Line {
+                stream,
+                out: Vec::new(),
+                written: 0,
+                came: vec![0; CHUNK],
+                end: 0,
+                start: 0,
+            }),
+        }));
+        let ends = Ends(wire.0.clone());
+        let read = async move {
+            let mut answers = Vec::new();
+            let ended = poll_fn(|context| {
+                let ended = ends.0.poll(context, &mut answers);
+                // Nobody is told before the stream is free for what they ask next.
+                for (waiting, answer) in answers.drain(..) {
+                    // Whoever stopped waiting does not mind.
+                    let _ = Waiting::send(waiting, Ok(answer));
+                }
+                ended
+            });
+            let error = ended.await;
+            ends.0.end(error);
+        };
+        (wire, read)
+    }
+
+    /// Takes a request. It goes out with the next [`flush`](Wire::flush).
+    pub fn ask(&self, cmd: &Cmd) -> RedisResult<oneshot::Receiver<RedisResult<Value>>> {
+        let mut queue = self.0.queue();
+        if let Some(error) = &queue.ended {
+            return Err(error.clone());
+        }
+        let (answer, answered) = oneshot::channel();
+        cmd.write_packed_command(&mut queue.out);
+        queue.waiting.push_back(answer);
+        Ok(answered)
+    }
+
+    /// Writes what was asked for.
+    pub fn flush(&self) {
+        let both = &*self.0;
+        let mut line = match both.line.try_lock() {
+            Ok(line) => line,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Somebody reads or writes, and may not see it.
+            Err(TryLockError::WouldBlock) => return both.wake(),
+        };
+        both.load(&mut line);
+        // What does not go at once, and what goes wrong, is the reader's.
+        let mut context = Context::from_waker(Waker::noop());
+        if !matches!(line.poll_write(&mut context), Poll::Ready(Ok(()))) {
+            both.wake();
+        }
+    }
+}
+
+impl Both {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        let reader = self.queue().reader.clone();
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    /// Moves what was asked for to where it is written from.
+    fn load(&self, line: &mut Line) {
+        let mut queue = self.queue();
+        match line.out.is_empty() {
+            true => std::mem::swap(&mut line.out, &mut queue.out),
+            false => line.out.append(&mut queue.out),
+        }
+    }
+
+    /// Reads until there is nothing more, and writes what others could not. Ready when the stream is of no more use.
+    fn poll(
+        &self,
+        context: &mut Context<'_>,
+        answers: &mut Vec<(Waiting, Value)>,
+    ) -> Poll<RedisError> {
+        {
+            let mut queue = self.queue();
+            let known = queue.reader.as_ref();
+            if !known.is_some_and(|waker| waker.will_wake(context.waker())) {
+                queue.reader = Some(context.waker().clone());
+            }
+        }
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        self.load(&mut line);
+        if let Poll::Ready(Err(error)) = line.poll_write(context) {
+            return Poll::Ready(error.into());
+        }
+        loop {
+            if let Err(error) = ready!(line.poll_read(context)) {
+                return Poll::Ready(error.into());
+            }
+            loop {
+                let (value, length) = match frame::first(&line.came[line.start..line.end]) {
+                    Ok(Some(first)) => first,
+                    Ok(None) => break,
+                    Err(error) => return Poll::Ready(error),
+                };
+                line.start += length;
+                if matches!(value, Value::Push { .. }) {
+                    continue;
+                }
+                let Some(waiting) = self.queue().waiting.pop_front() else {
+                    let unasked = io::Error::other("the server answered what nobody asked");
+                    return Poll::Ready(unasked.into());
+                };
+                answers.push((waiting, value));
+            }
+        }
+    }
+
+    fn end(&self, error: RedisError) {
+        let waiting = {
+            let mut queue = self.queue();
+            queue.ended.get_or_insert_with(|| error.clone());
+            std::mem::take(&mut queue.waiting)
+        };
+        for answer in waiting {
+            let _ = answer.send(Err(error.clone()));
+        }
+    }
+}
+
+impl Line {
+    fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written < self.out.len() {
+            let rest = &self.out[self.written..];
+            match ready!(Pin::new(&mut self.stream).poll_write(context, rest))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                many => self.written += many,
+            }
+        }
+        if self.written > 0 {
+            self.out.clear();
+            self.written = 0;
+            return Pin::new(&mut self.stream).poll_flush(context);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.came.len() - self.end < CHUNK / 2 {
+            self.came.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+            if self.came.len() - self.end < CHUNK / 2 {
+                self.came.resize(self.came.len() + CHUNK, 0);
+            }
+        }
+        let mut room = ReadBuf::new(&mut self.came[self.end..]);
+        ready!(Pin::new(&mut self.stream).poll_read(context, &mut room))?;
+        match room.filled().len() {
+            0 => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+            many => {
+                self.end += many;
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+}
+
+/// Tells whoever waits when the task is dropped.
+struct Ends(Arc<Both>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let error = io::Error::new(
+            io::ErrorKind::BrokenPipe,
+            "the connection is not driven any more",
+        );
+        self.0.end(error.into());
+    }
+}
