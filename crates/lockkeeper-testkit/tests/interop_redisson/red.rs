@@ -112,16 +112,19 @@ async fn a_lease_that_ended_is_nobodys_and_a_late_release_frees_nothing() {
     let waited = Moment::now().since(asked);
     assert!(waited >= Duration::from_millis(1_900), "{waited:?}");
     // A lock of many says nothing when it holds none of them.
+    let before = quorum.nodes.count_key(NAME);
     java.does("unlock").await;
-    assert_eq!(quorum.nodes.count_key(NAME), 3, "ours is still there");
+    // On most nodes at least, and on none less: one may have let go of the old lease later.
+    assert!(before >= 2 && quorum.nodes.count_key(NAME) >= before);
     release(guard).await;
 
     let fixed = lock.lease(Duration::from_secs(2)).expect("a lease");
     let guard = fixed.acquire().await.expect("acquires");
     java.does("lock").await;
     assert!(!guard.is_held(), "we knew before Java could get it");
+    let before = quorum.nodes.count_key(NAME);
     guard.release().await.expect("answers");
-    assert_eq!(quorum.nodes.count_key(NAME), 3, "Java's is still there");
+    assert!(before >= 2 && quorum.nodes.count_key(NAME) >= before);
     java.does("unlock").await;
     quorum.is_free().await;
 }

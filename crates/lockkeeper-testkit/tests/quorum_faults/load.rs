@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use lockkeeper::clock::Moment;
 use lockkeeper_testkit::checker::FaultKind;
 use lockkeeper_testkit::history::Fault;
 use lockkeeper_testkit::servers::proxy;
 use lockkeeper_testkit::servers::redis::RedisOptions;
 use lockkeeper_testkit::servers::wall_clock::WallClock;
 
-use crate::world::{LEASE, Watcher, World, at_once, demands, in_both_dialects, judged};
+use crate::world::{LEASE, LINGER, Watcher, World, at_once, demands, in_both_dialects, judged};
 
 fn other(name: &str) -> FaultKind {
     FaultKind::Other(name.into())
@@ -189,6 +190,39 @@ fn clients_that_see_different_nodes() {
         world.work(30);
         let events = world.finish();
         judged(&events, &demands().fault(other("split"), 1)).expect_valid();
+    });
+}
+
+/// No node can be missed, none is near, and many want the lock: votes are split again and again, but not for ever.
+#[test]
+fn split_votes_come_to_an_end_also_on_slow_ways() {
+    in_both_dialects(|query| {
+        let mut world = World::new(5, LEASE, query);
+        let way = world.way();
+        way.only(&[0, 1, 2]);
+        for proxy in &way.proxies[..3] {
+            // Not slower: it lets one message pass in that time.
+            let slow = proxy::Way::Slow(Duration::from_millis(10));
+            proxy.requests(slow);
+            proxy.replies(slow);
+        }
+        world.patience = "1m";
+        world.load(3, &way.url());
+        world.bitten("far away");
+        let began = Moment::now();
+        for _ in 0..4 {
+            world.work(10);
+        }
+        println!("40 writes in {:?}", Moment::now().since(began));
+        way.heal();
+        world.healed();
+        world.work(80);
+        let events = world.finish();
+        judged(
+            &events,
+            &demands().linger(LINGER * 4).fault(other("far away"), 1),
+        )
+        .expect_valid();
     });
 }
 

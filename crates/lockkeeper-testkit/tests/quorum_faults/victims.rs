@@ -342,14 +342,14 @@ fn clocks_of_a_majority_set_forward_let_a_second_holder_in_and_tokens_still_grow
         let (mut world, clocks) = with_clocks(query);
         let url = world.url();
         world.load(2, &url);
-        world.work(30);
+        world.work(50);
         let way = world.way();
         let mut victim = victim(&world, &way.url(), "4s", &["--fixed", "yes"]);
         for clock in &clocks[..3] {
             clock.ahead(Duration::from_secs(90));
         }
         world.healed();
-        world.work(30);
+        world.work(3);
         told(&mut victim, "is-held", "is-held true");
         told(&mut victim, "write", "refused");
         victim.tell("release").expect("listens");

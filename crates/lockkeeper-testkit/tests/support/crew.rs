@@ -129,7 +129,9 @@ impl Crew {
         std::thread::sleep(LEASE);
         let before = self.written();
         std::thread::sleep(time.saturating_sub(LEASE));
-        assert_eq!(self.written(), before, "{name} lets work go on");
+        // But for the one that held when it began, and was slow.
+        let written = self.written() - before;
+        assert!(written <= 1, "{name} lets work go on: {written} writes");
         self.driver.fault(Fault::Other(name.into()));
     }
 
