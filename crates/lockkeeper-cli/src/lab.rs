@@ -10,8 +10,9 @@ use lockkeeper_lab::scene::drawing;
 use lockkeeper_lab::scene::figures::{Figure, Unit};
 use serde_json::{Value, json};
 
-use crate::exit::{Failure, INTERNAL, UNAVAILABLE, USAGE};
+use crate::exit::{Failure, INTERNAL, UNAVAILABLE, USAGE, signaled};
 use crate::output::{print, print_json};
+use crate::signals::Signals;
 use crate::store::StoreArgs;
 
 /// A naive lock held, or ours did not.
@@ -64,21 +65,13 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
                 true => CHAPTERS.iter().collect(),
                 false => chosen(chapters)?,
             };
+            let mut signals = Signals::listen()?;
             tokio::select! {
                 code = play(&chosen, json) => code,
                 // What the chapter has started goes with its future.
-                _ = tokio::signal::ctrl_c() => Err(Failure::new(130, "interrupted")),
-                _ = terminated() => Err(Failure::new(143, "terminated")),
+                signal = signals.next_fatal() => Err(Failure::new(signaled(signal), "interrupted")),
             }
         }
-    }
-}
-
-async fn terminated() {
-    use tokio::signal::unix::{SignalKind, signal};
-    match signal(SignalKind::terminate()) {
-        Ok(mut signals) => drop(signals.recv().await),
-        Err(_) => std::future::pending().await,
     }
 }
 
