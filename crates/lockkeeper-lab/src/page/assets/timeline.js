@@ -297,13 +297,21 @@ export class Timeline {
         if (last?.marks[0].kind === mark.kind && x - last.x < APART) last.marks.push(mark);
         else groups.push({ x, marks: [mark] });
       }
+      const right = this.left + this.plot + RIGHT;
+      const seen = groups.filter(({ x }) => x >= this.left - 8 && x <= right);
+      // Signs make room for each other: first to the right, and from the edge back again.
       let free = -Infinity;
-      return groups.flatMap(({ x, marks }) => {
-        const shown = Math.max(x, free);
-        if (shown < this.left - 8 || x > this.left + this.plot + RIGHT) return [];
-        free = shown + APART + (marks.length > 1 ? 14 : 0);
-        return this.drawSign(marks, x, shown, this.y(lane.id));
-      });
+      for (const group of seen) {
+        group.width = APART + (group.marks.length > 1 ? 14 : 0);
+        group.shown = Math.max(group.x, free);
+        free = group.shown + group.width;
+      }
+      free = right + APART - 8;
+      for (const group of seen.toReversed()) {
+        group.shown = Math.min(group.shown, free - group.width);
+        free = group.shown;
+      }
+      return seen.flatMap(({ x, shown, marks }) => this.drawSign(marks, x, shown, this.y(lane.id)));
     });
   }
 
