@@ -131,7 +131,12 @@ mod tests {
         for asset in ALL {
             let text = asset.content.replace("http://www.w3.org/", "");
             for word in [
-                "http://", "https://", "//cdn", "<style", " onclick=", "style=\"",
+                "http://",
+                "https://",
+                "//cdn",
+                "<style",
+                " onclick=",
+                "style=\"",
             ] {
                 assert!(!text.contains(word), "{word} in {}", asset.path);
             }

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::link::Pipe;
 use ::redis::{Cmd, Value};
 use tokio::sync::{oneshot, watch};
 
