@@ -211,7 +211,7 @@ async fn without_body(body: Body) -> Result<(), (StatusCode, &'static str)> {
         )),
         Err(_) => Err((
             StatusCode::PAYLOAD_TOO_LARGE,
-            "the body is too long; send none",
+            "the body is too long or cannot be read; send none",
         )),
     }
 }
