@@ -6,6 +6,7 @@ mod serve;
 
 use lockkeeper::url::StoreUrl;
 use lockkeeper_lab::shop::stock::{self, STOCK_VARIABLE};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::exit::{Failure, UNAVAILABLE, USAGE};
 use crate::store::StoreArgs;
@@ -30,10 +31,19 @@ enum Verb {
 }
 
 pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
+    allow_many_connections();
     match &args.verb {
         Verb::Serve(args) => serve::run(args, store).await.map(|()| 0),
         Verb::Load(args) => load::run(args, store.json).await,
         Verb::Reset(args) => reset::run(args, store.json).await.map(|()| 0),
+    }
+}
+
+/// Lets us have as many connections as the system allows: each customer is one, at each instance.
+fn allow_many_connections() {
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // If not, those that are too many are told.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
 }
 

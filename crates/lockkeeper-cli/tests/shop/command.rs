@@ -9,7 +9,7 @@ use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::common::{bare, finish};
+use crate::common::{bare, finish, until};
 use crate::scene::{Place, account, ask, start, start_many, urls};
 
 const CANARY: &str = "c4n4ry-pa55";
@@ -53,6 +53,47 @@ fn an_instance_ends_with_whoever_started_it() {
     let mut shop = start(&place.options(place.lock()));
     assert_eq!(ask(&shop, "GET", "/health", "").status, 200);
     assert!(shop.close().expect("it ends"));
+}
+
+#[test]
+fn a_customer_who_is_in_when_the_shop_closes_is_served() {
+    let place = Place::new();
+    let shop = start(&ServeOptions {
+        work: std::time::Duration::from_secs(1),
+        ..place.options(place.lock())
+    });
+    let keeper = lockkeeper::blocking::Lockkeeper::connect(&place.store()).expect("a store");
+    std::thread::scope(|scope| {
+        let sale = scope.spawn(|| ask(&shop, "GET", "/inventory/sale", ""));
+        until("the sale is under way", || {
+            let info = keeper.inspect("shop:inventory001").expect("answers");
+            info.is_some_and(|info| !info.holders.is_empty())
+        });
+        let pid = Pid::from_raw(shop.pid().cast_signed());
+        kill(pid, Signal::SIGTERM).expect("it is there");
+        let sale = sale.join().expect("an answer");
+        assert_eq!(sale.json()["result"], "sold", "{sale:?}");
+    });
+    // Nothing of it is left in the way of others.
+    until("the lock is free", || {
+        let info = keeper.inspect("shop:inventory001").expect("answers");
+        info.is_none_or(|info| info.holders.is_empty())
+    });
+}
+
+#[test]
+fn the_usual_stock_is_in_the_state_folder() {
+    let place = Place::new();
+    let mut reset = bare(&["shop", "reset"]);
+    reset
+        .env("HOME", place.path(""))
+        .env_remove("XDG_STATE_HOME");
+    finish(reset.env_remove("LOCKKEEPER_SHOP_STOCK")).code(0);
+    let stock = match cfg!(target_os = "macos") {
+        true => "Library/Application Support/lockkeeper/shop.db",
+        false => ".local/state/lockkeeper/shop.db",
+    };
+    assert!(place.path(stock).exists());
 }
 
 #[test]

@@ -134,13 +134,11 @@ fn a_killed_holder_of_a_lock_without_expiry_closes_the_shop() {
 }
 
 /// A holder that is stopped past its lease wakes up to write: the fence refuses it.
-#[test]
-fn a_late_write_is_refused_by_its_token() {
-    let place = Place::new();
+fn late_write(options: ServeOptions, has_read: impl Fn() -> bool) {
     let options = ServeOptions {
         lease: Duration::from_secs(1),
         size: 10,
-        ..place.options(place.lock())
+        ..options
     };
     let slow = start(&ServeOptions {
         work: Duration::from_secs(3),
@@ -150,11 +148,7 @@ fn a_late_write_is_refused_by_its_token() {
     let stopped = Pid::from_raw(slow.pid().cast_signed());
     std::thread::scope(|scope| {
         let late = scope.spawn(|| ask(&slow, "GET", "/inventory/sale", ""));
-        until("it has read", || {
-            let stock = rusqlite::Connection::open(place.path("shop.db")).expect("opens");
-            let shown = "SELECT count(*) FROM fence WHERE item = 'inventory001'";
-            stock.query_row(shown, (), |row| row.get(0)) == Ok(1)
-        });
+        until("it has read", has_read);
         kill(stopped, Signal::SIGSTOP).expect("it is there");
         let sold = ask(&quick, "GET", "/inventory/sale", "").json();
         assert_eq!(sold["remaining"], 9, "{sold}");
@@ -168,6 +162,44 @@ fn a_late_write_is_refused_by_its_token() {
     let account = account(&quick, "inventory001");
     assert_eq!(account["sales"], 1, "{account}");
     assert_eq!(account["lost_updates"], 0, "{account}");
+}
+
+#[test]
+fn a_late_write_to_sqlite_is_refused_by_its_token() {
+    let place = Place::new();
+    late_write(place.options(place.lock()), || {
+        let stock = rusqlite::Connection::open(place.path("shop.db")).expect("opens");
+        let shown = "SELECT count(*) FROM fence WHERE item = 'inventory001'";
+        stock.query_row(shown, (), |row| row.get(0)) == Ok(1)
+    });
+}
+
+#[test]
+fn a_late_write_to_redis_is_refused_by_its_token() {
+    let server = RedisServer::start();
+    late_write(on_redis(&server), || {
+        server.strings(&["EXISTS", "inventory001:fence"]) == ["1"]
+    });
+}
+
+#[test]
+fn instances_that_open_at_the_same_time_fill_a_new_stock_once() {
+    let place = Place::new();
+    let server = RedisServer::start();
+    for stock in [place.stock(), server.url()] {
+        let options = ServeOptions {
+            size: 100,
+            ..ServeOptions::new(place.lock(), &stock)
+        };
+        let instances: Vec<_> = std::thread::scope(|scope| {
+            let starting: Vec<_> = (0..4).map(|_| scope.spawn(|| start(&options))).collect();
+            let started = starting.into_iter().map(|one| one.join().expect("opens"));
+            started.collect()
+        });
+        let report = crowd(&instances, "/order/submitOrder", 120);
+        assert_eq!((report.tally.sold, report.tally.refused), (100, 20));
+        assert!(report.held(), "{report:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,12 +1,17 @@
 //! 5,000 in stock, 20,000 customers, four instances, and one of them is killed in the middle.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
-use lockkeeper_lab::shop::ServeOptions;
-use lockkeeper_lab::shop::load::{LoadOptions, Report};
+use lockkeeper::blocking::Lockkeeper;
+use lockkeeper_lab::shop::load::{LoadOptions, Report, Tally};
 use lockkeeper_lab::shop::lock::LockKind;
+use lockkeeper_lab::shop::{Instance, Item, ServeOptions};
 use lockkeeper_testkit::servers::redis::RedisServer;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
+use crate::common::until;
 use crate::scene::{Place, run, start_many, urls};
 
 const STOCK: u32 = 5_000;
@@ -15,7 +20,7 @@ const CUSTOMERS: u64 = 20_000;
 const KILL_AT: u64 = 1_000;
 
 /// The scene, under any lock. `fault` is done beside the kill, to a server for instance.
-fn flash_sale(lock: LockKind, stock: &str, mut fault: impl FnMut()) -> Report {
+fn flash_sale(lock: LockKind, stock: &str, fault: impl FnOnce()) -> Report {
     let options = ServeOptions {
         size: STOCK,
         // A killed instance's lock is in the way for so long where only the lease tells that it is dead.
@@ -25,17 +30,18 @@ fn flash_sale(lock: LockKind, stock: &str, mut fault: impl FnMut()) -> Report {
     };
     let mut instances = start_many(4, &options);
     let load = LoadOptions::new(urls(&instances), CUSTOMERS);
-    let mut killed_at = None;
-    let report = run(&load, |tally| {
-        if killed_at.is_none() && tally.sold >= KILL_AT {
-            instances[3].kill();
-            fault();
-            killed_at = Some(*tally);
-        }
+    let now = Mutex::new(Tally::default());
+    let watch = |tally: &Tally| *now.lock().expect("no panic") = *tally;
+    let (killed_at, report) = std::thread::scope(|scope| {
+        let customers = scope.spawn(|| run(&load, watch));
+        let tally = || *now.lock().expect("no panic");
+        until("the sale is under way", || tally().sold >= KILL_AT);
+        kill_holder(&mut instances[3], &options.lock);
+        fault();
+        (tally(), customers.join().expect("a report"))
     });
     println!("{report:#?}");
     // It proves nothing unless the kill came in the middle and was felt.
-    let killed_at = killed_at.expect("it was killed");
     assert!(killed_at.requests() < CUSTOMERS / 2, "{killed_at:?}");
     assert!(report.instances[3].gone.is_some());
     assert_eq!(report.requests, CUSTOMERS);
@@ -44,6 +50,27 @@ fn flash_sale(lock: LockKind, stock: &str, mut fault: impl FnMut()) -> Report {
         assert!(instance.tally.sold > 0, "{instance:?}");
     }
     report
+}
+
+/// Kills an instance while it holds the lock, if it is one that others can see.
+fn kill_holder(instance: &mut Instance, lock: &LockKind) {
+    if let LockKind::Ours(url) = lock {
+        let keeper = Lockkeeper::connect(url).expect("a store");
+        let name = Item::Inventory.lock_name();
+        let pid = instance.pid();
+        let signal = |signal| kill(Pid::from_raw(pid.cast_signed()), signal).expect("it is there");
+        until("it is stopped while it holds the lock", || {
+            signal(Signal::SIGSTOP);
+            let info = keeper.inspect(&name).expect("the store answers");
+            let mut holders = info.iter().flat_map(|info| &info.holders);
+            let holds = holders.any(|holder| holder.process.pid == pid);
+            if !holds {
+                signal(Signal::SIGCONT);
+            }
+            holds
+        });
+    }
+    instance.kill();
 }
 
 /// Every last one was sold, once.

@@ -103,7 +103,7 @@ pub(super) struct Locks {
 pub(super) enum Held {
     Nothing,
     Mutex(OwnedMutexGuard<()>),
-    Naive(NaiveGuard),
+    Naive(Box<NaiveGuard>),
     Ours(Guard),
 }
 
@@ -149,7 +149,7 @@ impl Locks {
             }
             LockKind::Naive { .. } => {
                 let guard = self.naive(name)?.acquire(patience).await?;
-                Ok(guard.map(Held::Naive))
+                Ok(guard.map(|guard| Held::Naive(Box::new(guard))))
             }
             LockKind::None | LockKind::Ours(_) => Ok(Some(Held::Nothing)),
         }

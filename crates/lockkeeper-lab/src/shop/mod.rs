@@ -1,7 +1,7 @@
 //! The shop: an HTTP service that reads stock, decides and writes back. Only a lock keeps it from overselling.
 //!
 //! # Layout
-//! - [`serve`]: one instance. Its parts: [`item`](Item) is what is sold, [`stock`] where it is counted, [`lock`]
+//! - [`serve`](fn@serve): one instance. Its parts: [`item`](Item) is what is sold, [`stock`] where it is counted, [`lock`]
 //!   what protects it, `sale` the three steps, `routes` and `answer` the HTTP, `openapi` its description.
 //! - [`load`]: a load generator that spreads over instances and counts what was sold.
 //! - [`Instance`]: an instance in a process of its own, to be killed.

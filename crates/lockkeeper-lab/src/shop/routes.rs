@@ -211,37 +211,43 @@ async fn without_body(body: Body) -> Result<(), (StatusCode, &'static str)> {
         )),
         Err(_) => Err((
             StatusCode::PAYLOAD_TOO_LARGE,
-            "the body is too long; send none",
+            "the body is too long or cannot be read; send none",
         )),
     }
 }
 
-fn only_get(site: &Site, method: &Method) -> Result<(), Response> {
+/// What is said to who asks by another method.
+fn unless_get(site: &Site, method: &Method) -> Option<Response> {
     match *method {
-        Method::GET | Method::HEAD => Ok(()),
+        Method::GET | Method::HEAD => None,
         _ => {
             let answer = Answer::invalid(site.shop.port, "this answers GET only");
-            Err(answer.wrong_method("GET"))
+            Some(answer.wrong_method("GET"))
         }
     }
 }
 
-async fn health(State(site): Shared, method: Method) -> Result<Response, Response> {
-    only_get(&site, &method)?;
+async fn health(State(site): Shared, method: Method) -> Response {
     let health = json!({"port": site.shop.port, "lock": site.lock, "stock": site.stock});
-    Ok(Json(health).into_response())
+    unless_get(&site, &method).unwrap_or_else(|| Json(health).into_response())
 }
 
-async fn stats(State(site): Shared, method: Method) -> Result<Response, Response> {
-    only_get(&site, &method)?;
-    let accounts = site.shop.stock.accounts().await.map_err(|error| {
-        let mut answer = Answer::invalid(site.shop.port, format!("{error:#}"));
-        answer.result = super::answer::Result::Unavailable;
-        answer.into_response()
-    })?;
-    let accounts: Vec<_> = accounts.iter().map(account).collect();
-    let stats = json!({"port": site.shop.port, "accounts": accounts});
-    Ok(Json(stats).into_response())
+async fn stats(State(site): Shared, method: Method) -> Response {
+    if let Some(refusal) = unless_get(&site, &method) {
+        return refusal;
+    }
+    match site.shop.stock.accounts().await {
+        Ok(accounts) => {
+            let accounts: Vec<_> = accounts.iter().map(account).collect();
+            let stats = json!({"port": site.shop.port, "accounts": accounts});
+            Json(stats).into_response()
+        }
+        Err(error) => {
+            let mut answer = Answer::invalid(site.shop.port, format!("{error:#}"));
+            answer.result = super::answer::Result::Unavailable;
+            answer.into_response()
+        }
+    }
 }
 
 fn account(account: &Account) -> serde_json::Value {
@@ -255,9 +261,8 @@ fn account(account: &Account) -> serde_json::Value {
     })
 }
 
-async fn describe(State(site): Shared, method: Method) -> Result<Response, Response> {
-    only_get(&site, &method)?;
-    Ok(Json(openapi::description()).into_response())
+async fn describe(State(site): Shared, method: Method) -> Response {
+    unless_get(&site, &method).unwrap_or_else(|| Json(openapi::description()).into_response())
 }
 
 async fn nothing_here(State(site): Shared) -> Response {

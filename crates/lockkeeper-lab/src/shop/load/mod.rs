@@ -167,9 +167,9 @@ impl Run {
         let client = |target: &Target| Client::new(target.address.clone(), self.patience);
         let mut clients: Vec<_> = self.instances.iter().map(client).collect();
         while self.take_one() {
-            // Nobody is left: the rest fails at whoever had its turn.
             let at = self.next_instance();
             let target = &self.instances[at];
+            // Nobody is left.
             if target.is_gone() {
                 target.state().tally.failed += 1;
                 continue;
@@ -202,13 +202,15 @@ impl Run {
         taken.is_ok()
     }
 
-    /// The next one that is still there, in turn.
+    /// The next one that is still there, in turn; any if none is.
     fn next_instance(&self) -> usize {
-        let count = self.instances.len();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let mut candidates = (0..count).map(|step| (turn + step) % count);
-        let there = candidates.find(|at| !self.instances[*at].is_gone());
-        there.unwrap_or(turn % count)
+        let all = 0..self.instances.len();
+        let there: Vec<usize> = all.filter(|at| !self.instances[*at].is_gone()).collect();
+        match there.as_slice() {
+            [] => turn % self.instances.len(),
+            there => there[turn % there.len()],
+        }
     }
 
     fn tally(&self) -> Tally {

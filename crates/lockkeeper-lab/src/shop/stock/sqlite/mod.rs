@@ -46,21 +46,27 @@ impl SqliteStock {
         Ok(SqliteStock { steps: sender })
     }
 
-    /// One transaction.
-    fn transact<T: Send + 'static>(
+    fn run<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
+        work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Answering<'_, T> {
         let (sender, answer) = oneshot::channel();
         let step: Step = Box::new(move |connection| {
-            let result = transact(connection, change);
-            let _ = sender.send(result);
+            let _ = sender.send(work(connection));
         });
         Box::pin(async move {
             let sent = self.steps.send(step);
             sent.ok().context("the stock is closed")?;
             Ok(answer.await??)
         })
+    }
+
+    /// One transaction.
+    fn transact<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Answering<'_, T> {
+        self.run(|connection| transact(connection, change))
     }
 }
 
@@ -156,15 +162,15 @@ fn admit(
     Ok(changed == 1)
 }
 
-fn count(transaction: &Transaction<'_>, item: Item) -> rusqlite::Result<i64> {
+fn count(connection: &Connection, item: Item) -> rusqlite::Result<i64> {
     match item {
-        Item::Inventory | Item::Product => transaction
+        Item::Inventory | Item::Product => connection
             .prepare_cached("SELECT stock FROM inventory WHERE item = ?")?
             .query_row([item.to_string()], |row| row.get(0)),
-        Item::Good(id) => transaction
+        Item::Good(id) => connection
             .prepare_cached("SELECT good_counts FROM good WHERE id = ?")?
             .query_row([id], |row| row.get(0)),
-        Item::Reward { family, kind } => transaction
+        Item::Reward { family, kind } => connection
             .prepare_cached(
                 "SELECT 1 - count(*) FROM family_reward_record WHERE family_id = ? AND reward_type = ?",
             )?
@@ -195,11 +201,18 @@ fn take_one(transaction: &Transaction<'_>, sale: Sale) -> rusqlite::Result<()> {
 
 impl Stock for SqliteStock {
     fn read(&self, item: Item, token: Option<Token>) -> Answering<'_, Fenced> {
-        self.transact(move |transaction| {
-            if !admit(transaction, item, token)? {
-                return Ok(Fenced::Refused);
+        self.run(move |connection| {
+            let read = count(connection, item)?;
+            // No write follows when there is none left: nothing to be fenced, and nothing to be written here.
+            if token.is_none() || read < 1 {
+                return Ok(Fenced::Count(read));
             }
-            count(transaction, item).map(Fenced::Count)
+            transact(connection, |transaction| {
+                if !admit(transaction, item, token)? {
+                    return Ok(Fenced::Refused);
+                }
+                count(transaction, item).map(Fenced::Count)
+            })
         })
     }
 
