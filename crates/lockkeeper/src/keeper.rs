@@ -143,15 +143,20 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::InvalidUrl`], [`Error::InvalidArgument`] for a lease out of range, or the store's error.
-    pub async fn connect(mut self) -> Result<Lockkeeper, Error> {
+    pub async fn connect(self) -> Result<Lockkeeper, Error> {
         self.lease.map_or(Ok(()), check_lease)?;
         let background = Background::start()?;
+        let store = self.store;
         #[cfg(feature = "redis")]
-        if let Some(quorum) = self.quorum {
-            let open = async move { store::quorum::QuorumStore::open(&quorum).await };
-            self.store = Some(Arc::new(background.run(open).await??));
-        }
-        let store = match self.store {
+        let store = match self.quorum {
+            Some(quorum) => {
+                let open = async move { store::quorum::QuorumStore::open(&quorum).await };
+                let opened: Arc<dyn Store> = Arc::new(background.run(open).await??);
+                Some(opened)
+            }
+            None => store,
+        };
+        let store = match store {
             Some(store) => store,
             None => {
                 let url = match &self.url {

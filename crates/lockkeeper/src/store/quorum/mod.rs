@@ -17,7 +17,7 @@
 //!
 //! # Layout
 //! `url` says where the nodes are; `gate` judges each on every connection, `node` asks it and remembers what it is owed.
-//! `acquire`, `release` and `renew` drive the state machines of [`protocol`], with answers that [`gather`] hands over as
+//! `acquire`, `release` and `renew` drive the state machines of [`protocol`], with answers that `gather` hands over as
 //! they come; `holds` remembers rounds. `dialect` writes the requests, in `scripts`. `look` puts together what nodes
 //! know, `wake` what they tell.
 
