@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::dialect::Asked;
 use super::gather::Gather;
-use super::holds::Entry;
+use super::holds::{Entry, NodeSet};
 use super::node::Silence;
 use super::protocol::{Ask, Life, Outcome, Poll, Renewal, RenewalStep, Vote};
 use super::{Inner, STORE};
@@ -239,11 +239,25 @@ impl Inner {
         };
         let vote = self.dialect.vote(&node, ticket, &keys, ask, true);
         self.runtime.spawn(async move {
-            if let Ok(Vote::Yes) = vote.await {
+            let yes = matches!(vote.await, Ok(Vote::Yes));
+            let mut stands = false;
+            inner.holds.change(entry.round, |entry| {
+                stands = !entry.ending;
+                if stands && yes {
+                    entry.holds.add(number);
+                }
+            });
+            if !stands {
+                // It was let go of meanwhile, and that may have been there before us.
+                let mut only = NodeSet::default();
+                only.add(number);
+                let entry = Entry {
+                    asked: only,
+                    ..entry
+                };
+                inner.undo(name, entry).await;
+            } else if yes {
                 tracing::debug!(node = node.address, %name, "the node has the hold again");
-                inner
-                    .holds
-                    .change(entry.round, |entry| entry.holds.add(number));
             }
         });
     }
