@@ -1,6 +1,7 @@
 //! Runs steps one after the other, shows their output as it comes, and sums up.
 
-use std::io::{BufRead, BufReader, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,12 @@ pub struct Counts {
 }
 
 impl Counts {
+    fn add(&mut self, more: Counts) {
+        self.passed += more.passed;
+        self.failed += more.failed;
+        self.ignored += more.ignored;
+    }
+
     /// Adds what a line such as `test result: ok. 3 passed; 0 failed; 0 ignored; …` says.
     fn read(&mut self, line: &str) {
         let Some((_, counts)) = line
@@ -83,10 +90,44 @@ impl Steps {
         };
         let result = self.step(title, || stream(command, see));
         self.figures.extend(figures);
-        self.tests.passed += counts.passed;
-        self.tests.failed += counts.failed;
-        self.tests.ignored += counts.ignored;
+        self.tests.add(counts);
         result
+    }
+
+    /// Runs two commands at once: most tests wait more than they work. What the second prints follows what the first
+    /// does.
+    pub fn both(
+        &mut self,
+        first: (&str, &mut Command),
+        second: (&str, &mut Command),
+    ) -> Result<(), String> {
+        let start = Instant::now();
+        let aside = tempfile::tempfile().map_err(|e| format!("no file to print to: {e}"))?;
+        let mut child = second
+            .1
+            .stdin(Stdio::null())
+            .stdout(clone(&aside)?)
+            .stderr(clone(&aside)?)
+            .spawn()
+            .map_err(|e| format!("{:?} did not start: {e}", second.1.get_program()))?;
+        let first = self.command(first.0, first.1);
+        let ended = child.wait().map_err(|e| e.to_string());
+        let took = start.elapsed();
+        let mut printed = aside;
+        printed.rewind().map_err(|e| e.to_string())?;
+        let mut counts = Counts::default();
+        let result = self.step(second.0, || {
+            pass_on(printed, |line| counts.read(line));
+            match ended? {
+                status if status.success() => Ok(()),
+                status => Err(status.to_string()),
+            }
+        });
+        if let Some(done) = self.done.last_mut() {
+            done.took = took;
+        }
+        self.tests.add(counts);
+        first.and(result)
     }
 
     /// Prints what was run, how long it took, and last of all `N passed, N failed`.
@@ -120,19 +161,27 @@ fn stream(command: &mut Command, mut see: impl FnMut(&str)) -> Result<(), String
         .spawn()
         .map_err(|e| format!("{:?} did not start: {e}", command.get_program()))?;
     if let Some(output) = child.stdout.take() {
-        let mut output = BufReader::new(output);
-        let mut line = Vec::new();
-        while output.read_until(b'\n', &mut line).unwrap_or(0) > 0 {
-            let _ = std::io::stdout().write_all(&line);
-            see(String::from_utf8_lossy(&line).trim_end());
-            line.clear();
-        }
+        pass_on(output, &mut see);
     }
     match child.wait() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(status.to_string()),
         Err(e) => Err(e.to_string()),
     }
+}
+
+fn pass_on(output: impl Read, mut see: impl FnMut(&str)) {
+    let mut output = BufReader::new(output);
+    let mut line = Vec::new();
+    while output.read_until(b'\n', &mut line).unwrap_or(0) > 0 {
+        let _ = std::io::stdout().write_all(&line);
+        see(String::from_utf8_lossy(&line).trim_end());
+        line.clear();
+    }
+}
+
+fn clone(file: &File) -> Result<File, String> {
+    file.try_clone().map_err(|e| e.to_string())
 }
 
 #[cfg(test)]
