@@ -270,3 +270,21 @@ async fn a_waiter_in_another_keeper_wakes_promptly() {
         assert!(took[10] < Duration::from_millis(300), "{dialect}: {took:?}");
     }
 }
+
+#[tokio::test]
+async fn a_node_that_was_only_looked_at_comes_back() {
+    let nodes = Independent::start(3);
+    let store = open(&nodes.url_at_once("120s&node_timeout=200ms&response_timeout=10s")).await;
+    let held = claim("seen", Mode::Exclusive);
+    assert!(is_granted(&store, &held).await);
+    everywhere(&store, &held, &nodes).await;
+    until("it is counted", async || votes(&store, &held) == 3).await;
+    // Nothing is under way to it, and nothing else is asked of it while it stands still.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    nodes.servers()[2].pause();
+    let seen = store.inspect(&held.name).await.expect("a majority answers");
+    assert_eq!(seen.expect("is known").holders.len(), 1);
+    assert_eq!(states(&store)[2], NodeState::Behind);
+    nodes.servers()[2].resume();
+    until("it is up", async || states(&store)[2] == NodeState::Up).await;
+}

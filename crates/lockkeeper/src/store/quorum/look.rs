@@ -68,6 +68,11 @@ impl Inner {
             }
         }
         self.overdue(&answers, silent);
+        if !answers.is_done() {
+            // Who is behind is so until it has answered.
+            self.runtime
+                .spawn(async move { while answers.next_at_last().await.is_some() {} });
+        }
         replies
     }
 
