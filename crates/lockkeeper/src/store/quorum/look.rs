@@ -262,7 +262,7 @@ fn holder(id: &str, mode: Mode, left: i64, record: &str) -> Holder {
     let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok());
     let (last, count) = (number().unwrap_or(0), number().unwrap_or(1));
     let (_round, since) = (number(), number().unwrap_or(0));
-    let token = (last + 1).saturating_sub(count);
+    let token = last.saturating_add(1).saturating_sub(count);
     Holder {
         process: answer::process(parts.next().unwrap_or_default()),
         token: Token::new(token),
@@ -289,5 +289,23 @@ fn stranger(id: &str, mode: Mode, left: i64, program: &str) -> Holder {
         since: UNIX_EPOCH,
         remaining: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
         depth: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_nobody_of_ours_wrote_does_no_harm() {
+        let most = u64::MAX;
+        for record in [
+            "",
+            "x",
+            &format!("{most} {most} {most} {most} who"),
+            &format!("{most} 0 "),
+        ] {
+            holder("claim", Mode::Exclusive, -1, record);
+        }
     }
 }
