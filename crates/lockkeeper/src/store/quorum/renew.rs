@@ -239,11 +239,23 @@ impl Inner {
         };
         let vote = self.dialect.vote(&node, ticket, &keys, ask, true);
         self.runtime.spawn(async move {
-            if let Ok(Vote::Yes) = vote.await {
-                tracing::debug!(node = node.address, %name, "the node has the hold again");
-                inner
-                    .holds
-                    .change(entry.round, |entry| entry.holds.add(number));
+            let vote = vote.await;
+            let mut stands = false;
+            inner.holds.change(entry.round, |entry| {
+                stands = !entry.ending;
+                if let Ok(Vote::Yes) = vote {
+                    entry.holds.add(number);
+                }
+            });
+            match vote {
+                // Let go of meanwhile, perhaps before this came.
+                Ok(Vote::Yes) | Err(Silence::Lost(_)) if !stands => {
+                    node.owe(name, entry.letting_go(), inner.end_of(&entry));
+                }
+                Ok(Vote::Yes) => {
+                    tracing::debug!(node = node.address, %name, "the node has the hold again");
+                }
+                _ => {}
             }
         });
     }
