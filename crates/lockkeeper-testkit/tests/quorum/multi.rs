@@ -110,3 +110,17 @@ async fn one_lock_twice_is_refused() {
     }
     assert!(MultiLock::new([]).is_err());
 }
+
+#[tokio::test]
+async fn one_name_under_two_prefixes_is_two_locks() {
+    let nodes = Independent::start(3);
+    let url = nodes.url_at_once("120s&node_timeout=10s");
+    let (one, two) = (format!("{url}&prefix=one:"), format!("{url}&prefix=two:"));
+    let (one, two) = (keeper(&one).await, keeper(&two).await);
+    let lock = |keeper: &Lockkeeper| keeper.lock("x").expect("a lock");
+    let both = MultiLock::new([lock(&one), lock(&two)]).expect("they differ");
+    let guards = both.acquire().await.expect("acquires");
+    guards.release().await.expect("releases");
+    let twice = MultiLock::new([lock(&one), lock(&one)]);
+    assert!(matches!(twice, Err(Error::InvalidArgument { .. })));
+}

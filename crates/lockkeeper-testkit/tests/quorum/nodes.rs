@@ -8,7 +8,7 @@ use lockkeeper::store::quorum::QuorumStore;
 use lockkeeper::store::{Claim, Mode, NodeState, Renewed, Store};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::servers::independent::Independent;
-use lockkeeper_testkit::servers::proxy::Proxy;
+use lockkeeper_testkit::servers::proxy::{Proxy, Way};
 
 /// Longer than any answer takes, even here, and far longer than any test that must not wait for it.
 const PATIENT: &str = "120s&node_timeout=10s";
@@ -269,4 +269,57 @@ async fn a_waiter_in_another_keeper_wakes_promptly() {
         // A hint that does not come costs 750 ms or more; a slow machine some milliseconds.
         assert!(took[10] < Duration::from_millis(300), "{dialect}: {took:?}");
     }
+}
+
+#[tokio::test]
+async fn a_node_that_was_only_looked_at_comes_back() {
+    let nodes = Independent::start(3);
+    let store = open(&nodes.url_at_once("120s&node_timeout=200ms&response_timeout=10s")).await;
+    let held = claim("seen", Mode::Exclusive);
+    assert!(is_granted(&store, &held).await);
+    everywhere(&store, &held, &nodes).await;
+    until("it is counted", async || votes(&store, &held) == 3).await;
+    // Nothing is under way to it, and nothing else is asked of it while it stands still.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    nodes.servers()[2].pause();
+    let seen = store.inspect(&held.name).await.expect("a majority answers");
+    assert_eq!(seen.expect("is known").holders.len(), 1);
+    assert_eq!(states(&store)[2], NodeState::Behind);
+    nodes.servers()[2].resume();
+    until("it is up", async || states(&store)[2] == NodeState::Up).await;
+}
+
+#[tokio::test]
+async fn a_hold_that_comes_back_to_a_node_after_its_release_is_let_go_of() {
+    let nodes = Independent::start(3);
+    let slow = Proxy::to(nodes.servers()[2].port());
+    let ports = nodes.servers()[..2].iter().map(|server| server.port());
+    let url = Independent::url_of(ports.chain([slow.port()]));
+    let store = open(&format!("{url}?quarantine=off&max_lease={PATIENT}")).await;
+    let held = claim("back", Mode::Exclusive);
+    assert!(is_granted(&store, &held).await);
+    everywhere(&store, &held, &nodes).await;
+    // The node forgot the hold and the scripts, but for the one that lets go: what brings the hold back takes a second
+    // request, and the release comes in between.
+    nodes.servers()[2].command(&["DEL", "back"]);
+    nodes.servers()[2].command(&["SCRIPT", "FLUSH"]);
+    let other = open(&nodes.url_at_once(PATIENT)).await;
+    assert_eq!(
+        release(&other, &claim("other", Mode::Exclusive)).await,
+        Ok(false)
+    );
+    let calls = || -> u64 {
+        let said = nodes.servers()[2].command(&["INFO", "commandstats"]);
+        let calls = said.split("cmdstat_evalsha:calls=").nth(1);
+        let calls = calls.and_then(|rest| rest.split(',').next());
+        calls.map_or(0, |calls| calls.parse().expect("a number"))
+    };
+    slow.replies(Way::Slow(Duration::from_millis(400)));
+    let before = calls();
+    assert_eq!(renew(&store, &held, LEASE).await, Ok(Renewed::Renewed));
+    until("it is brought back", async || calls() == before + 2).await;
+    assert_eq!(nodes.count_key("back"), 2, "not yet");
+    assert_eq!(release(&store, &held).await, Ok(true));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    until("all let go", async || nodes.count_key("back") == 0).await;
 }

@@ -103,7 +103,10 @@ async fn a_blocked_runtime_keeps_its_locks_and_its_requests() {
     let lock = keeper.lock("asked for").expect("a lock");
     let mut asked = Box::pin(lock.acquire());
     let mut context = Context::from_waker(Waker::noop());
+    // Else the answer may be there before it is looked for.
+    server.pause();
     assert!(asked.as_mut().poll(&mut context).is_pending());
+    server.resume();
     // Longer than the lease and the time-out.
     let end = Moment::now() + Duration::from_secs(5);
     for _ in 0..2 {

@@ -110,3 +110,36 @@ async fn a_key_that_became_something_else_is_no_hold_to_pass_on() {
     server.command(&["DEL", "busy"]);
     granted(&store, &next).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_without_its_hold_is_no_hold() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    for queue in [false, true] {
+        let (held, next) = (waiter(), waiter());
+        granted(&store, &held).await;
+        if queue {
+            busy(&store, &next).await;
+        }
+        // Another client put itself in the place of the hold, and left what it did not know.
+        server.command(&["HDEL", "busy", &held.id.to_string()]);
+        server.command(&["HSET", "busy", "theirs:1", "1"]);
+        let release = Release {
+            name: held.name.clone(),
+            claim: held.id,
+            requeue: Some(next.clone()),
+        };
+        let released = store.release(&release).await.expect("answers");
+        assert!(!released.was_held, "it was theirs");
+        assert_eq!(server.strings(&["HGET", "busy", "theirs:1"]), ["1"]);
+        server.command(&[
+            "HSET",
+            "busy",
+            &format!("lockkeeper:{}", held.id),
+            "7 1 who",
+        ]);
+        busy(&store, &held).await;
+        assert_eq!(server.strings(&["HGET", "busy", "theirs:1"]), ["1"]);
+        server.command(&["FLUSHALL"]);
+    }
+}

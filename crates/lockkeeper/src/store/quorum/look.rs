@@ -68,6 +68,11 @@ impl Inner {
             }
         }
         self.overdue(&answers, silent);
+        if !answers.is_done() {
+            // Who is behind is so until it has answered.
+            self.runtime
+                .spawn(async move { while answers.next_at_last().await.is_some() {} });
+        }
         replies
     }
 
@@ -257,7 +262,7 @@ fn holder(id: &str, mode: Mode, left: i64, record: &str) -> Holder {
     let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok());
     let (last, count) = (number().unwrap_or(0), number().unwrap_or(1));
     let (_round, since) = (number(), number().unwrap_or(0));
-    let token = (last + 1).saturating_sub(count);
+    let token = last.saturating_add(1).saturating_sub(count);
     Holder {
         process: answer::process(parts.next().unwrap_or_default()),
         token: Token::new(token),
@@ -284,5 +289,23 @@ fn stranger(id: &str, mode: Mode, left: i64, program: &str) -> Holder {
         since: UNIX_EPOCH,
         remaining: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
         depth: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_nobody_of_ours_wrote_does_no_harm() {
+        let most = u64::MAX;
+        for record in [
+            "",
+            "x",
+            &format!("{most} {most} {most} {most} who"),
+            &format!("{most} 0 "),
+        ] {
+            holder("claim", Mode::Exclusive, -1, record);
+        }
     }
 }

@@ -72,6 +72,7 @@ pub struct QuorumStore(Arc<Inner>);
 
 struct Inner {
     nodes: Vec<Arc<Node>>,
+    place: String,
     terms: Terms,
     node_timeout: Duration,
     dialect: Arc<Dialect>,
@@ -141,8 +142,11 @@ impl QuorumStore {
             });
             nodes.push(node);
         }
+        let mut places: Vec<String> = quorum.nodes.iter().map(|node| node.place()).collect();
+        places.sort_unstable();
         let inner = Inner {
             nodes,
+            place: format!("{} {}", places.join(","), quorum.nodes[0].prefix()),
             terms,
             node_timeout: quorum.node_timeout,
             dialect,
@@ -294,9 +298,7 @@ impl Store for QuorumStore {
         }
     }
     fn place(&self) -> String {
-        let mut addresses: Vec<&str> = self.0.nodes.iter().map(|n| n.address.as_str()).collect();
-        addresses.sort_unstable();
-        addresses.join(",")
+        self.0.place.clone()
     }
     /// No node is waited for longer than one may take.
     fn ends_in_time(&self) -> bool {

@@ -169,7 +169,10 @@ impl Node {
             let now = Moment::now();
             owed.retain(|_, owed| owed.until > now);
         }
-        if owed.len() < MOST_OWED {
+        // A later round ends earlier ones with it.
+        let known = owed.get(&what.round.claim);
+        let covered = known.is_some_and(|known| known.what.round > what.round);
+        if !covered && owed.len() < MOST_OWED {
             owed.insert(what.round.claim, Owed { name, what, until });
         }
         drop(owed);
@@ -278,5 +281,46 @@ impl UnderWay<'_> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.0.under_way.fetch_sub(1, SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::KeeperId;
+    use crate::store::quorum::gate::Gate;
+    use crate::store::quorum::protocol::{Quarantine, RoundId, Terms};
+    use crate::store::redis::node::NodeSettings;
+    use crate::url::StoreUrl;
+
+    #[tokio::test]
+    async fn an_earlier_round_does_not_take_the_place_of_a_later_one() {
+        // Nobody listens there: nothing is paid off.
+        let url = StoreUrl::parse("redis://127.0.0.1:1").expect("a URL");
+        let settings = NodeSettings::parse(&url).expect("a node");
+        let terms = Terms::new(3, Duration::from_secs(30));
+        let gate = Gate {
+            number: 0,
+            addresses: Arc::from([settings.address()]),
+            terms,
+            runs: Arc::new(Mutex::new(vec![None])),
+            quarantine: Mutex::new(Quarantine::default()),
+        };
+        let dialect = Arc::new(Dialect::new(&settings, "who".into(), &terms));
+        let (link, _first) = NodeLink::start(&settings, "channel".into(), Arc::new(gate));
+        let node = Node::start(link, settings.address(), dialect, Duration::from_secs(1));
+        let claim = ClaimId {
+            keeper: KeeperId::new(),
+            number: 1,
+        };
+        let name = Name::new("name").expect("a name");
+        let until = Moment::now() + Duration::from_secs(60);
+        // A request of the first round is found to be lost when the second has ended already.
+        for number in [2, 1, 0] {
+            let round = RoundId { claim, number };
+            node.owe(name.clone(), LettingGo { round, run: None }, until);
+        }
+        let owed = node.owed()[&claim].what.round.number;
+        assert_eq!(owed, 2);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::dialect::Asked;
 use super::gather::Gather;
-use super::holds::{Entry, NodeSet};
+use super::holds::Entry;
 use super::node::Silence;
 use super::protocol::{Ask, Life, Outcome, Poll, Renewal, RenewalStep, Vote};
 use super::{Inner, STORE};
@@ -239,25 +239,23 @@ impl Inner {
         };
         let vote = self.dialect.vote(&node, ticket, &keys, ask, true);
         self.runtime.spawn(async move {
-            let yes = matches!(vote.await, Ok(Vote::Yes));
+            let vote = vote.await;
             let mut stands = false;
             inner.holds.change(entry.round, |entry| {
                 stands = !entry.ending;
-                if stands && yes {
+                if let Ok(Vote::Yes) = vote {
                     entry.holds.add(number);
                 }
             });
-            if !stands {
-                // It was let go of meanwhile, and that may have been there before us.
-                let mut only = NodeSet::default();
-                only.add(number);
-                let entry = Entry {
-                    asked: only,
-                    ..entry
-                };
-                inner.undo(name, entry).await;
-            } else if yes {
-                tracing::debug!(node = node.address, %name, "the node has the hold again");
+            match vote {
+                // Let go of meanwhile, perhaps before this came.
+                Ok(Vote::Yes) | Err(Silence::Lost(_)) if !stands => {
+                    node.owe(name, entry.letting_go(), inner.end_of(&entry));
+                }
+                Ok(Vote::Yes) => {
+                    tracing::debug!(node = node.address, %name, "the node has the hold again");
+                }
+                _ => {}
             }
         });
     }

@@ -68,9 +68,8 @@ impl Reply {
 
 /// The server answered something that no script of ours does.
 pub(in crate::store) fn nonsense(value: &Value) -> Error {
-    let mut text = format!("the server gave an unexpected answer: {value:?}");
-    text.truncate(200);
-    refused(text)
+    let value: String = format!("{value:?}").chars().take(160).collect();
+    refused(format!("the server gave an unexpected answer: {value}"))
 }
 
 fn number(value: &Value) -> Result<i64, Error> {
@@ -183,6 +182,15 @@ mod tests {
                 program: program.into(),
             };
             assert_eq!(super::process(&describe("channel", &process)), process);
+        }
+    }
+
+    #[test]
+    fn a_strange_answer_is_told_in_part() {
+        for length in 0..200 {
+            let answer = format!("{}{}", "x".repeat(length), "\u{fc}".repeat(200));
+            let text = nonsense(&Value::SimpleString(answer)).to_string();
+            assert!(text.len() < 400, "{text}");
         }
     }
 }

@@ -7,6 +7,8 @@ use ::redis::{RedisError, RedisResult, Value};
 
 /// How deep lists are in lists: deeper than any answer.
 const DEEPEST: usize = 16;
+/// How an answer may begin.
+const KINDS: &[u8] = b"+-:_#,($=!*~>%";
 
 /// The first answer, and how long it is; `None` if not all of it is there.
 pub(super) fn first(bytes: &[u8]) -> RedisResult<Option<(Value, usize)>> {
@@ -35,6 +37,10 @@ fn number(digits: &[u8]) -> Option<i64> {
 }
 
 fn length(bytes: &[u8], deep: usize) -> RedisResult<Option<usize>> {
+    // At once: who speaks something else may never end the line.
+    if bytes.first().is_some_and(|kind| !KINDS.contains(kind)) {
+        return Err(strange(bytes));
+    }
     let Some((head, mut at)) = line(bytes) else {
         return Ok(None);
     };
@@ -46,7 +52,7 @@ fn length(bytes: &[u8], deep: usize) -> RedisResult<Option<usize>> {
             return Ok((end <= bytes.len()).then_some(end));
         }
         b'*' | b'~' | b'>' => many()?,
-        b'%' => 2 * many()?,
+        b'%' => many()?.checked_mul(2).ok_or_else(|| strange(bytes))?,
         _ => return Err(strange(bytes)),
     };
     if parts > 0 && deep == 0 {
@@ -138,7 +144,17 @@ mod tests {
     #[test]
     fn what_is_no_answer_is_an_error() {
         let deep = "*1\r\n".repeat(100_000);
-        for nonsense in ["HTTP/1.1 400 Bad Request\r\n", "$x\r\n", "*?\r\n", &deep] {
+        let many = format!("%{}\r\n", i64::MAX);
+        for nonsense in [
+            "HTTP/1.1 400 Bad Request\r\n",
+            "HTTP",
+            "\r\n",
+            "\n",
+            "$x\r\n",
+            "*?\r\n",
+            &deep,
+            &many,
+        ] {
             assert!(first(nonsense.as_bytes()).is_err(), "{nonsense:.20?}");
         }
     }

@@ -75,6 +75,15 @@ impl NodeSettings {
         self.address.to_string()
     }
 
+    /// Which locks it has: a server has others in each database.
+    pub fn place(&self) -> String {
+        format!("{}/{}", self.address, self.settings.database)
+    }
+
+    pub fn prefix(&self) -> &str {
+        &self.settings.prefix
+    }
+
     pub fn is_plain(&self) -> bool {
         self.settings.dialect == Dialect::Plain
     }

@@ -22,6 +22,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// How much is read at once.
 const CHUNK: usize = 16 * 1024;
+/// No answer is longer than this.
+const LONGEST: usize = 1024 * 1024;
 
 type Waiting = oneshot::Sender<RedisResult<Value>>;
 
@@ -50,6 +52,8 @@ struct Line {
     stream: Box<dyn Stream>,
     out: Vec<u8>,
     written: usize,
+    /// Whether the stream may keep back what was written.
+    unflushed: bool,
     came: Vec<u8>,
     /// How much of what came is there, and how much of that is done with.
     end: usize,
@@ -65,6 +69,7 @@ impl Wire {
                 stream,
                 out: Vec::new(),
                 written: 0,
+                unflushed: false,
                 came: vec![0; CHUNK],
                 end: 0,
                 start: 0,
@@ -164,6 +169,10 @@ impl Both {
             loop {
                 let (value, length) = match frame::first(&line.came[line.start..line.end]) {
                     Ok(Some(first)) => first,
+                    Ok(None) if line.end - line.start > LONGEST => {
+                        let endless = "the server gave an answer that does not end";
+                        return Poll::Ready(io::Error::other(endless).into());
+                    }
                     Ok(None) => break,
                     Err(error) => return Poll::Ready(error),
                 };
@@ -198,13 +207,17 @@ impl Line {
             let rest = &self.out[self.written..];
             match ready!(Pin::new(&mut self.stream).poll_write(context, rest))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                many => self.written += many,
+                many => {
+                    self.written += many;
+                    self.unflushed = true;
+                }
             }
         }
-        if self.written > 0 {
-            self.out.clear();
-            self.written = 0;
-            return Pin::new(&mut self.stream).poll_flush(context);
+        self.out.clear();
+        self.written = 0;
+        if self.unflushed {
+            ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+            self.unflushed = false;
         }
         Poll::Ready(Ok(()))
     }
@@ -241,5 +254,76 @@ impl Drop for Ends {
             "the connection is not driven any more",
         );
         self.0.end(error.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter, duplex};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn what_the_stream_keeps_back_goes_out_when_there_is_room() {
+        let (near, mut far) = duplex(8);
+        // As TLS does, it takes more than goes out.
+        let (wire, read) = Wire::new(Box::new(BufWriter::with_capacity(1024, near)));
+        let read = tokio::spawn(read);
+        let asked = wire.ask(&::redis::cmd("PING")).expect("is driven");
+        wire.flush();
+        // "*1\r\n$4\r\nPING\r\n"
+        let mut request = [0; 14];
+        let arrived = timeout(SOON, far.read_exact(&mut request)).await;
+        arrived.expect("all of it goes out").expect("is open");
+        far.write_all(b"+PONG\r\n").await.expect("is open");
+        let answer = timeout(SOON, asked).await.expect("it is answered");
+        let pong = Value::SimpleString("PONG".into());
+        assert_eq!(answer.expect("is driven").expect("an answer"), pong);
+        read.abort();
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_an_end_ends_the_connection() {
+        let (near, mut far) = duplex(1 << 20);
+        let (wire, read) = Wire::new(Box::new(near));
+        let read = tokio::spawn(read);
+        let asked = wire.ask(&::redis::cmd("PING")).expect("is driven");
+        wire.flush();
+        let endless = tokio::spawn(async move {
+            let _ = far.write_all(b"$9223372036854775807\r\n").await;
+            while far.write_all(&[b'x'; 64 * 1024]).await.is_ok() {}
+        });
+        let answer = timeout(SOON, asked).await.expect("it is told");
+        assert!(answer.expect("is told").is_err());
+        assert!(wire.ask(&::redis::cmd("PING")).is_err());
+        endless.abort();
+        read.await.expect("ends by itself");
+    }
+
+    #[tokio::test]
+    async fn a_request_nobody_waits_for_takes_its_answer() {
+        let (near, mut far) = duplex(1 << 20);
+        let (wire, read) = Wire::new(Box::new(near));
+        let read = tokio::spawn(read);
+        drop(wire.ask(&::redis::cmd("FIRST")).expect("is driven"));
+        let asked = wire.ask(&::redis::cmd("SECOND")).expect("is driven");
+        wire.flush();
+        let push = ">2\r\n$7\r\nmessage\r\n:7\r\n";
+        let answers = format!("{push}:1\r\n{push}{push}:2\r\n");
+        for byte in answers.bytes() {
+            far.write_all(&[byte]).await.expect("is open");
+            tokio::task::yield_now().await;
+        }
+        let answer = timeout(SOON, asked).await.expect("it is answered");
+        assert_eq!(
+            answer.expect("is driven").expect("an answer"),
+            Value::Int(2)
+        );
+        read.abort();
     }
 }

@@ -22,7 +22,8 @@
 //! - *Renewal.* It needs a majority of nodes where the hold is still alive: then it was alive on a majority all the time,
 //!   and nobody else held in between. Only then are the others re-added, and they count from the next renewal on.
 //!   A renewal that finds more nodes without the hold than a minority is the end of it, for good.
-//!   A re-add that is still on its way when the hold is released keeps a node busy for one lease at most.
+//!   A re-add that is still on its way when the hold is released is taken back when its answer comes; without that it
+//!   keeps a node busy for one lease at most.
 //! - *Tokens.* A node votes only for a token above the last it saw, so tokens of successive holders grow: their
 //!   majorities share a node. It votes for none that is further ahead of its clock than [`Terms::lead`]; after a restart
 //!   without data its last token is therefore below boot time + lead, and that is its floor ([`Admission::floor`]).

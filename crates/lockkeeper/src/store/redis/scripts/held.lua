@@ -5,9 +5,10 @@ local function try_held()
   -- pcall: the key may be of another kind. A third field would be somebody else's.
   local main, id, fields = KEYS[1], ARGV[3], redis.pcall('HGETALL', KEYS[1])
   if #fields ~= 4 then return end
-  local note, record = fields[3], fields[4]
-  if string.sub(note, 1, #'lockkeeper:') ~= 'lockkeeper:' then note, record = fields[1], fields[2] end
-  if string.sub(note, 1, #'lockkeeper:') ~= 'lockkeeper:' then return end
+  -- A record counts beside its hold only.
+  local held, note, record = fields[1], fields[3], fields[4]
+  if note ~= 'lockkeeper:' .. held then held, note, record = fields[3], fields[1], fields[2] end
+  if note ~= 'lockkeeper:' .. held then return end
   local left = redis.call('PTTL', main)
   if note == 'lockkeeper:' .. id then
     if left < tonumber(ARGV[5]) then redis.call('PEXPIRE', main, ARGV[5]) end

@@ -4,9 +4,10 @@ local function find_heir()
   local main, next_id = KEYS[1], ARGV[4]
   if next_id and (ARGV[5] ~= 'x' or ARGV[8] ~= '0' and us > tonumber(ARGV[8])) then return end
   if redis.call('EXISTS', KEYS[2], KEYS[4]) > 0 then return end
-  -- A third field would be somebody else's.
-  local fields, note = redis.call('HGETALL', main), 'lockkeeper:' .. ARGV[3]
-  if #fields ~= 4 or fields[1] ~= note and fields[3] ~= note then return end
+  -- Any other field would be somebody else's.
+  local fields, held = redis.call('HGETALL', main), ARGV[3]
+  if #fields ~= 4 or fields[1] ~= held and fields[3] ~= held then return end
+  if fields[1] ~= 'lockkeeper:' .. held and fields[3] ~= 'lockkeeper:' .. held then return end
   local tag = string.find(main, '{', 1, true) and main or '{' .. main .. '}'
   local own = string.sub(KEYS[2], #'lockkeeper_holders:' + 1)
   local others = redis.call('PUBSUB', NUMSUB, 'redisson_lock__channel:' .. tag, 'redisson_rwlock:' .. tag,
