@@ -34,8 +34,9 @@ const QUIET: Duration = Duration::from_secs(1);
 #[command(after_long_help = LIMITS)]
 pub struct Args {
     /// For how long the lock outlives a machine that went away, from 100ms to 24h; renewed all the time
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
-    ttl: Duration,
+    /// [default: 30s, or the longest that the store grants]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    ttl: Option<Duration>,
     /// Wait for the lock at most this long, such as 500ms, 30s or 1h30m [default: for ever]
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "no_wait")]
     wait: Option<Duration>,
@@ -150,6 +151,8 @@ async fn say_who_is_in_the_way(keeper: &Lockkeeper, args: &Args, notes: &mut Not
 #[derive(Default, Serialize)]
 struct Report<'a> {
     name: &'a str,
+    #[serde(skip)]
+    ttl: Duration,
     outcome: &'static str,
     exit_code: u8,
     token: Option<u64>,
@@ -215,8 +218,10 @@ async fn hold_and_run(
     if keeper.capabilities().reach == Reach::Process {
         notes.add("this store's locks hold within one process only: nobody else is kept out");
     }
+    let ttl = args.ttl.unwrap_or(keeper.lease());
+    report.ttl = ttl;
     let acquired = tokio::select! {
-        acquired = acquire(&keeper, args) => acquired,
+        acquired = acquire(&keeper, args, ttl) => acquired,
         never = say_who_is_in_the_way(&keeper, args, notes) => match never {},
         // The dropped future leaves the queue; closing waits for that.
         signal = signals.next_fatal() => {
@@ -243,21 +248,13 @@ async fn hold_and_run(
     let (acquired, held) = (SystemTime::now(), Moment::now());
     let mut command = command(args, &guard);
     let liveness = keeper.liveness();
-    let result = supervise(
-        &mut command,
-        &guard,
-        args.ttl,
-        liveness,
-        &mut signals,
-        notes,
-    )
-    .await;
+    let result = supervise(&mut command, &guard, ttl, liveness, &mut signals, notes).await;
     let released = guard.release().await;
     report.held_ms = Some(millis(Moment::now().since(held)));
     close(&keeper).await;
     match result {
         Ok(outcome) => {
-            let trouble = trouble.within(args.ttl);
+            let trouble = trouble.within(ttl);
             finish(args, &outcome, acquired, released, trouble, report, notes)
         }
         Err(failure) => Err(could_not_run(args, failure)),
@@ -304,7 +301,7 @@ fn finish(
         return Err(Failure::new(exit::LOST, message));
     }
     if let Err(error) = released {
-        let within = human(args.ttl);
+        let within = human(report.ttl);
         notes.add(&format!(
             "the lock was not released and frees itself within {within}: {error}"
         ));
@@ -322,8 +319,8 @@ async fn close(keeper: &Lockkeeper) {
 }
 
 /// `None` when it could not be had in time.
-async fn acquire(keeper: &Lockkeeper, args: &Args) -> Result<Option<Guard>, Error> {
-    let (name, ttl) = (&args.name, args.ttl);
+async fn acquire(keeper: &Lockkeeper, args: &Args, ttl: Duration) -> Result<Option<Guard>, Error> {
+    let name = &args.name;
     let wait = if args.no_wait {
         Some(Duration::ZERO)
     } else {

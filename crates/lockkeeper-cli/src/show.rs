@@ -39,7 +39,7 @@ fn nodes(nodes: &[NodeStatus]) -> String {
     let mut text = String::new();
     for status in nodes {
         let node = NodeView::new(status);
-        let _ = write!(text, "\n  {:<10} {} is {}", "node", node.node, node.text);
+        let _ = write!(text, "\n  {:<10} {} {}", "node", node.node, node.text);
     }
     text
 }

@@ -13,7 +13,7 @@ pub struct StoreArgs {
     // Not clap's own handling of variables: it would not tell an argument, which others can see, from them.
     #[arg(long, global = true, value_name = "URL")]
     pub store: Option<String>,
-    /// Print JSON; for run, about the run at its end, on standard error
+    /// Print JSON; for `lockkeeper run`, about the run at its end, on standard error
     #[arg(long, global = true)]
     pub json: bool,
 }

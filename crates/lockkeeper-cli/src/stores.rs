@@ -165,7 +165,7 @@ pub async fn run(args: &StoreArgs) -> Result<(), Failure> {
                 for view in column {
                     print(&format!("{title}: for instance {}", view.example))?;
                     for node in view.nodes.iter().flatten() {
-                        print(&format!("{title}: node {} is {}", node.node, node.text))?;
+                        print(&format!("{title}: node {} {}", node.node, node.text))?;
                     }
                     if let Some(error) = &view.nodes_error {
                         print(&format!("{title}: {error}"))?;

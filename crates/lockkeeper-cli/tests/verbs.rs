@@ -138,13 +138,27 @@ fn stores_lists_what_this_build_has() {
 }
 
 #[test]
+fn run_asks_a_quorum_for_no_longer_lease_than_it_grants() {
+    let nodes = Independent::start(3);
+    let url = nodes.url_at_once("5s");
+    let run = |args: &[&str]| finish(bare(args).env("LOCKKEEPER_STORE", &url));
+    let ran = run(&["run", "x", "--", "echo", "ran"]).code(0);
+    assert_eq!(ran.out().trim(), "ran");
+    // Whoever asks for more is told.
+    run(&["run", "--ttl", "30s", "x", "--", "true"]).code(2);
+}
+
+#[test]
 fn show_and_stores_tell_how_the_nodes_of_a_quorum_are() {
     let mut nodes = Independent::start(3);
     let url = nodes.url("60s&node_timeout=10s");
     let ask = |args: &[&str]| finish(bare(args).env("LOCKKEEPER_STORE", &url)).code(0);
     // They have just started.
     let shown = ask(&["show", "x"]).out();
-    assert_eq!(shown.matches("sits out for ").count(), 3, "{shown}");
+    for server in nodes.servers() {
+        let line = format!("127.0.0.1:{} sits out for ", server.port());
+        assert!(shown.contains(&line), "{shown}");
+    }
     let shown = ask(&["show", "x", "--json"]).json();
     assert_eq!(shown["nodes"][0]["state"], "sitting_out", "{shown}");
     assert!(shown["nodes"][0]["ready_in_ms"].as_u64() > Some(30_000));

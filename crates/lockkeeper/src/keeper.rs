@@ -336,6 +336,11 @@ impl Lockkeeper {
         self.core.store().capabilities()
     }
 
+    /// The lease of locks that ask for no other.
+    pub fn lease(&self) -> Duration {
+        self.core.lease
+    }
+
     /// The nodes of a store that has several which vote, and how they are just now; none elsewhere.
     pub fn nodes(&self) -> Vec<store::NodeStatus> {
         self.core.store().nodes()

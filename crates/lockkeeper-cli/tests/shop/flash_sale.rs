@@ -7,6 +7,7 @@ use lockkeeper::blocking::Lockkeeper;
 use lockkeeper_lab::shop::load::{LoadOptions, Report, Tally};
 use lockkeeper_lab::shop::lock::LockKind;
 use lockkeeper_lab::shop::{Instance, Item, ServeOptions};
+use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::redis::RedisServer;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -104,6 +105,17 @@ fn on_redis_every_last_one_is_sold_once() {
         server.strings(&["LLEN", "inventory001:ledger"]),
         [STOCK.to_string()]
     );
+}
+
+/// One of the three nodes is killed as well, and stays away.
+#[test]
+fn on_a_quorum_every_last_one_is_sold_once() {
+    let place = Place::new();
+    let mut nodes = Independent::start(3);
+    nodes.wait_out_quarantine(Duration::from_secs(2));
+    let lock = LockKind::Ours(nodes.url("2s"));
+    let report = flash_sale(lock, &place.stock(), || nodes.server(1).kill());
+    assert_held(&report);
 }
 
 #[test]

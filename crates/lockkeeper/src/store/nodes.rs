@@ -44,14 +44,14 @@ pub enum NodeState {
 impl fmt::Display for NodeState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NodeState::Up => f.write_str("up"),
-            NodeState::Behind => f.write_str("behind: it did not answer in time"),
+            NodeState::Up => f.write_str("is up"),
+            NodeState::Behind => f.write_str("is behind: it did not answer in time"),
             NodeState::SittingOut { ready_in } => write!(
                 f,
                 "sits out for {:.1}s more: it has restarted and may have forgotten locks",
                 ready_in.as_secs_f64()
             ),
-            NodeState::Down { reason } => write!(f, "down: {reason}"),
+            NodeState::Down { reason } => write!(f, "is down: {reason}"),
         }
     }
 }

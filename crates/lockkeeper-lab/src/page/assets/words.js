@@ -104,7 +104,7 @@ const WORDS = {
   sold_out: ["nothing left to sell", "已售罄"],
   refused_mark: ["refused by the fence", "被栅栏拒绝"],
   abstained: ["does not write: it knows that the lock is lost", "不写入：已知锁已丢失"],
-  at_risk: ["at risk: a renewal is overdue", "有风险：续期逾时"],
+  at_risk: ["at risk: a renewal is overdue", "有风险：续期超时"],
   lost: ["learns that the lock is lost", "得知锁已丢失"],
   entered: ["enters again", "重入"],
   left: ["leaves once, still holds", "退出一层，仍持有"],
