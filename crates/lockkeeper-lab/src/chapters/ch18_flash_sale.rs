@@ -26,9 +26,9 @@ pub const CHAPTER: Chapter = Chapter {
         "Each instance has a mutex, so inside it all is in order; between the four, sales overwrite each other by the \
          thousand, and the stock falls so slowly that almost everybody gets one. With one lock among all instances \
          the ledger has 5,000 sales and the stock is 0. Waiting customers of one instance hand the lock to each \
-         other, for a twentieth of a second at a time, so that most sales cost no round trip for the lock.",
+         other, for a few milliseconds at a time, so that most sales cost no round trip for the lock.",
         "每个实例里都有互斥锁，实例内部井然有序；四个实例之间却成千上万次互相覆盖，库存降得太慢，几乎人人有份。\
-         所有实例共用一把锁，账上恰好 5000 笔，库存为 0。同一实例里排队的顾客每次有五十毫秒可以直接交接锁，\
+         所有实例共用一把锁，账上恰好 5000 笔，库存为 0。同一实例里排队的顾客每次有几毫秒可以直接交接锁，\
          大多数销售不必为锁多跑一趟。",
     ),
     needs: Needs::Nothing,

@@ -7,13 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockkeeper::url::StoreUrl;
-use lockkeeper::{Guard, HandOff, Lockkeeper, Token};
+use lockkeeper::{Guard, Lockkeeper, Token};
 use lockkeeper_testkit::naive::{MISTAKES, Mistake, NaiveGuard, NaiveLock};
 use tokio::sync::OwnedMutexGuard;
-
-/// For how long the customers of one instance may hand the lock to each other. The usual 5 ms are over after one sale
-/// where the stock takes that long, as it does on a busy machine, and then every sale would go to the store for its lock.
-const HAND_OFF: Duration = Duration::from_millis(50);
 
 /// The kind of lock that an instance uses.
 #[derive(Clone, PartialEq, Eq)]
@@ -115,12 +111,8 @@ impl Locks {
     pub async fn open(kind: LockKind, lease: Duration) -> Result<Locks> {
         let keeper = match &kind {
             LockKind::Ours(url) => {
-                let hand_off = HandOff {
-                    time: HAND_OFF,
-                    ..HandOff::default()
-                };
                 let builder = Lockkeeper::builder().url(url).lease(lease);
-                Some(builder.hand_off(hand_off).connect().await?)
+                Some(builder.connect().await?)
             }
             _ => None,
         };
