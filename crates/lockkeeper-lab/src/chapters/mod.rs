@@ -248,8 +248,8 @@ async fn last_piece(scene: &mut Scene) -> Result<()> {
     let mut b = scene.actor("B").await?;
     scene
         .step(
-            "One piece is left. A takes the lock and reads the stock.",
-            "只剩一件。A 加锁并读取库存。",
+            "One piece is left. A takes its lock, if it has one, and reads the stock.",
+            "只剩一件。A 先加锁（如果有锁的话），再读取库存。",
         )
         .await;
     a.acquires(SOON).await?;
@@ -264,8 +264,8 @@ async fn last_piece(scene: &mut Scene) -> Result<()> {
     b.says_within(A_WHILE, is_read).await?;
     scene
         .step(
-            "A sells its piece, writes the stock back and releases.",
-            "A 卖出一件，写回库存，释放锁。",
+            "A sells its piece, writes the stock back and lets go.",
+            "A 卖出一件，写回库存，然后放手。",
         )
         .await;
     a.writes().await?;
