@@ -11,7 +11,7 @@ use nix::unistd::{Pid, getpgid};
 use tempfile::TempDir;
 
 /// How long things that should happen soon may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A folder with a store in it.
 pub struct Place {

@@ -3,13 +3,14 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::common::{eventually, until};
+use crate::common::{PATIENCE, eventually, until};
 use crate::http::ask;
 
 /// As the machines of tests are small, and browsers are not.
@@ -134,10 +135,19 @@ impl Browser {
     /// Waits until a script returns something true, and answers it.
     #[track_caller]
     pub fn until(&self, script: &str) -> Value {
-        eventually(script, || match self.eval(script) {
-            Value::Null | Value::Bool(false) => None,
-            value => Some(value),
-        })
+        let start = Instant::now();
+        loop {
+            match self.eval(script) {
+                Value::Null | Value::Bool(false) => {}
+                value => return value,
+            }
+            assert!(
+                start.elapsed() < PATIENCE,
+                "waited too long: {script}; the page says: {}",
+                self.text("body")
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// The text of the first element of this kind, as a reader sees it.
