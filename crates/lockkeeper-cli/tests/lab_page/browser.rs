@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::common::{PATIENCE, eventually, until};
+use crate::common::{PATIENCE, until};
 use crate::http::ask;
 
 /// As the machines of tests are small, and browsers are not.
