@@ -7,6 +7,7 @@
 mod acl;
 mod batch;
 mod common;
+mod direct;
 mod faults;
 mod keepers;
 mod lane;

@@ -77,11 +77,7 @@ impl Lease {
             self.told_at_risk = false;
         }
         // Both count back from the loss, so that an extension is neither renewed nor feared for too early.
-        let usual = if self.renewed {
-            self.pace()
-        } else {
-            length
-        };
+        let usual = if self.renewed { self.pace() } else { length };
         let lost = until_lost(usual);
         // In a very short lease Lost comes before two thirds: stay a little ahead of it.
         let alarm = lost
