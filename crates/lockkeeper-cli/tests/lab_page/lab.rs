@@ -97,7 +97,7 @@ impl Run {
     pub fn start(place: &Place, args: &[&str], name: &str) -> Run {
         let args = [&["run"], args, &[name, "--", "sleep", "600"]].concat();
         let mut command = place.lockkeeper(&args);
-        let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child = command.stdin(Stdio::null()).spawn();
         Run(child.expect("lockkeeper starts"))
     }
 
