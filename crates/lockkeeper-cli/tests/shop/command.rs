@@ -1,6 +1,5 @@
 //! The verbs: exit codes, what they print, what they refuse, and that no password is seen.
 
-use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
 use lockkeeper_lab::shop::ServeOptions;
@@ -9,7 +8,7 @@ use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::common::{bare, finish, until};
+use crate::common::{bare, finish, first_line, until};
 use crate::scene::{Place, account, ask, start, start_many, urls};
 
 const CANARY: &str = "c4n4ry-pa55";
@@ -25,9 +24,7 @@ fn serve(place: &Place, args: &[&str]) -> (Child, String) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("starts");
-    let mut line = String::new();
-    let stdout = child.stdout.take().expect("a pipe");
-    BufReader::new(stdout).read_line(&mut line).expect("reads");
+    let line = first_line(&mut child);
     (child, line)
 }
 

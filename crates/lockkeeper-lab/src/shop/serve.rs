@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use axum::serve::ListenerExt;
 use lockkeeper::url::StoreUrl;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
@@ -17,9 +16,13 @@ use super::lock::{LockKind, Locks};
 use super::routes::{Site, router};
 use super::sale::Shop;
 use super::stock::{self, USUAL_SIZE};
+use crate::{open_files, server};
 
 /// How long customers may still take once the shop closes.
 const CLOSING: Duration = Duration::from_secs(10);
+
+/// How many files the stock and the lock's store may need.
+const OWN_FILES: usize = 64;
 
 /// How to serve.
 #[derive(Clone)]
@@ -117,23 +120,20 @@ pub async fn serve(
         lock,
         stock: stock_url.to_string(),
     })?;
-    // Answers are small, and customers wait for them.
-    let listener = listener.tap_io(|stream| {
-        let _ = stream.set_nodelay(true);
-    });
     let (closing, closed) = oneshot::channel();
     let stop = async move {
         stop.await;
         let _ = closing.send(());
     };
-    let serving = axum::serve(listener, router(site)).with_graceful_shutdown(stop);
+    let most = open_files::most().saturating_sub(OWN_FILES).max(1);
+    let serving = server::serve(listener, router(site), most, stop);
     let late = async {
         if closed.await.is_ok() {
             tokio::time::sleep(CLOSING).await;
         }
     };
     tokio::select! {
-        served = serving => served?,
+        () = serving => {}
         () = late => {}
     }
     shop.locks.close().await;
