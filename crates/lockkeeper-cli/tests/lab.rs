@@ -313,6 +313,11 @@ fn an_interrupted_chapter_leaves_nothing_behind() {
         ("paused-holder", 1_200),
         ("goods", 900),
         ("quorum-down", 1_500),
+        // While instances of the shop are being started.
+        ("flash-sale", 0),
+        ("flash-sale", 60),
+        ("flash-sale", 120),
+        ("flash-sale", 180),
     ] {
         let traces = Traces::new();
         let mut lab = traces.start(chapter);

@@ -1,8 +1,10 @@
 //! Instances of the shop in a scene, each a process, and their customers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use super::Scene;
@@ -16,6 +18,8 @@ use crate::text::Text;
 #[derive(Debug)]
 pub struct Shop {
     instances: Vec<Instance>,
+    /// Goes after them, also if the scene is gone while they start: one that finds no folder would make it anew.
+    _folder: Arc<TempDir>,
 }
 
 impl Scene {
@@ -33,15 +37,17 @@ impl Scene {
             ..ServeOptions::new(lock, self.new_stock())
         };
         let program = self.program.clone();
-        let open = move || {
-            (0..instances)
-                .map(|_| Instance::start(&program, &options))
-                .collect()
+        let mut shop = Shop {
+            instances: Vec::new(),
+            _folder: self.folder.clone(),
         };
-        let instances: Result<Vec<_>> = tokio::task::spawn_blocking(open).await?;
-        Ok(Shop {
-            instances: instances?,
-        })
+        let open = move || {
+            for _ in 0..instances {
+                shop.instances.push(Instance::start(&program, &options)?);
+            }
+            Ok(shop)
+        };
+        tokio::task::spawn_blocking(open).await?
     }
 
     /// Customers who come at the same moment, each for one piece, and each to the next instance in turn.
