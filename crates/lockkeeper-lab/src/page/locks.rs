@@ -184,7 +184,13 @@ impl Locks {
                 None => Lockkeeper::builder().connect().await?,
             },
         };
-        keeper.insert(open).list("").await
+        let locks = open.list("").await;
+        match &locks {
+            Ok(_) => *keeper = Some(open),
+            // Opened anew the next time: the store may be another by then, as a file that was replaced is.
+            Err(_) => open.close().await,
+        }
+        locks
     }
 
     fn tell(&self, locks: &[LockInfo], seen: &Seen, every: Duration) {
