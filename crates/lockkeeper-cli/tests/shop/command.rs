@@ -196,10 +196,14 @@ fn load_says_when_nobody_is_there() {
     for (args, word) in [
         (&["ftp://x"][..], "write for instance http"),
         (&["127.0.0.1:80"], "write for instance http"),
+        (&["http://127.0.0.1:99999"], "http://HOST:PORT"),
+        (&["http://127.0.0.1:0"], "http://HOST:PORT"),
+        (&["http://me:c4n4ry-pa55@127.0.0.1:80"], "http://HOST:PORT"),
         (&[nobody, "--path", "/inventory/steal"], "/inventory/sale"),
     ] {
         let args = [&["shop", "load"], args].concat();
-        finish(&mut bare(&args)).code(2).says(word);
+        let done = finish(&mut bare(&args)).code(2).says(word);
+        assert!(!done.err().contains(CANARY), "{done:?}");
     }
     finish(&mut bare(&["shop", "load"])).code(2);
     finish(&mut bare(&["shop", "load", nobody, "--concurrency", "0"])).code(2);

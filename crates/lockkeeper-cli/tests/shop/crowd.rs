@@ -72,3 +72,65 @@ fn more_customers_than_this_process_can_have_are_refused_at_once() {
         .code(2)
         .says("ulimit -n");
 }
+
+/// A server that has books and nothing else to say: what it answers is no sale, and nothing is proved by it.
+#[test]
+fn load_believes_nothing_that_is_no_answer() {
+    use std::io::{Read, Write};
+    let books = r#"{"accounts": [{"item": "inventory001", "opening": 9, "stock": 9, "sales": 0}]}"#;
+    let long = "x".repeat(64 << 20);
+    let answers: [(&str, &str); 5] = [
+        ("garbage", "\0\u{1}\r\n\r\n"),
+        ("nothing", ""),
+        (
+            "a page",
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n<!DOCTYPE",
+        ),
+        (
+            "half",
+            "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{\"result\": \"sold\"",
+        ),
+        (
+            "no end",
+            &format!("HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n{long}"),
+        ),
+    ];
+    for (what, answer) in answers {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let answer = answer.to_owned();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.expect("a connection");
+                let mut request = [0; 1_024];
+                let read = stream.read(&mut request).unwrap_or(0);
+                let said = match request[..read].starts_with(b"GET /stats") {
+                    true => format!(
+                        "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{books}",
+                        books.len()
+                    ),
+                    false => answer.clone(),
+                };
+                let _ = stream.write_all(said.as_bytes());
+            }
+        });
+        let load = [
+            "shop",
+            "load",
+            "--requests",
+            "6",
+            "--concurrency",
+            "2",
+            "--json",
+            &url,
+        ];
+        let done = finish(&mut bare(&load)).code(69);
+        assert!(done.err().contains("is not known"), "{what}: {done:?}");
+        let json = done.json();
+        assert_eq!(
+            (&json["unknown"], &json["sold"]),
+            (&6.into(), &0.into()),
+            "{what}: {json}"
+        );
+    }
+}
