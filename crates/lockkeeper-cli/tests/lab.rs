@@ -311,7 +311,7 @@ fn an_interrupted_chapter_leaves_nothing_behind() {
     for (chapter, delay) in [
         ("paused-holder", 300),
         ("paused-holder", 1_200),
-        ("goods", 900),
+        ("flash-sale", 900),
         ("quorum-down", 1_500),
         // While instances of the shop are being started.
         ("flash-sale", 0),

@@ -1,18 +1,22 @@
 //! Instances of the shop in a scene, each a process, and their customers.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use super::Scene;
+use super::actor::SOON;
 use super::timeline::{Doing, MarkKind};
 use crate::shop::load::{self, LoadOptions, Report, Tally};
 use crate::shop::lock::LockKind;
 use crate::shop::{Instance, ServeOptions};
 use crate::text::Text;
+
+/// How often to look whether all customers are in.
+const POLL: Duration = Duration::from_millis(20);
 
 /// Some instances on one stock. Dropping it kills them.
 #[derive(Debug)]
@@ -23,15 +27,15 @@ pub struct Shop {
 }
 
 impl Scene {
-    /// Opens so many instances with this scene's lock, whose decisions take so long.
-    pub async fn shop(&self, instances: usize, size: u32, work: Duration) -> Result<Shop> {
+    /// Opens so many instances with this scene's lock, which decide at once, or when all customers are in.
+    pub async fn shop(&self, instances: usize, size: u32, held_back: bool) -> Result<Shop> {
         let lock = match self.lock.kind {
             "ours" => LockKind::Ours(self.url.clone()),
             kind => LockKind::parse(kind, Some(&self.url))?,
         };
         let options = ServeOptions {
             size,
-            work,
+            held_back,
             lease: self.lock.lease,
             wait: Duration::from_secs(60),
             ..ServeOptions::new(lock, self.new_stock())
@@ -50,8 +54,9 @@ impl Scene {
         tokio::task::spawn_blocking(open).await?
     }
 
-    /// Customers who come at the same moment, each for one piece, and each to the next instance in turn.
-    pub async fn customers(&self, shop: &Shop, count: usize, path: &str) -> Result<()> {
+    /// Customers who come at the same moment, each for one piece, and each to the next instance in turn. Nothing is
+    /// decided before every one of them has seen the stock, or waits for the lock.
+    pub async fn customers(&self, shop: &mut Shop, count: usize, path: &str) -> Result<()> {
         let mut asking = JoinSet::new();
         for number in 0..count {
             let instance = &shop.instances[number % shop.instances.len()];
@@ -69,6 +74,15 @@ impl Scene {
                 board.mark(lane, answered(&told?));
                 anyhow::Ok(())
             });
+        }
+        let urls = shop.load(path, 0).instances;
+        let end = Instant::now() + SOON;
+        while load::inside(&urls).await? < count as u64 {
+            ensure!(Instant::now() < end, "not all customers get in");
+            tokio::time::sleep(POLL).await;
+        }
+        for instance in &mut shop.instances {
+            instance.go_on()?;
         }
         while let Some(asked) = asking.join_next().await {
             asked??;

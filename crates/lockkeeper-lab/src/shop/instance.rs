@@ -1,6 +1,6 @@
 //! An instance in a process of its own, so that it can be killed.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -34,6 +34,9 @@ impl Instance {
             ("--work", options.work),
         ] {
             command.args([option, &format!("{}ms", value.as_millis())]);
+        }
+        if options.held_back {
+            command.arg("--held-back");
         }
         // URLs go by the environment: there may be passwords in them.
         command.env(STOCK_VARIABLE, &options.stock);
@@ -78,6 +81,15 @@ impl Instance {
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Tells an instance that was started with `held_back` that it may decide, from now on.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn go_on(&mut self) -> Result<()> {
+        let stdin = self.child.stdin.as_mut().context("the shop is closed")?;
+        writeln!(stdin).context("the shop is gone")
     }
 
     /// Kills it at once, as `kill -9` does.

@@ -1,6 +1,7 @@
 //! The ways in. One table says what there is; the router, the load generator and the tests read it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -239,7 +240,19 @@ fn unless_get(site: &Site, method: &Method) -> Option<Response> {
 }
 
 async fn health(State(site): Shared, method: Method) -> Response {
-    let health = json!({"port": site.shop.port, "lock": site.lock, "stock": site.stock});
+    let Shop {
+        port,
+        waiting,
+        deciding,
+        ..
+    } = &*site.shop;
+    let health = json!({
+        "port": port,
+        "lock": site.lock,
+        "stock": site.stock,
+        "waiting": waiting.load(SeqCst),
+        "deciding": deciding.load(SeqCst),
+    });
     unless_get(&site, &method).unwrap_or_else(|| Json(health).into_response())
 }
 

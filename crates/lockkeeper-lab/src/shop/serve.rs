@@ -4,13 +4,14 @@ use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockkeeper::url::StoreUrl;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::lock::{LockKind, Locks};
 use super::routes::{Site, router};
@@ -41,6 +42,8 @@ pub struct ServeOptions {
     pub wait: Duration,
     /// How long a decision takes, between reading and writing.
     pub work: Duration,
+    /// Whether decisions wait for a word: see [`Instance::go_on`](super::Instance::go_on).
+    pub held_back: bool,
 }
 
 impl ServeOptions {
@@ -55,6 +58,7 @@ impl ServeOptions {
             // Longer than the lease: the death of an instance costs the others' customers time and nothing else.
             wait: Duration::from_secs(10),
             work: Duration::ZERO,
+            held_back: false,
         }
     }
 }
@@ -69,6 +73,7 @@ impl std::fmt::Debug for ServeOptions {
             .field("lease", &self.lease)
             .field("wait", &self.wait)
             .field("work", &self.work)
+            .field("held_back", &self.held_back)
             .finish()
     }
 }
@@ -86,12 +91,14 @@ pub struct Opened {
     pub stock: String,
 }
 
-/// Serves until `stop` completes, then lets those who are in finish. Tells by `opened` once it listens.
+/// Serves until `stop` completes, then lets those who are in finish. Tells by `opened` once it listens. Nothing is
+/// decided before `decides` is true.
 ///
 /// # Errors
 /// When the lock's store, the stock or the address cannot be used.
 pub async fn serve(
     options: ServeOptions,
+    decides: watch::Receiver<bool>,
     opened: impl FnOnce(&Opened) -> io::Result<()>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<()> {
@@ -108,6 +115,9 @@ pub async fn serve(
         port: address.port(),
         wait: options.wait,
         work: options.work,
+        decides,
+        waiting: AtomicU64::new(0),
+        deciding: AtomicU64::new(0),
     });
     let site = Site {
         shop: shop.clone(),

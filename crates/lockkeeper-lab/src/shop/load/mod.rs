@@ -130,6 +130,24 @@ pub(crate) async fn customer(options: &LoadOptions) -> Result<Tally> {
     Ok(run.tally())
 }
 
+/// How many customers are in the instances: waiting for the lock, or with a look at the stock behind them.
+pub(crate) async fn inside(instances: &[String]) -> Result<u64> {
+    #[derive(Deserialize)]
+    struct Health {
+        waiting: u64,
+        deciding: u64,
+    }
+    let mut inside = 0;
+    for url in instances {
+        let mut client = Client::new(Address::parse(url)?, Duration::from_secs(20));
+        let asked = client.ask(Method::GET, "/health").await;
+        let (_, body) = asked.map_err(|silence| anyhow::anyhow!("{url}: {silence}"))?;
+        let health: Health = serde_json::from_slice(&body)?;
+        inside += health.waiting + health.deciding;
+    }
+    Ok(inside)
+}
+
 fn prepare(options: &LoadOptions) -> Result<(Run, String)> {
     ensure!(!options.instances.is_empty(), "name an instance");
     ensure!(
