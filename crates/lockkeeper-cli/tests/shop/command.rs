@@ -44,6 +44,32 @@ fn serve_prints_its_address_and_ends_well_when_told() {
     }
 }
 
+/// As a script's shell starts it with `&`.
+#[test]
+fn started_to_ignore_int_it_does_and_ends_by_term() {
+    let place = Place::new();
+    let stock = place.stock();
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", "trap '' INT; exec \"$0\" \"$@\""])
+        .arg(bare(&[]).get_program())
+        .args(["shop", "serve", "--listen", "0", "--lock", "none", "--json"])
+        .args(["--stock", &stock])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let opened: serde_json::Value = serde_json::from_str(&first_line(&mut child)).expect("JSON");
+    let pid = Pid::from_raw(child.id().cast_signed());
+    kill(pid, Signal::SIGINT).expect("it is there");
+    let address = opened["url"].as_str().expect("a URL");
+    let address = address.trim_start_matches("http://").parse();
+    let ask = b"GET /health HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n";
+    let answer = crate::common::crowd::said(address.expect("an address"), ask);
+    assert!(answer.contains("200 OK"), "{answer}");
+    kill(pid, Signal::SIGTERM).expect("it is there");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
+
 #[test]
 fn an_instance_ends_with_whoever_started_it() {
     let place = Place::new();
