@@ -1,6 +1,7 @@
 //! An instance in a process of its own, so that it can be killed.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -50,6 +51,8 @@ impl Instance {
         command.args(["--lock", kind]);
         command.envs(store.map(|url| (STORE_VARIABLE, url)));
         let mut child = command
+            // Whoever presses Ctrl-C means us: it ends with its standard input.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
