@@ -78,7 +78,7 @@ macro_rules! silent {
 }
 
 publishing! {
-    ACQUIRE = "alone.lua", "time.lua", "fence.lua", "acquire_fast.lua", "queue.lua", "held.lua", "record.lua", "acquire.lua";
+    ACQUIRE = "alone.lua", "acquire_proposed.lua", "time.lua", "fence.lua", "acquire_fast.lua", "queue.lua", "held.lua", "record.lua", "acquire.lua";
     RELEASE = "alone.lua", "release_fast.lua", "time.lua", "fence.lua", "queue.lua", "pass.lua", "record.lua", "release.lua";
     WITHDRAW = "time.lua", "fence.lua", "queue.lua", "record.lua", "withdraw.lua";
     INSPECT = "time.lua", "fence.lua", "queue.lua", "record.lua", "inspect.lua";
@@ -88,8 +88,9 @@ publishing! {
 
 silent! {
     RENEW = files!("time.lua", "renew.lua");
-    PLAIN_ACQUIRE = files!("alone.lua", "time.lua", "fence.lua", "plain_acquire.lua");
+    PLAIN_ACQUIRE = files!("alone.lua", "plain_proposed.lua", "time.lua", "fence.lua", "plain_acquire.lua");
     PLAIN_RELEASE = files!("alone.lua", "plain_release.lua");
+    PLAIN_WITHDRAW = files!("time.lua", "fence.lua", "plain_withdraw.lua");
     PLAIN_RENEW = files!("plain_renew.lua");
     PLAIN_INSPECT = files!("plain_inspect.lua");
     PLAIN_BREAK = files!("time.lua", "fence.lua", "plain_break.lua");
@@ -97,7 +98,7 @@ silent! {
     BATCH = concat!(
         files!("publish.lua", "time.lua", "fence.lua"),
         "local function try(k, a)\n",
-        files!("acquire_fast.lua"),
+        files!("acquire_proposed.lua", "acquire_fast.lua"),
         "end\nlocal function acquire(KEYS, ARGV)\n",
         files!("queue.lua", "held.lua", "record.lua", "acquire.lua"),
         "end\nlocal function let_go(k, a, least)\n",
@@ -111,7 +112,7 @@ silent! {
     PLAIN_BATCH = concat!(
         files!("time.lua", "fence.lua"),
         "local function acquire(k, a)\n",
-        files!("plain_acquire.lua"),
+        files!("plain_proposed.lua", "plain_acquire.lua"),
         "end\nlocal function release(k, a)\n",
         files!("plain_release.lua"),
         "end\nlocal VERBS = { a = { 2, 4, acquire }, r = { 1, 1, release } }\n",
