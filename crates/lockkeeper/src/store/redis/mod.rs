@@ -162,7 +162,7 @@ impl RedisStore {
     ) -> Result<(), Error> {
         match self.dialect() {
             Dialect::Redisson => self.redisson(way).withdraw(name, claim).await,
-            Dialect::Plain => self.plain(way).withdraw(name, claim).await,
+            Dialect::Plain => self.plain(way).release(name, claim).await.map(|_| ()),
         }
     }
 

@@ -101,18 +101,6 @@ impl Plain<'_> {
         }
     }
 
-    pub async fn withdraw(&self, name: &Name, claim: ClaimId) -> Result<(), Error> {
-        let keys = self.keys(name)?;
-        let write = |cmd: &mut Cmd| {
-            cmd.arg(2);
-            keys.write_plain(cmd);
-            id_arg(cmd, claim);
-            cmd.arg(self.connection.batch().keep());
-        };
-        let answer = self.connection.run(&scripts::PLAIN_WITHDRAW, write).await;
-        answer.map(|_| ()).map_err(Fault::of_change)
-    }
-
     pub async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let mut answers = Vec::with_capacity(renewals.len());
         for slice in renewals.chunks(RENEW_SLICE) {

@@ -3,16 +3,13 @@
 -- KEYS  as in acquire
 -- ARGV  1 who  2 how long the fence is kept  3 claim
 -- Result  0
--- Invariant: as for a release. A claim that neither holds nor waits may still be on its way: the fence goes above what
---            it proposed.
+-- Invariant: as for a release; a claim that neither holds nor waits changes nothing.
 local waiter = redis.call('HGET', WAITERS, ARGV[3])
 if waiter then drop_waiter(ARGV[3], cmsgpack.unpack(waiter)[W_MODE]) end
 local hold, index = find(ARGV[3])
 if hold then finish(hold, index) end
 if hold or waiter then
   if not (hold and leave_to_others()) then settle() end
-else
-  reserve(FENCE, 1, keep)
 end
 save()
 if hold then announce(hold[MODE]) end
