@@ -12,6 +12,7 @@ mod faults;
 mod keepers;
 mod lane;
 mod midway;
+mod proposals;
 mod replicas;
 mod rows;
 mod sentinel;

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use ::redis::{Cmd, Value};
 
-use super::answer::{self, Reply};
+use super::answer::{self, Reply, Tried};
 use super::batch::{Op, id_arg};
 use super::fault::Fault;
 use super::keys::Keys;
@@ -81,7 +81,10 @@ impl Redisson<'_> {
         let keys = self.keys(&claim.name)?;
         // Twice at most: the second time with a better idea of the server's clock.
         for last in [false, true] {
-            let reply = self.try_once(claim, &keys).await?;
+            let reply = match self.try_once(claim, &keys).await? {
+                Tried::AsProposed(grant) => return Ok(Attempt::Granted(grant)),
+                Tried::Told(reply) => reply,
+            };
             let attempt = match reply.number(0)? {
                 1 => Attempt::Granted(reply.grant(1)?),
                 0 => {
@@ -101,20 +104,25 @@ impl Redisson<'_> {
         Ok(Attempt::TooLate)
     }
 
-    async fn try_once(&self, claim: &Claim, keys: &Keys) -> Result<Reply, Error> {
+    async fn try_once(&self, claim: &Claim, keys: &Keys) -> Result<Tried, Error> {
         let (mode, limit, count) = letter(claim.mode);
-        let not_after = self.connection.clock().at(claim.not_after);
-        let sent = Moment::now();
+        let clock = self.connection.clock();
+        let (sent, not_after) = (Moment::now(), clock.at(claim.not_after));
         let enqueue = match claim.enqueue {
             true => self.ears(claim, sent),
             false => 0,
         };
         let least = !claim.enqueue && claim.beside.is_none() && count == 0;
+        let simple = least && claim.mode == Mode::Exclusive && claim.reserve == 1;
+        let proposed = match simple && sent < claim.not_after {
+            true => clock.proposal(sent),
+            false => None,
+        };
         let args = |cmd: &mut Cmd| {
             id_arg(cmd, claim.id);
             cmd.arg(mode)
                 .arg(millis(claim.lease))
-                .arg(claim.reserve)
+                .arg(proposed.unwrap_or(claim.reserve.into()))
                 .arg(not_after);
             if !least {
                 cmd.arg(enqueue).arg(limit).arg(count);
@@ -136,11 +144,7 @@ impl Redisson<'_> {
             let _ = self.withdraw(&claim.name, claim.id).await;
             self.connection.stay();
         }
-        let reply = Reply::of_try(answer.map_err(Fault::of_change)?)?;
-        self.connection
-            .clock()
-            .saw(reply.number(3)?, sent, Moment::now());
-        Ok(reply)
+        Tried::new(answer.map_err(Fault::of_change)?, proposed, clock, sent)
     }
 
     /// How a claim that waits hears of its turn, as the scripts have it: 2 not at all, 1 by a hint. Or by its grant, which

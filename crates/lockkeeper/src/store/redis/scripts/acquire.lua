@@ -1,4 +1,5 @@
-local id, mode, lease, wanted = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local id, mode, lease = ARGV[3], ARGV[4], tonumber(ARGV[5])
+local wanted = #ARGV[6] == 16 and 1 or tonumber(ARGV[6])
 local limit, count, beside = tonumber(ARGV[9] or '0'), tonumber(ARGV[10] or '0'), ARGV[11] or ''
 
 local function answer(hold)
