@@ -195,6 +195,15 @@ pub fn read_url(url: &StoreUrl) -> Result<String, Error> {
     Settings::parse(url).map(|settings| format!("{settings:?}"))
 }
 
+/// The first answer of a server and how long it is, `None` if not all of it has come: for the fuzz target of its parser.
+#[doc(hidden)]
+pub fn read_answer(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
+    match frame::first(bytes) {
+        Ok(first) => Ok(first.map(|(value, length)| (format!("{value:?}"), length))),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 async fn look(servers: &Servers, who: &str, name: &Name) -> Result<Option<LockInfo>, Error> {
     let route = servers.route(name)?;
     match servers.settings().dialect {
