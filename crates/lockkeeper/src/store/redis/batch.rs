@@ -119,7 +119,7 @@ impl Connection {
             false => op.join(shared),
         };
         let lost = || Err(Fault::Lost("the connection is no longer needed".into()));
-        joined.await.unwrap_or_else(|_| lost())
+        shared.told(joined).await.unwrap_or_else(lost)
     }
 
     /// Sends a verb by itself, unless others took the room meanwhile.
@@ -243,6 +243,22 @@ fn hand_over<'a>(
 }
 
 impl Shared {
+    /// What became of a verb of a batch. A task of the runtime tells, and if it is a lane's, that may be blocked: once the
+    /// lane is given up, nobody waits for it much longer.
+    async fn told<T>(&self, mut answer: oneshot::Receiver<T>) -> Option<T> {
+        if self.lane().is_some() {
+            let mut state = self.state.subscribe();
+            tokio::select! {
+                biased;
+                answer = &mut answer => return answer.ok(),
+                _ = state.wait_for(|state| !matches!(state, Link::Up(_))) => {}
+            }
+            let limit = self.settings.response_timeout / 4;
+            return self.within(limit, answer).await?.ok();
+        }
+        answer.await.ok()
+    }
+
     /// Sends those that wait, as far as there is room.
     fn send_waiting(self: &Arc<Shared>, mut state: MutexGuard<'_, State>) {
         let (mut together, mut alone) = (Vec::new(), Vec::new());
@@ -352,7 +368,8 @@ impl Shared {
     fn run_each(self: &Arc<Shared>, ops: Vec<Waiting>) {
         for op in ops {
             let shared = self.clone();
-            self.driver().spawn(async move {
+            // The runtime of a lane may be blocked by whoever waits for these.
+            self.runtime.spawn(async move {
                 let answer = shared.run(op.verb.script, false, |cmd| {
                     cmd.arg(op.verb.keys);
                     op.keys().for_each(|key| {
