@@ -336,3 +336,26 @@ async fn a_thousand_permits_take_few_commands() {
     };
     assert_eq!(store.renew(&[renewal]).await, Ok(vec![Renewed::NotHeld]));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_of_many_permits_share_a_script_with_few() {
+    let server = RedisServer::start();
+    let url = format!("{}?response_timeout=10s", server.url());
+    for (count, scripts) in [(1, 1..16), (1_000, 10..40)] {
+        let store = Arc::new(open(&url).await);
+        let limit = 1_000;
+        let mode = Mode::Permit { limit, count };
+        let wishes: Vec<Claim> = (0..34)
+            .map(|number| claim(&format!("{count}:{number}"), mode))
+            .collect();
+        let before = calls(&server);
+        let tries = together(&server, &store, &wishes).await;
+        server.resume();
+        for outcome in tries {
+            let outcome = outcome.await.expect("no panic");
+            assert!(is_granted(&outcome), "{outcome:?}");
+        }
+        let used = calls(&server) - before;
+        assert!(scripts.contains(&used), "34 of {count} took {used} scripts");
+    }
+}

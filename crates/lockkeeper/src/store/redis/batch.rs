@@ -31,6 +31,8 @@ use crate::store::ClaimId;
 const AT_ONCE: usize = 2;
 /// How many verbs one script runs: it keeps all other clients of the server waiting.
 const MOST: usize = 32;
+/// How many locks and permits these take, about: each permit is an entry of its own.
+const HEAVIEST: u32 = 4_000;
 /// Where an answer takes longer than this, nothing is held back.
 const FAR: Duration = Duration::from_millis(1);
 
@@ -42,6 +44,8 @@ pub(super) struct Op<'a> {
     pub keys: &'a (dyn Fn(&mut Cmd) + Sync),
     /// In a cluster, a last key that never exists.
     pub witness: Option<String>,
+    /// How many locks or permits it takes.
+    pub weight: u32,
     pub args: &'a (dyn Fn(&mut Cmd) + Sync),
 }
 
@@ -68,6 +72,7 @@ struct Waiting {
     verb: &'static Verb,
     /// Its keys, then its arguments.
     body: Cmd,
+    weight: u32,
     answer: oneshot::Sender<Result<Value, Fault>>,
 }
 
@@ -93,6 +98,17 @@ impl Batch {
 impl State {
     fn has_room(&self) -> bool {
         self.under_way < AT_ONCE || self.way > FAR
+    }
+
+    /// How many of those that wait go out together.
+    fn together(&self) -> usize {
+        let mut weight = 0;
+        let fit = self.waiting.iter().take(MOST).take_while(|op| {
+            let fits = weight < HEAVIEST;
+            weight += op.weight;
+            fits
+        });
+        fit.count()
     }
 
     /// One more was answered after so long.
@@ -179,6 +195,7 @@ impl Op<'_> {
         state.waiting.push_back(Waiting {
             verb: self.verb,
             body,
+            weight: self.weight,
             answer,
         });
         // The last answer may have come in between.
@@ -263,7 +280,7 @@ impl Shared {
     fn send_waiting(self: &Arc<Shared>, mut state: MutexGuard<'_, State>) {
         let (mut together, mut alone) = (Vec::new(), Vec::new());
         while state.has_room() && !state.waiting.is_empty() {
-            let many = state.waiting.len().min(MOST);
+            let many = state.together();
             let ops = state.waiting.drain(..many);
             // Whoever stopped waiting does not want it done.
             let ops: Vec<Waiting> = ops.filter(|op| !op.answer.is_closed()).collect();
