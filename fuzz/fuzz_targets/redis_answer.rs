@@ -23,7 +23,9 @@ fn check(data: &[u8]) {
 
     let whole = pieces(data, data.len());
     // Where the pieces end depends on the input, so that a failure can be repeated.
-    let sum = data.iter().fold(7_usize, |sum, byte| sum * 31 % 1009 + *byte as usize);
+    let sum = data
+        .iter()
+        .fold(7_usize, |sum, byte| sum * 31 % 1009 + *byte as usize);
     for size in [1, 1 + sum % 17] {
         assert_eq!(pieces(data, size), whole, "in pieces of {size}");
     }

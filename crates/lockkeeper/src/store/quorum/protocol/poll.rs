@@ -135,8 +135,9 @@ mod tests {
         let outcome = |excused: &[usize], answers: [Life; 5]| {
             let mut poll = Poll::new(Terms::new(5, Duration::from_secs(1)));
             excused.iter().for_each(|node| poll.excuse(*node));
-            let told = answers.iter().enumerate();
-            told.for_each(|(node, life)| drop(poll.answer(node, *life)));
+            for (node, life) in answers.into_iter().enumerate() {
+                poll.answer(node, life);
+            }
             poll.outcome()
         };
         let one_forgot = [Alive, Alive, Gone, Gone, Gone];
