@@ -208,6 +208,11 @@ impl Node {
         true
     }
 
+    /// Whether it can be asked and may not vote.
+    pub fn sits_out(&self) -> bool {
+        matches!(self.status().state, NodeState::SittingOut { .. })
+    }
+
     pub fn status(&self) -> NodeStatus {
         let state = match self.link.ticket() {
             Err(reason) => NodeState::Down { reason },

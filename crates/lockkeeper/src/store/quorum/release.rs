@@ -34,7 +34,7 @@ impl Inner {
         let asked = entry.map_or(NodeSet::all(self.nodes.len()), |entry| entry.asked);
         let ends = entry.map_or_else(Moment::now, |entry| self.end_of(&entry));
         self.dialect.keys(name)?;
-        let mut poll = Poll::new(self.terms);
+        let mut poll = self.poll(entry.as_ref());
         let mut outcome = None;
         let mut silent = vec![None; self.nodes.len()];
         let mut parting = self.part(name.clone(), what, asked, ends, |number, life| {
@@ -71,6 +71,21 @@ impl Inner {
                 })
             }
         }
+    }
+
+    /// The answers about a hold, if it is one.
+    fn poll(&self, entry: Option<&Entry>) -> Poll {
+        let mut poll = Poll::new(self.terms);
+        let now = Moment::now();
+        let Some(entry) = entry.filter(|entry| entry.granted && now < entry.ends) else {
+            return poll;
+        };
+        for (number, node) in self.nodes.iter().enumerate() {
+            if entry.holds.has(number) && node.sits_out() {
+                poll.excuse(number);
+            }
+        }
+        poll
     }
 
     /// Takes back a round in the background. What is sent afterwards arrives afterwards.
@@ -158,7 +173,7 @@ impl Inner {
 }
 
 /// Whatever round of a claim there is.
-fn any(claim: ClaimId) -> LettingGo {
+pub(super) fn any(claim: ClaimId) -> LettingGo {
     LettingGo {
         round: RoundId { claim, number: 0 },
         run: None,

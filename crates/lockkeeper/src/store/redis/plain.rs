@@ -68,6 +68,7 @@ impl Plain<'_> {
             who: self.who,
             keys: &|cmd: &mut Cmd| keys.write_plain(cmd),
             witness: None,
+            weight: 1,
             args: &|cmd: &mut Cmd| {
                 id_arg(cmd, claim.id);
                 cmd.arg(millis(claim.lease))
@@ -89,6 +90,7 @@ impl Plain<'_> {
                 cmd.arg(&keys.main);
             },
             witness: None,
+            weight: 1,
             args: &|cmd: &mut Cmd| id_arg(cmd, claim),
         };
         let answer = self.connection.run_verb(op).await;

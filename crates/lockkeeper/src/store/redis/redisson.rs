@@ -60,6 +60,7 @@ impl Redisson<'_> {
         verb: &'static Verb,
         who: &str,
         keys: &Keys,
+        weight: u32,
         args: &(dyn Fn(&mut Cmd) + Sync),
     ) -> Result<Value, Fault> {
         let write = |cmd: &mut Cmd| match verb.letter {
@@ -71,6 +72,7 @@ impl Redisson<'_> {
             who,
             keys: &write,
             witness: keys.witness(),
+            weight,
             args,
         };
         self.connection.run_verb(op).await
@@ -138,7 +140,8 @@ impl Redisson<'_> {
             true => &scripts::TRY,
             false => &scripts::TRY_OR_QUEUE,
         };
-        let answer = self.run_verb(verb, self.who, keys, &args).await;
+        let weight = count.max(1);
+        let answer = self.run_verb(verb, self.who, keys, weight, &args).await;
         if answer.as_ref().is_err_and(Fault::came_midway) {
             // What it did until then must not stay; least of all a key that never expires.
             let _ = self.withdraw(&claim.name, claim.id).await;
@@ -223,7 +226,7 @@ impl Redisson<'_> {
             Some(_) => (&scripts::LET_GO_AND_QUEUE, self.who),
             None => (&scripts::LET_GO, ""),
         };
-        let answer = self.run_verb(verb, who, &keys, &args).await;
+        let answer = self.run_verb(verb, who, &keys, 1, &args).await;
         let reply = match answer.map_err(Fault::of_change)? {
             Value::Int(held) => {
                 return Ok(Released {

@@ -75,11 +75,11 @@ impl Wire {
                 start: 0,
             }),
         }));
-        let ends = Ends(wire.0.clone());
+        let ends = Ends(wire.clone());
         let read = async move {
             let mut answers = Vec::new();
             let ended = poll_fn(|context| {
-                let ended = ends.0.poll(context, &mut answers);
+                let ended = ends.0.0.poll(context, &mut answers);
                 // Nobody is told before the stream is free for what they ask next.
                 for (waiting, answer) in answers.drain(..) {
                     // Whoever stopped waiting does not mind.
@@ -88,7 +88,7 @@ impl Wire {
                 ended
             });
             let error = ended.await;
-            ends.0.end(error);
+            ends.0.0.end(error);
         };
         (wire, read)
     }
@@ -103,6 +103,22 @@ impl Wire {
         cmd.write_packed_command(&mut queue.out);
         queue.waiting.push_back(answer);
         Ok(answered)
+    }
+
+    /// For how many answers somebody waits.
+    pub fn awaited(&self) -> usize {
+        let queue = self.0.queue();
+        let waiting = queue.waiting.iter();
+        waiting.filter(|answer| !answer.is_closed()).count()
+    }
+
+    /// Tells whoever waits that no answer comes any more.
+    pub fn give_up(&self) {
+        let error = io::Error::new(
+            io::ErrorKind::BrokenPipe,
+            "the connection is not driven any more",
+        );
+        self.0.end(error.into());
     }
 
     /// Writes what was asked for.
@@ -245,15 +261,11 @@ impl Line {
 }
 
 /// Tells whoever waits when the task is dropped.
-struct Ends(Arc<Both>);
+struct Ends(Wire);
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        let error = io::Error::new(
-            io::ErrorKind::BrokenPipe,
-            "the connection is not driven any more",
-        );
-        self.0.end(error.into());
+        self.0.give_up();
     }
 }
 

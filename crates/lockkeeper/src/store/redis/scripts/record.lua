@@ -59,14 +59,22 @@ local function field_of(hold)
   return hold[MODE] == 'w' and hold[ID] .. ':write' or hold[ID]
 end
 
--- Redisson's permit ids are 16 bytes. Ours follow from the claim, so that they need not be stored.
+-- Redisson's permit ids are 16 bytes. Ours follow from the claim, so that they need not be stored. One claim may have
+-- a thousand, and many claims share a script: few calls for all of them.
 local function permit_ids(hold)
-  local ids = {}
-  for number = 1, hold[COUNT] do
-    local hex = string.sub(redis.sha1hex(hold[ID] .. '/' .. number), 1, 32)
-    ids[number] = string.gsub(hex, '..', function(byte) return string.char(tonumber(byte, 16)) end)
-  end
+  local ids, hex = {}, string.sub(redis.sha1hex(hold[ID]), 1, 24)
+  local claim = string.gsub(hex, '..', function(byte) return string.char(tonumber(byte, 16)) end)
+  for number = 1, hold[COUNT] do ids[number] = claim .. struct.pack('>I4', number) end
   return ids
+end
+
+-- For ZADD: when each permit ends, and its id.
+local function permit_ends(hold)
+  local ends = {}
+  for number, id in ipairs(permit_ids(hold)) do
+    ends[2 * number - 1], ends[2 * number] = hold[EXPIRES], id
+  end
+  return unpack(ends)
 end
 
 local home = aside == 1 and ASIDE or MAIN
@@ -230,9 +238,7 @@ local function grant(id, mode, lease, wanted, limit, count, who)
   if mode == 'p' then
     -- Nobody has said how many permits there are: this claim does.
     if pool == nil then made, pool = 1, limit end
-    for _, permit in ipairs(permit_ids(hold)) do
-      redis.call('ZADD', PERMITS, hold[EXPIRES], permit)
-    end
+    redis.call('ZADD', PERMITS, permit_ends(hold))
     if made == 0 then pool = redis.call('DECRBY', home, count) end
   elseif mode == 'r' then
     if next(fields) == nil then
@@ -260,9 +266,7 @@ local function prolong(hold, lease)
   if hold[MODE] == 'r' then
     redis.call('SET', timeout_key(hold[ID], 1), 1, 'PX', lease)
   elseif hold[MODE] == 'p' then
-    for _, permit in ipairs(permit_ids(hold)) do
-      redis.call('ZADD', PERMITS, 'XX', hold[EXPIRES], permit)
-    end
+    redis.call('ZADD', PERMITS, 'XX', permit_ends(hold))
   end
 end
 
@@ -271,7 +275,7 @@ local function finish(hold, index)
   table.remove(holds, index)
   changed = true
   if hold[MODE] == 'p' then
-    for _, permit in ipairs(permit_ids(hold)) do redis.call('ZREM', PERMITS, permit) end
+    redis.call('ZREM', PERMITS, unpack(permit_ids(hold)))
     if made == 0 then pool = redis.call('INCRBY', home, hold[COUNT]) end
     return
   end
