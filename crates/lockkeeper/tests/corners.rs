@@ -55,9 +55,11 @@ impl Distant {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Store for Distant {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+    lockkeeper::forward!(inner: facts subscribe inspect list break_lock latch);
+    fn ends_in_time(&self) -> bool {
+        false
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         let claim = claim.clone();
@@ -79,21 +81,6 @@ impl Store for Distant {
     fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released> {
         let release = release.clone();
         self.send(Verb::Release, |s| async move { s.release(&release).await })
-    }
-    fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {
-        self.inner.subscribe(interest)
-    }
-    fn inspect<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<LockInfo>> {
-        self.inner.inspect(name)
-    }
-    fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>> {
-        self.inner.list(prefix)
-    }
-    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>> {
-        self.inner.break_lock(request)
-    }
-    fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState> {
-        self.inner.latch(request)
     }
 }
 
@@ -145,16 +132,9 @@ async fn a_grant_that_came_late_with_a_release_is_no_hold() {
 async fn a_renewal_answered_too_late_does_not_swallow_the_loss() {
     #[derive(Debug, Default)]
     struct Stalls(Tampered);
+    #[deny(clippy::missing_trait_methods)]
     impl Store for Stalls {
-        fn capabilities(&self) -> Capabilities {
-            self.0.capabilities()
-        }
-        fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
-            self.0.try_acquire(claim)
-        }
-        fn withdraw<'a>(&'a self, name: &'a Name, claim: ClaimId) -> Answer<'a, ()> {
-            self.0.withdraw(name, claim)
-        }
+        lockkeeper::forward!(0: facts ends_in_time try_acquire withdraw release subscribe inspect list break_lock latch);
         fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Answer<'a, Vec<Renewed>> {
             Box::pin(async move {
                 std::thread::sleep(SHORT);
@@ -163,24 +143,6 @@ async fn a_renewal_answered_too_late_does_not_swallow_the_loss() {
                     all
                 })
             })
-        }
-        fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released> {
-            self.0.release(release)
-        }
-        fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {
-            self.0.subscribe(interest)
-        }
-        fn inspect<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<LockInfo>> {
-            self.0.inspect(name)
-        }
-        fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>> {
-            self.0.list(prefix)
-        }
-        fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>> {
-            self.0.break_lock(request)
-        }
-        fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState> {
-            self.0.latch(request)
         }
     }
     let builder = Lockkeeper::builder().store(Arc::<Stalls>::default());

@@ -23,6 +23,7 @@
 
 pub(crate) mod caller;
 mod catalog;
+mod forward;
 mod hints;
 pub mod memory;
 mod nodes;

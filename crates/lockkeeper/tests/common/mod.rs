@@ -150,9 +150,11 @@ pub async fn eventually(what: &str, so: impl AsyncFn() -> bool) {
     assert!(wait.await.is_ok(), "never came: {what}");
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Store for Tampered {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+    lockkeeper::forward!(inner: facts);
+    fn ends_in_time(&self) -> bool {
+        false
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(self.verb(Verb::Acquire, self.inner.try_acquire(claim)))
