@@ -18,6 +18,15 @@ pub struct StoreArgs {
     pub json: bool,
 }
 
+/// `--store` of a verb that works on no store: not in its help.
+pub fn unused() -> clap::Arg {
+    clap::Arg::new("store")
+        .long("store")
+        .value_name("URL")
+        .global(true)
+        .hide(true)
+}
+
 /// Refuses a URL that must not stand in an argument. What is wrong with it is told without repeating it.
 pub fn check(url: &str) -> Result<(), Failure> {
     if !StoreUrl::parse(url)?.has_password() {
