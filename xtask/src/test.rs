@@ -79,7 +79,7 @@ fn all(steps: &mut Steps, quick: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// The test targets of a crate, but not those that its manifest keeps for `cargo xtask interop`.
+/// The test targets of a crate, but not those that its manifest keeps for another `cargo xtask` command.
 fn targets(krate: &Path) -> Result<Vec<String>, String> {
     let manifest = krate.join("Cargo.toml");
     let manifest = std::fs::read_to_string(&manifest).map_err(|e| format!("{manifest:?}: {e}"))?;

@@ -10,4 +10,3 @@ mod http;
 mod lab;
 mod locks;
 mod looks;
-mod screenshots;
