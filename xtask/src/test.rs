@@ -4,18 +4,12 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::packages;
-use crate::steps::Steps;
+use crate::steps::{self, Steps};
 use crate::tools::{FUZZ_TARGETS, cargo, fuzz_plainly};
 
 /// Runs every step until one fails, then sums up.
 pub fn run(quick: bool) -> Result<(), String> {
-    let mut steps = Steps::default();
-    let result = all(&mut steps, quick);
-    if let Err(reason) = &result {
-        println!("\n{reason}");
-    }
-    steps.summary();
-    result.map_err(|_| "a step failed".into())
+    steps::run(|steps| all(steps, quick))
 }
 
 fn all(steps: &mut Steps, quick: bool) -> Result<(), String> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Fault, LEASE, MS, SHORT, Tampered, Verb, eventually};
+use common::{Fault, LEASE, MS, SHORT, Tampered, Verb, acquired, eventually};
 use lockkeeper::*;
 
 /// Something that breaks when two are in it.
@@ -161,12 +161,7 @@ async fn a_keeper_lets_go_although_its_own_tasks_wait() {
     let busy = busy.connect().await.expect("connects");
     let other = store.keeper(LEASE).await;
     let order = Arc::<Mutex<Vec<&str>>>::default();
-    let first = busy
-        .lock("x")
-        .expect("a name")
-        .acquire()
-        .await
-        .expect("acquired");
+    let first = acquired(&busy).await;
     let mut running = tokio::task::JoinSet::new();
     let mut queue = |keeper: &Lockkeeper, who: &'static str| {
         let (lock, order) = (keeper.lock("x").expect("a name"), order.clone());
@@ -300,12 +295,7 @@ async fn re_entry_has_a_limit() {
 async fn a_renewed_lease_outlives_a_blocked_runtime() {
     let store = Tampered::new();
     let keeper = store.keeper(SHORT).await;
-    let guard = keeper
-        .lock("x")
-        .expect("a name")
-        .acquire()
-        .await
-        .expect("acquired");
+    let guard = acquired(&keeper).await;
     std::thread::sleep(SHORT * 3); // blocks the only thread of this runtime
     assert!(guard.is_held());
     assert!(store.count(Verb::Renew) >= 3);
@@ -323,12 +313,7 @@ async fn a_fixed_lease_ends_and_says_so_before_others_get_in() {
         .expect("a lock");
     let guard = fixed.acquire().await.expect("acquired");
     let next = tokio::spawn(async move {
-        let guard = other
-            .lock("x")
-            .expect("a name")
-            .acquire()
-            .await
-            .expect("acquired");
+        let guard = acquired(&other).await;
         (lockkeeper::clock::Moment::now(), guard)
     });
     guard.at_risk().await;
@@ -475,12 +460,7 @@ async fn a_closed_keeper_acquires_nothing_and_keeps_what_it_has() {
 async fn closing_ends_every_wait() {
     let store = Tampered::new();
     let keeper = store.keeper(LEASE).await;
-    let held = keeper
-        .lock("x")
-        .expect("a name")
-        .acquire()
-        .await
-        .expect("acquired");
+    let held = acquired(&keeper).await;
     let mut waiting = tokio::task::JoinSet::new();
     for fair in [false, true] {
         let lock = keeper.lock("x").expect("a name");
@@ -515,12 +495,7 @@ async fn closing_ends_every_wait() {
 async fn a_guard_dropped_on_a_plain_thread_releases() {
     let store = Tampered::new();
     let keeper = store.keeper(LEASE).await;
-    let guard = keeper
-        .lock("x")
-        .expect("a name")
-        .acquire()
-        .await
-        .expect("acquired");
+    let guard = acquired(&keeper).await;
     drop(keeper);
     std::thread::spawn(move || drop(guard))
         .join()
@@ -532,12 +507,7 @@ async fn a_guard_dropped_on_a_plain_thread_releases() {
 async fn the_last_guard_ends_the_keepers_thread() {
     let store = Tampered::new();
     let keeper = store.keeper(LEASE).await;
-    let guard = keeper
-        .lock("x")
-        .expect("a name")
-        .acquire()
-        .await
-        .expect("acquired");
+    let guard = acquired(&keeper).await;
     drop(keeper);
     assert_eq!(Arc::strong_count(&store), 2);
     drop(guard);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lockkeeper::store::memory::MemoryStore;
 use lockkeeper::store::*;
-use lockkeeper::{Error, Lockkeeper, Name};
+use lockkeeper::{Error, Guard, Lockkeeper, Name};
 
 pub const MS: fn(u64) -> Duration = Duration::from_millis;
 /// Long enough that a busy machine does not lose it by accident.
@@ -124,6 +124,12 @@ impl Tampered {
             _ => answer,
         }
     }
+}
+
+/// A hold of the lock `x`.
+pub async fn acquired(keeper: &Lockkeeper) -> Guard {
+    let lock = keeper.lock("x").expect("a name");
+    lock.acquire().await.expect("acquired")
 }
 
 /// Waits once.
