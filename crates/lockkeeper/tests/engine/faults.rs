@@ -1,12 +1,11 @@
 //! The engine over a store that fails, loses answers or is silent.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Fault, LEASE, MS, SHORT, Tampered, Verb, acquired, eventually};
 use lockkeeper::*;
+
+use crate::common::{Fault, LEASE, MS, SHORT, Tampered, Verb, acquired, eventually};
 
 #[derive(Default)]
 struct Told(Mutex<Vec<String>>);
