@@ -9,6 +9,7 @@ mod batch;
 #[path = "../support/claims.rs"]
 mod claims;
 mod common;
+mod direct;
 mod faults;
 mod keepers;
 mod lane;

@@ -9,6 +9,7 @@ use lockkeeper_testkit::process::Taker;
 use lockkeeper_testkit::servers::redis::RedisOptions;
 use lockkeeper_testkit::servers::wall_clock::WallClock;
 
+use crate::crews;
 use crate::victim::{
     ends_well, frees_nothing, last_held, refused, shown_unsafe_but_fenced, told, victim,
 };
@@ -93,7 +94,7 @@ fn data_lost_in_a_restart_lets_a_second_holder_in_and_tokens_still_grow() {
     in_both_dialects(|query| {
         let mut world = World::new(query);
         world.busy(2, 30);
-        let mut victim = victim(&world, &world.proxied(), "60s", &[]);
+        let mut victim = crews::victim(&world, &world.proxied());
         // It does not reach the server that forgot it. If it did, it would be told at once.
         world.proxy.refuse();
         world.server.restart_empty();
@@ -120,7 +121,7 @@ fn a_clock_set_forward_lets_a_second_holder_in_and_tokens_still_grow() {
         let (mut world, clock) = with_clock(query);
         let url = world.url();
         world.busy(2, 30);
-        let mut victim = victim(&world, &url, "60s", &[]);
+        let mut victim = crews::victim(&world, &url);
         clock.ahead(Duration::from_secs(90));
         world.healed();
         believes_in_vain(&world, &mut victim);

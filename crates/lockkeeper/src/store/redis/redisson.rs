@@ -104,8 +104,9 @@ impl Redisson<'_> {
     async fn try_once(&self, claim: &Claim, keys: &Keys) -> Result<Reply, Error> {
         let (mode, limit, count) = letter(claim.mode);
         let not_after = self.connection.clock().at(claim.not_after);
+        let sent = Moment::now();
         let enqueue = match claim.enqueue {
-            true => 1 + u8::from(self.is_deaf(claim.id)),
+            true => self.ears(claim, sent),
             false => 0,
         };
         let least = !claim.enqueue && claim.beside.is_none() && count == 0;
@@ -125,7 +126,6 @@ impl Redisson<'_> {
                 }
             }
         };
-        let sent = Moment::now();
         let verb = match least {
             true => &scripts::TRY,
             false => &scripts::TRY_OR_QUEUE,
@@ -143,9 +143,18 @@ impl Redisson<'_> {
         Ok(reply)
     }
 
-    /// Whether nobody listens for a claim. Elsewhere a process listens for all of its claims at once.
-    fn is_deaf(&self, claim: ClaimId) -> bool {
-        self.connection.sharded() && !self.connection.subscriptions().has(claim)
+    /// How a claim that waits hears of its turn, as the scripts have it: 2 not at all, 1 by a hint. Or by its grant, which
+    /// says when the claim last asked. Where replicas have to confirm a grant it must ask, and so be told to.
+    fn ears(&self, claim: &Claim, sent: Moment) -> u64 {
+        let connection = self.connection;
+        // Elsewhere a process listens for all of its claims at once.
+        if connection.sharded() && !connection.subscriptions().has(claim.id) {
+            return 2;
+        }
+        match claim.mode {
+            Mode::Exclusive if connection.settings().replicas == 0 => sent.as_nanos(),
+            _ => 1,
+        }
     }
 
     /// Hears when a client of Redisson's that is in the way leaves.
@@ -191,6 +200,7 @@ impl Redisson<'_> {
         if let Some(next) = next {
             check_permits(next.mode)?;
         }
+        let sent = Moment::now();
         let args = |cmd: &mut Cmd| {
             id_arg(cmd, release.claim);
             if let Some(next) = next {
@@ -202,10 +212,9 @@ impl Redisson<'_> {
                     .arg(self.connection.clock().at(next.not_after))
                     .arg(limit)
                     .arg(count)
-                    .arg(u8::from(self.is_deaf(next.id)));
+                    .arg(self.ears(next, sent));
             }
         };
-        let sent = Moment::now();
         let (verb, who) = match next {
             Some(_) => (&scripts::LET_GO_AND_QUEUE, self.who),
             None => (&scripts::LET_GO, ""),

@@ -31,7 +31,7 @@ if wait == 0 then
 end
 -- What can never be granted must not keep others waiting.
 if ARGV[8] and ARGV[8] ~= '0' and beside == '' and count <= limit then
-  enqueue(id, mode, lease, wanted, limit, count, who, ARGV[8] == '2')
+  enqueue(id, mode, lease, wanted, limit, count, who, ARGV[8])
 end
 save()
 local theirs = wait > 0 or foreign or foreign_permits > 0 or (pool and made == 0) or foreign_fair_head()

@@ -4,7 +4,7 @@
 -- ARGV  1 who: channel and process  2 how long the fence is kept in ms, 0 for ever: so in all of these scripts
 --       3 claim  4 mode: x f r w p  5 lease in ms  6 tokens wanted
 --       7 server time in us past which to do nothing, 0 for never
---       or also 8 whether to queue: 0 1, 2 if nobody listens for it  9 limit  10 count
+--       or also 8 whether to queue: 0 not, or else as `waiter_of` has it  9 limit  10 count
 --       11 claim to stand beside, or empty
 -- Result  us: granted, and that is its only token · {1, token, tokens, us} granted · {0, ms until it may be free or -1,
 --         whether a holder that is not ours is in the way, us} busy · {2, 0, 0, us} too late

@@ -10,30 +10,31 @@ local function find_heir()
   if fields[1] ~= 'lockkeeper:' .. held and fields[3] ~= 'lockkeeper:' .. held then return end
   local tag = string.find(main, '{', 1, true) and main or '{' .. main .. '}'
   local own = string.sub(KEYS[2], #'lockkeeper_holders:' + 1)
-  local others = redis.call('PUBSUB', NUMSUB, 'redisson_lock__channel:' .. tag, 'redisson_rwlock:' .. tag,
-    'redisson_sc:' .. tag, 'lockkeeper_listen:' .. own)
-  if others[2] + others[4] + others[6] > 3 * others[8] then return end
   local heir = {
     id = next_id, lease = ARGV[6], wanted = ARGV[7], who = ARGV[1],
     fence = 'redisson_lock_token:' .. tag, waiters = 'lockkeeper_waiters:' .. own,
   }
-  local first = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
-  if not first then return next_id and heir end
-  local packed = redis.call('HGET', heir.waiters, first)
-  local waiter = packed and cmsgpack.unpack(packed)
-  if not waiter or waiter[1] ~= 'x' or waiter[7] <= now then return end
-  local channel = string.match(waiter[6], '^[^\n]*')
-  if SHARDED then channel = 'lockkeeper_wake:' .. own .. string.sub(channel, #'lockkeeper_wake' + 1) end
-  if redis.call(PUBLISH, channel, first .. ' ' .. main) == 0 and not waiter[8] then return end
-  heir.id, heir.lease, heir.wanted, heir.who = first, math.min(waiter[2], GRANT_LEASE), waiter[3], waiter[6]
-  heir.waited = true
+  local first, listen = redis.call('ZRANGE', KEYS[3], 0, 0)[1], 'lockkeeper_listen:' .. own
+  local deaf = true
+  if first then
+    local packed = redis.call('HGET', heir.waiters, first)
+    local waiter = packed and cmsgpack.unpack(packed)
+    if not waiter or waiter[1] ~= 'x' or waiter[7] <= now then return end
+    heir.id, heir.lease, heir.wanted, heir.who = first, math.min(waiter[2], GRANT_LEASE), waiter[3], waiter[6]
+    heir.channel, heir.asked, deaf = wake_channel(own, waiter[6]), waiter[9], waiter[8]
+  elseif not next_id then
+    return
+  end
+  local heard = redis.call('PUBSUB', NUMSUB, 'redisson_lock__channel:' .. tag, 'redisson_rwlock:' .. tag,
+    'redisson_sc:' .. tag, listen, heir.channel or listen)
+  if heard[2] + heard[4] + heard[6] > 3 * heard[8] or heard[10] == 0 and not deaf then return end
   return heir
 end
 
 local function pass(heir)
   -- First what frees memory: what follows is done then, even if there is too little.
   redis.call('DEL', KEYS[1])
-  if heir.waited then
+  if heir.channel then
     redis.call('ZREM', KEYS[3], heir.id)
     redis.call('HDEL', heir.waiters, heir.id)
   end
@@ -47,10 +48,13 @@ local function pass(heir)
     redis.call('SET', KEYS[2], cmsgpack.pack({ 0, 0, { hold } }), 'PX', heir.lease)
   end
   redis.call('PEXPIRE', KEYS[1], heir.lease)
-  if not heir.waited then return { 1, token, run, us } end
+  if not heir.channel then return { 1, token, run, us } end
+  -- With its tokens, as in the record; or that it may ask for them.
+  local news = text and heir.asked and heir.id .. '/' .. text .. '/' .. run .. '/' .. heir.asked or heir.id
+  redis.call(PUBLISH, heir.channel, news .. ' ' .. KEYS[1])
   if ARGV[4] then
-    local waiter = { 'x', tonumber(ARGV[6]), tonumber(ARGV[7]), 0, 0, ARGV[1], now + QUEUE_TTL, ARGV[11] == '1' }
-    line_up(KEYS[3], heir.waiters, ARGV[4], waiter)
+    local waiter = waiter_of('x', tonumber(ARGV[6]), tonumber(ARGV[7]), 0, 0, ARGV[1], ARGV[11])
+    line_up(KEYS[3], heir.waiters, ARGV[4], waiter, true)
     keep_line(KEYS[3], heir.waiters, 2 * QUEUE_TTL)
   end
   return { 1, 0, 0, us }

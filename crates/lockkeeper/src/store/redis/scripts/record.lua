@@ -16,7 +16,7 @@ local FAIR_TIMEOUTS, PERMITS = 'redisson_lock_timeout:' .. tag, tag .. ':timeout
 -- Parts of a hold.
 local ID, MODE, EXPIRES, TOKEN, RUN, SINCE, LIMIT, COUNT, WHO = 1, 2, 3, 4, 5, 6, 7, 8, 9
 -- Parts of a waiter.
-local W_MODE, W_LEASE, W_WANTED, W_LIMIT, W_COUNT, W_WHO, W_UNTIL, W_DEAF = 1, 2, 3, 4, 5, 6, 7, 8
+local W_MODE, W_LEASE, W_WANTED, W_LIMIT, W_COUNT, W_WHO, W_UNTIL, W_DEAF, W_ASKED = 1, 2, 3, 4, 5, 6, 7, 8, 9
 
 -- In ms: what is left of a hold whose key has no end, because somebody took that away. Longer than most holders take to
 -- renew.
@@ -301,9 +301,9 @@ local function drop_waiter(id, mode)
 end
 
 -- Puts a claim at the end of the queue, or keeps its place. A fair claim stands in Redisson's line as well,
--- with the score its clients would give it. A deaf one listens to no channel.
-local function enqueue(id, mode, lease, wanted, limit, count, who, deaf)
-  line_up(QUEUE, WAITERS, id, { mode, lease, wanted, limit, count, who, now + QUEUE_TTL, deaf })
+-- with the score its clients would give it.
+local function enqueue(id, mode, lease, wanted, limit, count, who, ears)
+  line_up(QUEUE, WAITERS, id, waiter_of(mode, lease, wanted, limit, count, who, ears))
   if mode == 'f' then
     local score = tonumber(redis.call('ZSCORE', FAIR_TIMEOUTS, id) or '0')
     if score == 0 then
@@ -354,12 +354,19 @@ local function queue_head()
   end
 end
 
--- Tells a waiter, on the channel of its process, to try. Answers whether it may live: somebody listens there, or
--- never did. In a cluster with sharded channels a process has one for each name it waits for, in the name's slot.
-local function hint(id, waiter)
-  local channel = string.match(waiter[W_WHO], '^[^\n]*')
-  if SHARDED then channel = 'lockkeeper_wake:' .. own .. string.sub(channel, #'lockkeeper_wake' + 1) end
-  return redis.call(PUBLISH, channel, id .. ' ' .. MAIN) > 0 or waiter[W_DEAF]
+-- Whether a waiter may live: somebody listens on its channel, or never did.
+local function may_live(waiter)
+  return waiter[W_DEAF] or redis.call('PUBSUB', NUMSUB, wake_channel(own, waiter[W_WHO]))[2] > 0
+end
+
+-- Tells a waiter to try. Whoever was made the holder, alone, and knows when it asked, need not: its tokens come with it.
+local function hint(id, waiter, hold)
+  local news = id
+  if hold and hold[MODE] == 'x' and waiter[W_ASKED] then
+    local last = hold[TOKEN] + hold[RUN] - 1
+    news = string.format('%s/%.0f/%.0f/%s', id, last, hold[RUN], waiter[W_ASKED])
+  end
+  redis.call(PUBLISH, wake_channel(own, waiter[W_WHO]), news .. ' ' .. MAIN)
 end
 
 -- When ours last stood back, how often the head of our queue has looked since, and how many grants ours had since.
@@ -404,9 +411,10 @@ local function settle()
       end
     end
     drop_waiter(id, waiter[W_MODE])
-    if hint(id, waiter) then
-      grant(id, waiter[W_MODE], math.min(waiter[W_LEASE], GRANT_LEASE), waiter[W_WANTED], waiter[W_LIMIT],
-        waiter[W_COUNT], waiter[W_WHO])
+    if may_live(waiter) then
+      local hold = grant(id, waiter[W_MODE], math.min(waiter[W_LEASE], GRANT_LEASE), waiter[W_WANTED],
+        waiter[W_LIMIT], waiter[W_COUNT], waiter[W_WHO])
+      hint(id, waiter, hold)
     end
   end
 end
