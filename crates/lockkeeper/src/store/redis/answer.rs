@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ::redis::Value;
 
 use super::fault::{Fault, refused};
+use crate::Token;
 use crate::store::*;
 
 /// An answer that is a list.

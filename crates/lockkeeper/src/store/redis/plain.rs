@@ -12,6 +12,7 @@ use super::keys::Keys;
 use super::scripts;
 use super::way::Way;
 use super::{BREAK_MEMORY, RENEW_SLICE, millis};
+use crate::Token;
 use crate::clock::Moment;
 use crate::store::*;
 

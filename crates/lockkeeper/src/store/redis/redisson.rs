@@ -13,6 +13,7 @@ use super::scripts::{self, Verb};
 use super::subscriptions::Topic;
 use super::way::Way;
 use super::{BREAK_MEMORY, MAX_PERMITS, RENEW_SLICE, millis};
+use crate::Token;
 use crate::clock::Moment;
 use crate::store::*;
 
