@@ -196,6 +196,12 @@ pub fn read_url(url: &StoreUrl) -> Result<String, Error> {
     Settings::parse(url).map(|settings| format!("{settings:?}"))
 }
 
+/// The grant in a message to a waiting claim: for the fuzz target of its parser.
+#[doc(hidden)]
+pub fn read_grant(text: &str) -> Option<DirectGrant> {
+    pushes::direct_grant(text)
+}
+
 async fn look(servers: &Servers, who: &str, name: &Name) -> Result<Option<LockInfo>, Error> {
     let route = servers.route(name)?;
     match servers.settings().dialect {

@@ -77,8 +77,11 @@ impl Shared {
     }
 }
 
+/// The highest number that scripts count exactly.
+const HIGHEST: u64 = 1 << 53;
+
 /// Reads `<last token>/<tokens>/<when it asked>`, as the scripts write it. Anything else is no grant: the claim asks.
-fn direct_grant(text: &str) -> Option<DirectGrant> {
+pub(super) fn direct_grant(text: &str) -> Option<DirectGrant> {
     let mut parts = text.split('/').map(|part| {
         let digits = part.bytes().all(|byte| byte.is_ascii_digit());
         part.parse::<u64>().ok().filter(|_| digits)
@@ -86,7 +89,7 @@ fn direct_grant(text: &str) -> Option<DirectGrant> {
     let (last, tokens, asked) = (parts.next()??, parts.next()??, parts.next()??);
     let first = last.checked_sub(tokens.checked_sub(1)?)?;
     let sent = Moment::from_nanos(asked);
-    if parts.next().is_some() || first == 0 || sent > Moment::now() {
+    if parts.next().is_some() || first == 0 || last > HIGHEST || sent > Moment::now() {
         return None;
     }
     Some(DirectGrant {
@@ -128,6 +131,7 @@ mod tests {
             "0/1/77",
             "9999999999999/5000000000/77",
             "99999999999999999999/1/77",
+            "9007199254740993/1/77",
             "nil/1/77",
             &later,
         ] {

@@ -359,14 +359,17 @@ local function may_live(waiter)
   return waiter[W_DEAF] or redis.call('PUBSUB', NUMSUB, wake_channel(own, waiter[W_WHO]))[2] > 0
 end
 
+-- What is to be said once all is written down: channel and message.
+local news = {}
+
 -- Tells a waiter to try. Whoever was made the holder, alone, and knows when it asked, need not: its tokens come with it.
 local function hint(id, waiter, hold)
-  local news = id
+  local what = id
   if hold and hold[MODE] == 'x' and waiter[W_ASKED] then
     local last = hold[TOKEN] + hold[RUN] - 1
-    news = string.format('%s/%.0f/%.0f/%s', id, last, hold[RUN], waiter[W_ASKED])
+    what = string.format('%s/%.0f/%.0f/%s', id, last, hold[RUN], waiter[W_ASKED])
   end
-  redis.call(PUBLISH, wake_channel(own, waiter[W_WHO]), news .. ' ' .. MAIN)
+  news[#news + 1] = { wake_channel(own, waiter[W_WHO]), what .. ' ' .. MAIN }
 end
 
 -- When ours last stood back, how often the head of our queue has looked since, and how many grants ours had since.
@@ -464,8 +467,8 @@ local function announce(mode)
   end
 end
 
--- Writes down what changed.
-local function save()
+-- Our records, and until when they and Redisson's keys stay.
+local function write_down()
   if not changed then return end
   -- Written anew below, here or there.
   if noted then redis.call('HDEL', home, noted) end
@@ -514,6 +517,13 @@ local function save()
     if theirs == -1 or theirs >= left then return end
   end
   redis.call('PEXPIRE', home, left)
+end
+
+-- Writes down what changed, and then tells those whom it concerns.
+local function save()
+  write_down()
+  for _, one in ipairs(news) do redis.call(PUBLISH, one[1], one[2]) end
+  news = {}
 end
 
 -- When the earliest lease in the way ends, in ms from now; -1 if it is not known.
