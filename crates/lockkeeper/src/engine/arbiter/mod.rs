@@ -1,0 +1,250 @@
+//! Which task of this process has the lock: order, hand-off, sharing and re-entry.
+//!
+//! A plain lock is held in the store by one claim of the process, and handed from task to task here
+//! (*hand-off*), bounded by count and time; however many tasks wait, one claim contends. Readers share one
+//! hold in the same way. Everything else (fair locks, fixed or unusual leases, writers, permits) has a claim
+//! of its own and only passes through.
+//!
+//! Here are the door, re-entry and claims of their own; [`lineup`] has turns with the process's claim, and who contends
+//! for it; [`handoff`] who goes on with a hold.
+
+mod handoff;
+mod lineup;
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::Core;
+use super::hold::Hold;
+use super::lease::Lease;
+use super::line::{Line, refuse};
+use super::reign::{Open, Reign};
+use super::tenure::{Entry, Seat, Tenure};
+use super::waiting::{Contest, Patience, Won};
+use super::wish::{Terms, Wish};
+use crate::clock::Moment;
+use crate::guard::ReleaseOutcome;
+use crate::owner::OwnerId;
+use crate::store::{ClaimId, Mode};
+use crate::{Error, Event, Name, Token};
+
+pub(crate) use handoff::Left;
+
+/// How often one owner may re-enter a lock.
+const MAX_DEPTH: u32 = 65_535;
+
+#[derive(Debug)]
+pub(crate) struct Arbiter {
+    pub core: Arc<Core>,
+    pub name: Name,
+    state: Mutex<State>,
+    /// Makes the contender of a line see whether anyone still waits.
+    look_handed: Notify,
+    look_shared: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    handed: Line,
+    shared: Line,
+    /// The hold that is handed from task to task.
+    reign: Option<Reign>,
+    /// The read hold that new readers may join.
+    open: Option<Open>,
+    /// Tenures whose owner may re-enter.
+    owned: Vec<Arc<Tenure>>,
+}
+
+impl State {
+    fn line(&mut self, seat: Seat) -> &mut Line {
+        match seat {
+            Seat::Shared => &mut self.shared,
+            Seat::Handed | Seat::Own => &mut self.handed,
+        }
+    }
+}
+
+impl Arbiter {
+    pub fn new(core: Arc<Core>, name: Name) -> Arbiter {
+        Arbiter {
+            core,
+            name,
+            state: Mutex::default(),
+            look_handed: Notify::new(),
+            look_shared: Notify::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Acquires, re-enters, or answers `None` when patience ran out.
+    pub async fn acquire(self: &Arc<Self>, wish: Wish) -> Result<Option<Entry>, Error> {
+        self.core.check_open()?;
+        // A loop that always finds the lock free would otherwise never let other tasks run.
+        tokio::task::coop::consume_budget().await;
+        let began = self.core.shared.observers.time();
+        if let Some(owner) = wish.owner
+            && let Some(entry) = self.reenter(owner, wish.mode)?
+        {
+            return Ok(Some(entry));
+        }
+        let entry = match (wish.mode, wish.terms) {
+            (Mode::Exclusive, Terms::Usual) => self.take_turn(Seat::Handed, &wish).await?,
+            // A reader that will not wait cannot tell a local request under way from a writer: ask the store.
+            (Mode::Read, Terms::Usual) if wish.patience != Patience::None => {
+                self.take_turn(Seat::Shared, &wish).await?
+            }
+            (Mode::Read, Terms::Usual) => match self.join_open(&wish) {
+                Some(entry) => Some(entry),
+                None => self.take_own(&wish).await?,
+            },
+            _ => self.take_own(&wish).await?,
+        };
+        if let Some((entry, began)) = entry.as_ref().zip(began) {
+            self.core.shared.observers.event(&Event::Acquired {
+                name: &self.name,
+                token: entry.tenure().token,
+                waited: Moment::now().since(began),
+            });
+        }
+        Ok(entry)
+    }
+
+    /// Enters again what the owner holds already.
+    fn reenter(&self, owner: OwnerId, mode: Mode) -> Result<Option<Entry>, Error> {
+        let state = self.state();
+        let Some(tenure) = state.owned.iter().find(|t| t.owner == Some(owner)) else {
+            return Ok(None);
+        };
+        if !tenure.hold.is_held() {
+            let name = self.name.clone();
+            return Err(Error::Lost { name });
+        }
+        if tenure.hold.mode == Mode::Read && mode != Mode::Read {
+            return Err(Error::WouldDeadlock {
+                name: self.name.clone(),
+                reason: "its owner holds it for reading; release that first, or acquire it for \
+                         writing from the start",
+            });
+        }
+        if tenure.depth() >= MAX_DEPTH {
+            return Err(Error::LimitExceeded {
+                what: "re-entries of one lock",
+                limit: u64::from(MAX_DEPTH),
+            });
+        }
+        tenure.depth.fetch_add(1, SeqCst);
+        Ok(Some(Entry::new(tenure.clone())))
+    }
+
+    /// Acquires with a claim of its own.
+    async fn take_own(self: &Arc<Self>, wish: &Wish) -> Result<Option<Entry>, Error> {
+        let (length, renewed) = match wish.terms {
+            Terms::Usual => (self.core.lease, true),
+            Terms::Renewed(length) => (length, true),
+            Terms::Fixed(length) => (length, false),
+        };
+        let contest = Contest::new(&self.core, self.name.clone(), wish.mode, length);
+        let mut contest = contest.renewed(renewed);
+        let won = contest.run(wish.patience, || 1, &Notify::new()).await?;
+        Ok(won.map(|won| self.settle_own(wish, won, length, renewed)))
+    }
+
+    fn settle_own(
+        self: &Arc<Self>,
+        wish: &Wish,
+        won: Won,
+        length: Duration,
+        renewed: bool,
+    ) -> Entry {
+        let hold = self.hold(wish.mode, &won, length, renewed);
+        let mut state = self.state();
+        self.seat(&mut state, hold, wish.owner, won.grant.token, Seat::Own)
+    }
+
+    /// Turns a hold for writing into one for reading without letting go in between.
+    pub async fn downgrade(self: &Arc<Self>, writer: Entry) -> Result<Entry, Error> {
+        let tenure = writer.tenure().clone();
+        if tenure.depth() > 1 {
+            return Err(Error::WouldDeadlock {
+                name: self.name.clone(),
+                reason: "its owner has re-entered it; release the inner guards before a downgrade",
+            });
+        }
+        let length = tenure.hold.renewal().lease;
+        let renewed = tenure.hold.is_renewed();
+        let contest = Contest::new(&self.core, self.name.clone(), Mode::Read, length);
+        let attempt = contest.beside(tenure.hold.claim).try_once(1).await?;
+        let Some(won) = attempt else {
+            let name = self.name.clone();
+            return Err(Error::Lost { name });
+        };
+        let wish = Wish {
+            mode: Mode::Read,
+            terms: match renewed {
+                true => Terms::Renewed(length),
+                false => Terms::Fixed(length),
+            },
+            owner: tenure.owner,
+            patience: Patience::None,
+        };
+        let reader = self.settle_own(&wish, won, length, renewed);
+        match writer.leave().await {
+            Ok(ReleaseOutcome::NotHeld { .. }) => Err(Error::Lost {
+                name: self.name.clone(),
+            }),
+            // Unanswered, the writer's release goes on in the background; the reader holds either way.
+            Ok(_) | Err(_) => Ok(reader),
+        }
+    }
+
+    fn hold(self: &Arc<Self>, mode: Mode, won: &Won, length: Duration, renewed: bool) -> Arc<Hold> {
+        let lease = Lease::granted(won.sent, won.lease, length, renewed);
+        let hold = Hold::new(self.name.clone(), won.claim, mode, lease, self);
+        self.core.watchdog.watch(&hold);
+        hold
+    }
+
+    fn seat(
+        self: &Arc<Self>,
+        state: &mut State,
+        hold: Arc<Hold>,
+        owner: Option<OwnerId>,
+        token: Token,
+        seat: Seat,
+    ) -> Entry {
+        let tenure = Tenure::new(self, hold, owner, token, seat);
+        if owner.is_some() {
+            state.owned.push(tenure.clone());
+        }
+        Entry::new(tenure)
+    }
+
+    /// The keeper was closed: nobody waits any longer.
+    pub fn close(&self) {
+        for seat in [Seat::Handed, Seat::Shared] {
+            let waiters = std::mem::take(&mut self.state().line(seat).waiters);
+            refuse(waiters, &Error::Closed);
+        }
+        self.look_handed.notify_one();
+        self.look_shared.notify_one();
+    }
+
+    /// How deep the owner of a hold has entered it, if it is this process's.
+    pub fn depth(&self, claim: ClaimId) -> u32 {
+        let state = self.state();
+        let owned = state.owned.iter().find(|t| t.hold.claim == claim);
+        owned.map_or(1, |tenure| tenure.depth())
+    }
+}
+
+impl Drop for Arbiter {
+    fn drop(&mut self) {
+        self.core.arbiter_dropped(&self.name);
+    }
+}
