@@ -33,6 +33,18 @@ pub struct LockInfo {
     pub broken: Option<Broken>,
 }
 
+impl LockInfo {
+    /// `None` when nothing is known.
+    #[cfg(feature = "redis")]
+    pub(super) fn if_known(self) -> Option<LockInfo> {
+        let known = !self.holders.is_empty()
+            || self.waiters > 0
+            || self.last_token.is_some()
+            || self.broken.is_some();
+        known.then_some(self)
+    }
+}
+
 /// One hold, as others see it.
 #[derive(Clone, Debug)]
 pub struct Holder {

@@ -1,7 +1,7 @@
 //! The dialect that Redisson speaks: its keys, fields, channels and messages, with a queue of ours beside
 //! them. See `docs/redis.md`.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use ::redis::{Cmd, Value};
 
@@ -291,11 +291,7 @@ impl Redisson<'_> {
                 .map(Token::new),
             broken: answer::broken(reply.list(6)?)?,
         };
-        let known = !info.holders.is_empty()
-            || info.waiters > 0
-            || info.last_token.is_some()
-            || info.broken.is_some();
-        Ok(known.then_some(info))
+        Ok(info.if_known())
     }
 
     pub async fn break_lock(&self, request: &Break) -> Result<Vec<Holder>, Error> {
@@ -365,28 +361,13 @@ impl Redisson<'_> {
     }
 }
 
-/// A hold of a client of Redisson's, as far as its key tells.
+/// A hold of a client of Redisson's.
 fn foreign(field: &str, mode: &str, left: i64) -> Holder {
     let id = field.strip_suffix(":write").unwrap_or(field);
-    let unknown = ClaimId {
-        keeper: KeeperId::from_bits(0),
-        number: 0,
+    let mode = match mode {
+        "r" => Mode::Read,
+        "w" => Mode::Write,
+        _ => Mode::Exclusive,
     };
-    Holder {
-        claim: id.parse().unwrap_or(unknown),
-        process: Process {
-            host: "unknown".into(),
-            pid: 0,
-            program: "a Redisson client".into(),
-        },
-        mode: match mode {
-            "r" => Mode::Read,
-            "w" => Mode::Write,
-            _ => Mode::Exclusive,
-        },
-        token: Token::new(0),
-        since: UNIX_EPOCH,
-        remaining: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
-        depth: None,
-    }
+    answer::stranger(id, mode, left, "a Redisson client")
 }
