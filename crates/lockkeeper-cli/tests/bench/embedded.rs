@@ -139,6 +139,9 @@ fn a_real_hold_and_threads() {
             "--hold",
             "1ms",
             "--blocking",
+            // Long enough for a pair in most windows also of a busy machine: each takes a while.
+            "--seconds",
+            "0.5",
         ],
     );
     assert_eq!(report["hold_ms"], 1.0);
