@@ -7,6 +7,7 @@
 
 mod acl;
 mod common;
+mod lane;
 mod multi;
 mod nodes;
 mod quarantine;

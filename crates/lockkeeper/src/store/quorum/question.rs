@@ -218,8 +218,11 @@ impl<C: Count> Late for Question<C> {
             return self.overdue();
         };
         // A runtime that is busy with something else is no silent node: there the answers may be there, unread.
-        lane.spawn(async move {
-            self.inner.sleep(self.inner.node_timeout / 8).await;
+        let keeper = self.inner.runtime.clone();
+        keeper.spawn(async move {
+            if lane.spawn(async {}).await.is_ok() {
+                tokio::time::sleep(self.inner.node_timeout / 8).await;
+            }
             self.overdue();
         });
     }

@@ -139,9 +139,11 @@ impl Ticket {
         self.over.0.lane().map(|lane| &lane.runtime)
     }
 
-    /// Whether the server answers, in the order of what was sent before.
+    /// Whether the server runs scripts, in the order of what was sent before.
     pub async fn answers(&self) -> bool {
-        let answer = self.connection.send(&::redis::cmd("PING")).await;
+        let mut nothing = ::redis::cmd("EVAL");
+        nothing.arg("return 1").arg(0);
+        let answer = self.connection.send(&nothing).await;
         matches!(self.judge(answer), Ok(_) | Err(Fault::Server(_)))
     }
 
