@@ -138,7 +138,9 @@ impl<C: Count> Question<C> {
         state.pending.remove(number);
         let State { count, silent, .. } = &mut *state;
         let outcome = count.take(&self.inner, number, answer, silent);
-        state.decide(outcome);
+        let caller = state.decide(outcome);
+        drop(state);
+        caller.into_iter().for_each(Waker::wake);
     }
 
     /// Who has not answered by now is behind.
@@ -155,22 +157,22 @@ impl<C: Count> Question<C> {
         }
         if !state.decided {
             let outcome = state.count.close();
-            state.decide(outcome);
+            let caller = state.decide(outcome);
+            drop(state);
+            caller.into_iter().for_each(Waker::wake);
         }
     }
 }
 
 impl<C: Count> State<C> {
-    /// Once: what comes later changes nothing for who asked.
-    fn decide(&mut self, outcome: Option<C::Outcome>) {
+    /// Once: what comes later changes nothing for who asked. Answers whom to wake.
+    fn decide(&mut self, outcome: Option<C::Outcome>) -> Option<Waker> {
         if self.decided || outcome.is_none() {
-            return;
+            return None;
         }
         self.decided = true;
         self.outcome = outcome;
-        if let Some(caller) = self.caller.take() {
-            caller.wake();
-        }
+        self.caller.take()
     }
 }
 
