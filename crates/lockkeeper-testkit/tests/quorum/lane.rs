@@ -184,11 +184,12 @@ async fn a_node_that_restarted_empty_sits_out_although_it_had_a_lane() {
     tokio::task::block_in_place(|| nodes.server(1).restart_empty());
     let sits_out = |keeper: &Lockkeeper| matches!(states(keeper)[1], NodeState::SittingOut { .. });
     until("it sits out", async || {
-        // Neither over the old lane nor over a new one.
-        pair(&keeper, "meanwhile").await;
+        // What is lost with the old connections it is told of later, also while it sits out.
+        pair(&keeper, "in between").await;
         sits_out(&keeper)
     })
     .await;
+    // Neither over the old lane nor over a new one.
     let mut pairs = 0;
     while sits_out(&keeper) {
         pair(&keeper, "meanwhile").await;
