@@ -1,15 +1,16 @@
 //! Drives rounds: asks the nodes, reports their answers, and does what the protocol says.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::redis::Value;
 use uuid::Uuid;
 
-use super::gather::Gather;
+use super::dialect::{on_node, read_vote};
 use super::holds::{Entry, NodeSet};
 use super::node::Silence;
 use super::protocol::{Ask, Granted, Refusal, Round, RoundId, Run, Step, Vote};
+use super::question::{Count, Question, Silent};
 use super::{Inner, renew};
 use crate::clock::{Clock, Moment};
 use crate::store::redis::keys::Keys;
@@ -26,7 +27,7 @@ const SPLIT_PAUSE_MICROS: std::ops::Range<u64> = 2_000..20_000;
 /// What a round came to, and why which nodes said nothing.
 enum Ended {
     Granted(Granted),
-    Refused(Refusal, Vec<Option<String>>),
+    Refused(Refusal, Silent),
 }
 
 impl Inner {
@@ -89,18 +90,20 @@ impl Inner {
             count: u64::from(claim.reserve).clamp(1, most) as u32,
         };
         let mut round = Round::new(self.terms, id, run, claim.lease, began);
-        let mut silent: Vec<Option<String>> = vec![None; self.nodes.len()];
+        let mut silent = Silent::default();
+        let mut asked = NodeSet::default();
         let mut tickets = Vec::with_capacity(self.nodes.len());
         let mut step = Step::Wait;
         for (number, node) in self.nodes.iter().enumerate() {
-            let vote = match node.ticket() {
+            let vote = match node.quickest() {
                 Err(reason) => {
-                    silent[number] = Some(reason);
+                    silent.note(number, reason);
                     Vote::Silent
                 }
                 Ok(ticket) => match ticket.admission.sits_out(began) {
                     Some(ready_in) => Vote::SittingOut { ready_in },
                     None => {
+                        asked.add(number);
                         tickets.push((number, ticket));
                         continue;
                     }
@@ -112,25 +115,7 @@ impl Inner {
             // Nobody was asked.
             return Ended::Refused(refusal, silent);
         }
-        let mut asked = NodeSet::default();
-        let mut votes = Gather::new();
-        // What comes after the round is over anyway does no good, and is to do no harm.
-        let not_after = claim.not_after.min(began + 2 * self.node_timeout);
-        for (number, ticket) in tickets {
-            let node = &self.nodes[number];
-            let ask = Ask {
-                round: id,
-                mode: claim.mode,
-                lease: claim.lease,
-                run,
-                floor: ticket.admission.floor,
-                not_after: node.link.server_time(not_after),
-                beside: claim.beside,
-            };
-            asked.add(number);
-            votes.add(number, self.dialect.vote(node, ticket, keys, ask, false));
-        }
-        self.holds.begin(Entry {
+        let entry = Entry {
             round: id,
             run,
             mode: claim.mode,
@@ -140,115 +125,51 @@ impl Inner {
             granted: false,
             ending: false,
             ends: began + claim.lease + self.node_timeout,
+        };
+        self.holds.begin(entry);
+        // What comes after the round is over anyway does no good, and is to do no harm.
+        let not_after = claim.not_after.min(began + 2 * self.node_timeout);
+        let votes = self.dialect.votes(
+            keys,
+            &Ask {
+                round: id,
+                mode: claim.mode,
+                lease: claim.lease,
+                run,
+                floor: 0,
+                not_after: None,
+                beside: claim.beside,
+            },
+            false,
+        );
+        let voting = Voting {
+            round,
+            name: claim.name.clone(),
+            entry,
+            sent: Moment::now(),
+        };
+        let question = Question::put(self, voting, None, silent, tickets, |node, ticket| {
+            let not_after = node.link.server_time(not_after);
+            on_node(votes.clone(), ticket.admission.floor, not_after).into()
         });
-        let mut patience = pin!(self.patience(self.node_timeout));
-        while step == Step::Wait {
-            step = match votes.next(patience.as_mut()).await {
-                Some((number, vote)) => self.count(&mut round, number, vote, &mut silent),
-                None => {
-                    self.overdue(&votes, &mut silent);
-                    round.close(Moment::now())
-                }
-            };
-        }
-        self.conclude(claim, round, votes, began, step, silent)
-            .await
-    }
-
-    fn count(
-        &self,
-        round: &mut Round,
-        number: usize,
-        vote: Result<Vote, Silence>,
-        silent: &mut [Option<String>],
-    ) -> Step {
-        let vote = vote.unwrap_or_else(|silence| {
-            silent[number] = Some(silence.reason());
-            Vote::Silent
-        });
-        if vote == Vote::Yes {
-            self.holds
-                .change(round.id(), |entry| entry.holds.add(number));
-        }
-        round.vote(number, vote, Moment::now())
-    }
-
-    async fn conclude(
-        self: &Arc<Self>,
-        claim: &Claim,
-        round: Round,
-        votes: Gather<Result<Vote, Silence>>,
-        began: Moment,
-        step: Step,
-        silent: Vec<Option<String>>,
-    ) -> Ended {
-        let id = round.id();
-        let mut undone = None;
-        let ended = match step {
-            Step::Granted(won) => {
+        let (ended, silent) = question.outcome().await;
+        match ended {
+            Ok(won) => {
                 self.holds.change(id, |entry| entry.granted = true);
                 Ended::Granted(won)
             }
-            Step::Refused(refusal) => {
+            Err(refusal) => {
                 if let Some(entry) = self.holds.get(id.claim).filter(|entry| entry.round == id) {
                     self.holds.end(id);
-                    self.undo(claim.name.clone(), entry).await;
-                    undone = Some((claim.name.clone(), entry));
+                    self.undo(claim.name.clone(), entry);
                 }
                 Ended::Refused(refusal, silent)
             }
-            _ => unreachable!("a decided round says yes or no"),
-        };
-        if !votes.is_done() {
-            let inner = self.clone();
-            let late = began + self.node_timeout;
-            self.runtime
-                .spawn(async move { inner.collect(round, votes, late, undone).await });
-        }
-        ended
-    }
-
-    /// Takes the answers that come after the decision. `undone`: what was taken back.
-    async fn collect(
-        self: Arc<Self>,
-        mut round: Round,
-        mut votes: Gather<Result<Vote, Silence>>,
-        late: Moment,
-        undone: Option<(Name, Entry)>,
-    ) {
-        let mut silent = vec![None; self.nodes.len()];
-        let mut take = |number, vote| {
-            if let (Step::Withdraw, Some((name, entry))) =
-                (self.count(&mut round, number, vote, &mut silent), &undone)
-            {
-                let ends = self.end_of(entry);
-                self.nodes[number].owe(name.clone(), entry.letting_go(), ends);
-            }
-        };
-        {
-            let mut patience = pin!(self.patience(late.remaining()));
-            while let Some((number, vote)) = votes.next(patience.as_mut()).await {
-                take(number, vote);
-            }
-        }
-        for number in votes.pending() {
-            self.nodes[number].overdue();
-        }
-        while let Some((number, vote)) = votes.next_at_last().await {
-            take(number, vote);
-        }
-    }
-
-    /// Who has not answered by now is behind.
-    pub(super) fn overdue<T>(&self, requests: &Gather<T>, silent: &mut [Option<String>]) {
-        for number in requests.pending() {
-            self.nodes[number].overdue();
-            silent[number] = Some(format!("it did not answer within {:?}", self.node_timeout));
         }
     }
 
     /// Why nothing was granted: busy is a value.
-    fn explain(&self, refusal: Refusal, silent: Vec<Option<String>>) -> Result<Attempt, Error> {
+    fn explain(&self, refusal: Refusal, silent: Silent) -> Result<Attempt, Error> {
         let reason = match refusal {
             Refusal::Busy { split: true, .. } => {
                 return Ok(Attempt::Busy {
@@ -274,7 +195,57 @@ impl Inner {
                 self.terms.majority, self.terms.nodes
             ),
         };
-        Err(self.unavailable(&reason, &silent))
+        Err(self.unavailable(&reason, silent.reasons()))
+    }
+}
+
+/// The votes for one round.
+struct Voting {
+    round: Round,
+    name: Name,
+    entry: Entry,
+    sent: Moment,
+}
+
+impl Count for Voting {
+    type Outcome = Result<Granted, Refusal>;
+
+    fn take(
+        &mut self,
+        inner: &Inner,
+        number: usize,
+        answer: Result<Value, Silence>,
+        silent: &mut Silent,
+    ) -> Option<Self::Outcome> {
+        let node = &inner.nodes[number];
+        let vote = answer.and_then(|answer| Ok(read_vote(node, answer, self.sent)?));
+        let vote = vote.unwrap_or_else(|silence| {
+            silent.note(number, silence.reason());
+            Vote::Silent
+        });
+        if vote == Vote::Yes {
+            inner
+                .holds
+                .change(self.entry.round, |entry| entry.holds.add(number));
+        }
+        let step = self.round.vote(number, vote, Moment::now());
+        if step == Step::Withdraw {
+            let ends = inner.end_of(&self.entry);
+            node.owe(self.name.clone(), self.entry.letting_go(), ends);
+        }
+        decision(step)
+    }
+
+    fn close(&mut self) -> Option<Self::Outcome> {
+        decision(self.round.close(Moment::now()))
+    }
+}
+
+fn decision(step: Step) -> Option<Result<Granted, Refusal>> {
+    match step {
+        Step::Granted(won) => Some(Ok(won)),
+        Step::Refused(refusal) => Some(Err(refusal)),
+        Step::Wait | Step::Joined | Step::Withdraw => None,
     }
 }
 

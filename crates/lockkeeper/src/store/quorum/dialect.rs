@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{Cmd, Value};
+use ::redis::Value;
 
 use super::node::{Node, Silence};
 use super::protocol::{Ask, Life, RoundId, Run, Terms, Vote};
@@ -11,7 +11,7 @@ use super::scripts;
 use crate::clock::{Clock, Moment};
 use crate::store::redis::answer::Reply;
 use crate::store::redis::keys::Keys;
-use crate::store::redis::node::{NodeSettings, Ticket};
+use crate::store::redis::node::{Call, NodeSettings, Ticket};
 use crate::store::redis::{answer, millis};
 use crate::store::{ClaimId, Mode};
 use crate::{Error, Name};
@@ -91,6 +91,31 @@ impl Dialect {
         })
     }
 
+    /// Asks for votes, or to keep a hold again: what is the same for all nodes.
+    pub fn votes(&self, keys: &Keys, ask: &Ask, re_add: bool) -> Call {
+        let script = match self.plain {
+            true => &scripts::PLAIN_ACQUIRE,
+            false => &scripts::ACQUIRE,
+        };
+        let Ask { round, run, .. } = ask;
+        let since = Clock::real().unix_micros();
+        let (last, count, number) = (run.last(), run.count, round.number);
+        let call = Call::new(script, &[&keys.main, &self.fence(keys)])
+            .arg(format!("{last} {count} {number} {since} {}", self.who))
+            .arg(&self.keep)
+            .arg(round.claim.to_string())
+            .arg(letter(ask.mode))
+            .arg(millis(ask.lease))
+            .arg(run.first)
+            .arg(last);
+        let call = match re_add {
+            false => call.arg(self.lead),
+            true => call.arg(""),
+        };
+        let beside = ask.beside.map(|beside| beside.to_string());
+        call.arg(number).arg(beside.unwrap_or_default())
+    }
+
     /// Asks a node for its vote, or has it keep a hold again.
     pub fn vote(
         self: &Arc<Self>,
@@ -100,42 +125,30 @@ impl Dialect {
         ask: Ask,
         re_add: bool,
     ) -> impl Future<Output = Result<Vote, Silence>> + Send + 'static {
-        let (dialect, node) = (self.clone(), node.clone());
-        let (main, fence) = (keys.main.clone(), self.fence(keys));
+        let node = node.clone();
+        let call = on_node(self.votes(keys, &ask, re_add), ask.floor, ask.not_after);
         async move {
-            let script = match dialect.plain {
-                true => &scripts::PLAIN_ACQUIRE,
-                false => &scripts::ACQUIRE,
-            };
-            let Ask { round, run, .. } = ask;
-            let since = Clock::real().unix_micros();
-            let (last, count, number) = (run.last(), run.count, round.number);
-            let record = format!("{last} {count} {number} {since} {}", dialect.who);
-            let beside = ask
-                .beside
-                .map(|beside| beside.to_string())
-                .unwrap_or_default();
-            let write = |cmd: &mut Cmd| {
-                cmd.arg(2).arg(&main).arg(&fence);
-                cmd.arg(&record)
-                    .arg(&dialect.keep)
-                    .arg(round.claim.to_string())
-                    .arg(letter(ask.mode))
-                    .arg(millis(ask.lease))
-                    .arg(run.first)
-                    .arg(run.last())
-                    .arg(ask.floor);
-                match re_add {
-                    false => cmd.arg(dialect.lead),
-                    true => cmd.arg(""),
-                };
-                cmd.arg(ask.not_after.unwrap_or(0))
-                    .arg(round.number)
-                    .arg(&beside);
-            };
             let sent = Moment::now();
-            let answer = node.clone().ask(ticket, script, write).await?;
-            Ok(read_vote(&node, &Reply::new(answer)?, sent)?)
+            let answer = node.clone().ask(ticket, call).await?;
+            Ok(read_vote(&node, answer, sent)?)
+        }
+    }
+
+    /// Lets go of a round, on any node.
+    pub fn letting_go(&self, keys: &Keys, what: LettingGo) -> Call {
+        let script = match self.plain {
+            true => &scripts::PLAIN_RELEASE,
+            false => &scripts::RELEASE,
+        };
+        let call = Call::new(script, &[&keys.main, &self.fence(keys)])
+            .arg(what.round.claim.to_string())
+            .arg(what.round.number)
+            .arg(what.run.map_or(0, |run| run.last()))
+            .arg(self.lead)
+            .arg(&self.keep);
+        match self.plain {
+            true => call.arg(keys.listen_channel()),
+            false => call,
         }
     }
 
@@ -143,32 +156,14 @@ impl Dialect {
     pub fn let_go(
         self: &Arc<Self>,
         node: &Arc<Node>,
-        ticket: Ticket,
+        mut ticket: Ticket,
         name: &Name,
         what: LettingGo,
     ) -> impl Future<Output = Result<Life, Silence>> + Send + 'static {
-        let (dialect, node, keys) = (self.clone(), node.clone(), self.keys(name));
-        async move {
-            let keys = keys?;
-            let (fence, channel) = (dialect.fence(&keys), keys.listen_channel());
-            let script = match dialect.plain {
-                true => &scripts::PLAIN_RELEASE,
-                false => &scripts::RELEASE,
-            };
-            let write = |cmd: &mut Cmd| {
-                cmd.arg(2).arg(&keys.main).arg(&fence);
-                cmd.arg(what.round.claim.to_string())
-                    .arg(what.round.number)
-                    .arg(what.run.map_or(0, |run| run.last()))
-                    .arg(dialect.lead)
-                    .arg(&dialect.keep)
-                    .arg(&channel);
-            };
-            match node.ask(ticket, script, write).await? {
-                Value::Int(1) => Ok(Life::Alive),
-                _ => Ok(Life::Gone),
-            }
-        }
+        let node = node.clone();
+        node.link.releasing(&mut ticket);
+        let call = self.keys(name).map(|keys| self.letting_go(&keys, what));
+        async move { Ok(read_life(&node.ask(ticket, call?).await?)) }
     }
 
     /// Has a node renew holds. One answer each, in their order.
@@ -186,25 +181,19 @@ impl Dialect {
             };
             let mut lives = Vec::with_capacity(asked.len());
             for slice in asked.chunks(RENEW_SLICE) {
-                let write = |cmd: &mut Cmd| {
-                    cmd.arg(slice.len());
-                    for hold in slice {
-                        cmd.arg(&hold.main);
-                    }
-                    for hold in slice {
-                        cmd.arg(hold.claim.to_string())
-                            .arg(hold.round)
-                            .arg(millis(hold.lease));
-                    }
-                };
-                let answer = node.clone().ask(ticket.clone(), script, write).await?;
+                let mains: Vec<&str> = slice.iter().map(|hold| hold.main.as_str()).collect();
+                let mut call = Call::new(script, &mains);
+                for hold in slice {
+                    call = call
+                        .arg(hold.claim.to_string())
+                        .arg(hold.round)
+                        .arg(millis(hold.lease));
+                }
+                let answer = node.clone().ask(ticket.clone(), call).await?;
                 let Value::Array(answers) = answer else {
                     return Err(answer::nonsense(&answer).into());
                 };
-                lives.extend(answers.iter().map(|answer| match answer {
-                    Value::Int(1) => Life::Alive,
-                    _ => Life::Gone,
-                }));
+                lives.extend(answers.iter().map(read_life));
             }
             Ok(lives)
         }
@@ -217,18 +206,12 @@ impl Dialect {
         ticket: Ticket,
         keys: &Keys,
     ) -> impl Future<Output = Result<Value, Silence>> + Send + 'static {
-        let node = node.clone();
-        let all = [keys.main.clone(), self.fence(keys), keys.broken()];
         let script = match self.plain {
             true => &scripts::PLAIN_INSPECT,
             false => &scripts::INSPECT,
         };
-        async move {
-            let write = |cmd: &mut Cmd| {
-                cmd.arg(all.len()).arg(&all);
-            };
-            node.ask(ticket, script, write).await
-        }
+        let call = Call::new(script, &[&keys.main, &self.fence(keys), &keys.broken()]);
+        node.clone().ask(ticket, call)
     }
 
     /// Has a node end every hold of a name.
@@ -237,29 +220,40 @@ impl Dialect {
         node: &Arc<Node>,
         ticket: Ticket,
         keys: &Keys,
-        reason: Arc<str>,
+        reason: &str,
     ) -> impl Future<Output = Result<Value, Silence>> + Send + 'static {
-        let (node, keep) = (node.clone(), self.keep.clone());
-        let all = [keys.main.clone(), self.fence(keys), keys.broken()];
-        let channel = keys.listen_channel();
         let script = match self.plain {
             true => &scripts::PLAIN_BREAK,
             false => &scripts::BREAK,
         };
-        async move {
-            let write = |cmd: &mut Cmd| {
-                cmd.arg(all.len()).arg(&all);
-                cmd.arg(&*reason)
-                    .arg(millis(BREAK_MEMORY))
-                    .arg(&keep)
-                    .arg(&channel);
-            };
-            node.ask(ticket, script, write).await
-        }
+        let call = Call::new(script, &[&keys.main, &self.fence(keys), &keys.broken()])
+            .arg(reason)
+            .arg(millis(BREAK_MEMORY))
+            .arg(&self.keep)
+            .arg(keys.listen_channel());
+        node.clone().ask(ticket, call)
     }
 }
 
-fn read_vote(node: &Node, reply: &Reply, sent: Moment) -> Result<Vote, Error> {
+/// A call for votes, with what is another on each node.
+pub(super) fn on_node(votes: Call, floor: u64, not_after: Option<u64>) -> Call {
+    votes.arg(floor).arg(not_after.unwrap_or(0))
+}
+
+pub(super) fn read_life(answer: &Value) -> Life {
+    match answer {
+        Value::Int(1) => Life::Alive,
+        _ => Life::Gone,
+    }
+}
+
+/// A number is short for a yes at that time of the node.
+pub(super) fn read_vote(node: &Node, answer: Value, sent: Moment) -> Result<Vote, Error> {
+    if let Value::Int(now) = answer {
+        node.link.saw_time(now.unsigned_abs(), sent);
+        return Ok(Vote::Yes);
+    }
+    let reply = Reply::new(answer)?;
     let now = reply.number(1)?;
     node.link.saw_time(now, sent);
     Ok(match reply.number(0)? {

@@ -46,15 +46,6 @@ impl<T> Gather<T> {
         });
     }
 
-    /// Sends what is not sent yet, and waits for nothing.
-    pub async fn start(&mut self) {
-        poll_fn(|context| {
-            self.poll_all(context);
-            Poll::Ready(())
-        })
-        .await;
-    }
-
     /// The next answer; `None` when there are no more, or `until` ends first.
     pub async fn next(
         &mut self,

@@ -190,13 +190,13 @@ impl Inner {
         request: &Break,
     ) -> Result<Vec<Holder>, Error> {
         let keys = self.dialect.keys(&request.name)?;
-        let reason: Arc<str> = request.reason.as_str().into();
         let mut answers = Gather::new();
         let mut silent = vec![None; self.nodes.len()];
         for (number, node) in self.nodes.iter().enumerate() {
             match node.ticket() {
                 Ok(ticket) => {
-                    let request = self.dialect.break_lock(node, ticket, &keys, reason.clone());
+                    let reason = &request.reason;
+                    let request = self.dialect.break_lock(node, ticket, &keys, reason);
                     answers.add(number, request);
                 }
                 Err(reason) => silent[number] = Some(reason),

@@ -17,8 +17,8 @@
 //!
 //! # Layout
 //! `url` says where the nodes are; `gate` judges each on every connection, `node` asks it and remembers what it is owed.
-//! `acquire`, `release` and `renew` drive the state machines of [`protocol`], with answers that `gather` hands over as
-//! they come; `holds` remembers rounds. `dialect` writes the requests, in `scripts`. `look` puts together what nodes
+//! `acquire`, `release` and `renew` drive the state machines of [`protocol`]: a `question` counts answers where they are
+//! read, `gather` hands them over as they come; `holds` remembers rounds. `dialect` writes the requests, in `scripts`. `look` puts together what nodes
 //! know, `wake` what they tell.
 
 mod acquire;
@@ -30,6 +30,7 @@ mod look;
 mod node;
 #[doc(hidden)]
 pub mod protocol;
+mod question;
 mod release;
 mod renew;
 mod scripts;
@@ -54,6 +55,7 @@ use self::gather::Gather;
 use self::holds::Holds;
 use self::node::Node;
 use self::protocol::{Quarantine, Terms};
+use self::question::{Lates, Watch};
 use super::redis::answer::describe;
 use super::redis::keys::WAKE;
 use super::redis::node::NodeLink;
@@ -78,6 +80,8 @@ struct Inner {
     dialect: Arc<Dialect>,
     holds: Holds,
     rounds: AtomicU64,
+    lates: Arc<Lates>,
+    _watch: Watch,
     runtime: Handle,
 }
 
@@ -144,6 +148,7 @@ impl QuorumStore {
         }
         let mut places: Vec<String> = quorum.nodes.iter().map(|node| node.place()).collect();
         places.sort_unstable();
+        let lates = Arc::new(Lates::default());
         let inner = Inner {
             nodes,
             place: format!("{} {}", places.join(","), quorum.nodes[0].prefix()),
@@ -152,6 +157,8 @@ impl QuorumStore {
             dialect,
             holds: Holds::default(),
             rounds: AtomicU64::new(0),
+            _watch: lates.watch(quorum.node_timeout / 8),
+            lates,
             runtime: Handle::current(),
         };
         let longest = quorum.nodes.iter().map(|node| node.connect_timeout());
@@ -201,6 +208,18 @@ impl Inner {
     async fn patience(&self, time: Duration) {
         self.sleep(time).await;
         self.sleep(self.node_timeout / 8).await;
+    }
+
+    /// Who has not answered by now is behind.
+    fn overdue<T>(&self, requests: &Gather<T>, silent: &mut [Option<String>]) {
+        for number in requests.pending() {
+            self.nodes[number].overdue();
+            silent[number] = Some(self.no_answer());
+        }
+    }
+
+    fn no_answer(&self) -> String {
+        format!("it did not answer within {:?}", self.node_timeout)
     }
 
     fn next_round(&self) -> u64 {

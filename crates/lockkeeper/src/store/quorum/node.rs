@@ -9,15 +9,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use ::redis::{Cmd, Value};
+use ::redis::Value;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::dialect::{Dialect, LettingGo};
 use crate::clock::Moment;
 use crate::store::redis::fault::Fault;
-use crate::store::redis::node::{NodeLink, Ticket};
-use crate::store::redis::scripts::Script;
+use crate::store::redis::node::{Call, NodeLink, Ticket};
 use crate::store::{ClaimId, NodeState, NodeStatus};
 use crate::{Error, Name};
 
@@ -111,7 +110,15 @@ impl Node {
 
     /// The connection to ask over, or why there is none.
     pub fn ticket(&self) -> Result<Ticket, String> {
-        let ticket = self.link.ticket()?;
+        self.keeps_up(self.link.ticket()?)
+    }
+
+    /// As [`ticket`](Node::ticket), for what a task waits for itself.
+    pub fn quickest(&self) -> Result<Ticket, String> {
+        self.keeps_up(self.link.quickest()?)
+    }
+
+    fn keeps_up(&self, ticket: Ticket) -> Result<Ticket, String> {
         if self.behind.load(SeqCst) == ticket.number {
             return Err(format!("it did not answer within {:?}", self.timeout));
         }
@@ -122,40 +129,64 @@ impl Node {
     }
 
     /// Asks over this connection.
-    pub async fn ask(
-        self: Arc<Node>,
-        ticket: Ticket,
-        script: &'static Script,
-        write: impl Fn(&mut Cmd) + Send + Sync,
-    ) -> Result<Value, Silence> {
+    pub async fn ask(self: Arc<Node>, ticket: Ticket, call: Call) -> Result<Value, Silence> {
         let number = ticket.number;
         let _under_way = UnderWay::of(&self);
-        let answer = self.link.run(ticket, script, write).await;
-        if matches!(answer, Ok(_) | Err(Fault::Server(_))) {
-            self.answered(number);
-        }
+        let answer = self.link.run(ticket, &call).await;
+        self.heard(number, &answer);
         answer.map_err(Silence::from)
     }
 
+    /// A request is on its way.
+    pub fn sending(&self) {
+        self.under_way.fetch_add(1, SeqCst);
+    }
+
+    /// A request was answered, or lost.
+    pub fn sent(&self, number: u64, answer: &Result<Value, Fault>) {
+        self.under_way.fetch_sub(1, SeqCst);
+        self.heard(number, answer);
+    }
+
+    fn heard(&self, number: u64, answer: &Result<Value, Fault>) {
+        if matches!(answer, Ok(_) | Err(Fault::Server(_))) {
+            self.answered(number);
+        }
+    }
+
+    /// Over whichever of its connections.
     fn answered(&self, number: u64) {
+        if self.behind.load(SeqCst) == 0 {
+            return;
+        }
         let caught_up = self.behind.compare_exchange(number, 0, SeqCst, SeqCst);
-        if caught_up.is_ok() && number != 0 {
+        if caught_up.is_ok() {
             tracing::info!(node = self.address, "the node answers again");
             self.look.notify_one();
         }
     }
 
     /// It has not answered a request in time.
-    pub fn overdue(&self) {
-        if let Ok(ticket) = self.link.ticket()
-            && self.behind.swap(ticket.number, SeqCst) != ticket.number
-        {
-            tracing::warn!(
-                node = self.address,
-                "the node did not answer within {:?}; it is asked again when it does",
-                self.timeout
-            );
+    pub fn overdue(self: &Arc<Node>) {
+        let Ok(ticket) = self.link.ticket() else {
+            return;
+        };
+        if self.behind.swap(ticket.number, SeqCst) == ticket.number {
+            return;
         }
+        tracing::warn!(
+            node = self.address,
+            "the node did not answer within {:?}; it is asked again when it does",
+            self.timeout
+        );
+        // What it has not answered may have been on a lane, and end with it: the main connection tells.
+        let node = Arc::downgrade(self);
+        self.link.runtime().spawn(async move {
+            let answers = ticket.answers().await;
+            if let (true, Some(node)) = (answers, node.upgrade()) {
+                node.answered(ticket.number);
+            }
+        });
     }
 
     fn owed(&self) -> MutexGuard<'_, HashMap<ClaimId, Owed>> {
@@ -278,7 +309,7 @@ struct UnderWay<'a>(&'a Node);
 
 impl UnderWay<'_> {
     fn of(node: &Node) -> UnderWay<'_> {
-        node.under_way.fetch_add(1, SeqCst);
+        node.sending();
         UnderWay(node)
     }
 }

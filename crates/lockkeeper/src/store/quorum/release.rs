@@ -1,25 +1,27 @@
 //! Lets go of holds, and of what rounds that failed may have left, on every node that was asked.
 
-use std::pin::pin;
 use std::sync::Arc;
 
+use ::redis::Value;
+
 use super::Inner;
-use super::dialect::LettingGo;
-use super::gather::Gather;
+use super::dialect::{LettingGo, read_life};
 use super::holds::{Entry, NodeSet};
 use super::node::Silence;
 use super::protocol::{Life, Outcome, Poll, RoundId};
+use super::question::{Count, Question, Silent};
 use crate::clock::Moment;
+use crate::store::redis::keys::Keys;
 use crate::store::{ClaimId, Released};
 use crate::{Error, Name};
 
-/// Requests to let go of one round.
+/// The answers of nodes that let go of one round.
 struct Parting {
     name: Name,
     what: LettingGo,
     /// When the leases have ended anyway.
     ends: Moment,
-    answers: Gather<Result<Life, Silence>>,
+    poll: Poll,
 }
 
 impl Inner {
@@ -28,46 +30,26 @@ impl Inner {
         name: &Name,
         claim: ClaimId,
     ) -> Result<Released, Error> {
+        let keys = self.dialect.keys(name)?;
         // Of a claim that is not known, perhaps of another keeper, any round is meant.
         let entry = self.holds.begin_end(claim);
         let what = entry.map_or_else(|| any(claim), |entry| entry.letting_go());
         let asked = entry.map_or(NodeSet::all(self.nodes.len()), |entry| entry.asked);
         let ends = entry.map_or_else(Moment::now, |entry| self.end_of(&entry));
-        self.dialect.keys(name)?;
-        let mut poll = self.poll(entry.as_ref());
-        let mut outcome = None;
-        let mut silent = vec![None; self.nodes.len()];
-        let mut parting = self.part(name.clone(), what, asked, ends, |number, life| {
-            outcome = poll.answer(number, life).or(outcome);
-        });
-        let began = Moment::now();
-        {
-            let mut patience = pin!(self.patience(self.node_timeout));
-            while outcome.is_none() {
-                match parting.answers.next(patience.as_mut()).await {
-                    Some((number, answer)) => {
-                        let life = self.settle(&parting, number, answer, &mut silent);
-                        outcome = poll.answer(number, life);
-                    }
-                    None => {
-                        self.overdue(&parting.answers, &mut silent);
-                        outcome = poll.close();
-                    }
-                }
-            }
-        }
-        self.finish_later(parting, began + self.node_timeout);
+        let poll = self.poll(entry.as_ref());
+        let parting = self.part(name.clone(), &keys, what, asked, ends, poll);
+        let (outcome, silent) = parting.outcome().await;
         if entry.is_some() {
             self.holds.end(what.round);
         }
         match outcome {
-            Some(Outcome::Kept) => Ok(released(true)),
-            Some(Outcome::Gone) => Ok(released(false)),
-            Some(Outcome::Unknown) | None => {
+            Outcome::Kept => Ok(released(true)),
+            Outcome::Gone => Ok(released(false)),
+            Outcome::Unknown => {
                 let reason = "too few nodes answered to tell; those that did not are told when they are back";
                 Err(Error::OutcomeUnknown {
                     store: super::STORE,
-                    reason: self.with_nodes(reason, &silent),
+                    reason: self.with_nodes(reason, silent.reasons()),
                 })
             }
         }
@@ -89,11 +71,12 @@ impl Inner {
     }
 
     /// Takes back a round in the background. What is sent afterwards arrives afterwards.
-    pub(super) async fn undo(self: &Arc<Self>, name: Name, entry: Entry) {
-        let what = entry.letting_go();
-        let mut parting = self.part(name, what, entry.asked, self.end_of(&entry), |_, _| {});
-        parting.answers.start().await;
-        self.finish_later(parting, Moment::now() + self.node_timeout);
+    pub(super) fn undo(self: &Arc<Self>, name: Name, entry: Entry) {
+        if let Ok(keys) = self.dialect.keys(&name) {
+            let (what, ends) = (entry.letting_go(), self.end_of(&entry));
+            let poll = Poll::new(self.terms);
+            self.part(name, &keys, what, entry.asked, ends, poll);
+        }
     }
 
     /// When every node has ended a round by itself, if it came as late as it can.
@@ -101,74 +84,73 @@ impl Inner {
         entry.ends.max(Moment::now()) + entry.lease + 2 * self.node_timeout
     }
 
-    /// Asks every node that was asked. `silent` is told of those that need not be, or cannot be now.
+    /// Asks every node that was asked. Those that cannot be now are owed it.
     fn part(
         self: &Arc<Self>,
         name: Name,
+        keys: &Keys,
         what: LettingGo,
         asked: NodeSet,
         ends: Moment,
-        mut known: impl FnMut(usize, Life),
-    ) -> Parting {
-        let mut answers = Gather::new();
+        mut poll: Poll,
+    ) -> Arc<Question<Parting>> {
+        let mut silent = Silent::default();
+        let mut tickets = Vec::with_capacity(self.nodes.len());
         for (number, node) in self.nodes.iter().enumerate() {
             if !asked.has(number) {
-                known(number, Life::Gone);
+                poll.answer(number, Life::Gone);
                 continue;
             }
-            match node.ticket() {
-                Ok(ticket) => {
-                    answers.add(number, self.dialect.let_go(node, ticket, &name, what));
+            match node.quickest() {
+                Ok(mut ticket) => {
+                    node.link.releasing(&mut ticket);
+                    tickets.push((number, ticket));
                 }
-                Err(_) => {
+                Err(reason) => {
                     node.owe(name.clone(), what, ends);
-                    known(number, Life::Silent);
+                    silent.note(number, reason);
+                    poll.answer(number, Life::Silent);
                 }
             }
         }
-        Parting {
+        let known = poll.outcome();
+        let parting = Parting {
             name,
             what,
             ends,
-            answers,
-        }
+            poll,
+        };
+        let call = Arc::new(self.dialect.letting_go(keys, what));
+        Question::put(self, parting, known, silent, tickets, |_, _| call.clone())
     }
+}
 
-    fn settle(
-        &self,
-        parting: &Parting,
+impl Count for Parting {
+    type Outcome = Outcome;
+
+    fn take(
+        &mut self,
+        inner: &Inner,
         number: usize,
-        answer: Result<Life, Silence>,
-        silent: &mut [Option<String>],
-    ) -> Life {
-        answer.unwrap_or_else(|silence| {
-            if let Silence::Lost(_) = &silence {
-                // It may have been done or not; to ask again is harmless.
-                self.nodes[number].owe(parting.name.clone(), parting.what, parting.ends);
+        answer: Result<Value, Silence>,
+        silent: &mut Silent,
+    ) -> Option<Outcome> {
+        let life = match answer {
+            Ok(answer) => read_life(&answer),
+            Err(silence) => {
+                if let Silence::Lost(_) = &silence {
+                    // It may have been done or not; to ask again is harmless.
+                    inner.nodes[number].owe(self.name.clone(), self.what, self.ends);
+                }
+                silent.note(number, silence.reason());
+                Life::Silent
             }
-            silent[number] = Some(silence.reason());
-            Life::Silent
-        })
+        };
+        self.poll.answer(number, life)
     }
 
-    fn finish_later(self: &Arc<Self>, mut parting: Parting, late: Moment) {
-        if parting.answers.is_done() {
-            return;
-        }
-        let inner = self.clone();
-        self.runtime.spawn(async move {
-            let mut silent = vec![None; inner.nodes.len()];
-            {
-                let mut patience = pin!(inner.patience(late.remaining()));
-                while let Some((number, answer)) = parting.answers.next(patience.as_mut()).await {
-                    inner.settle(&parting, number, answer, &mut silent);
-                }
-            }
-            inner.overdue(&parting.answers, &mut silent);
-            while let Some((number, answer)) = parting.answers.next_at_last().await {
-                inner.settle(&parting, number, answer, &mut silent);
-            }
-        });
+    fn close(&mut self) -> Option<Outcome> {
+        self.poll.close()
     }
 }
 

@@ -195,9 +195,7 @@ impl Inner {
                 hold.answer.get_or_insert(Renewed::NotHeld);
                 if let (Some(entry), Asks::ToGoOn(_)) = (hold.entry, &hold.asks) {
                     self.holds.end(entry.round);
-                    let (inner, name) = (self.clone(), hold.name.clone());
-                    self.runtime
-                        .spawn(async move { inner.undo(name, entry).await });
+                    self.undo(hold.name.clone(), entry);
                 }
             }
             RenewalStep::Unknown => {

@@ -6,8 +6,8 @@ use ::redis::Value;
 
 use super::fault::{Fault, refused};
 use super::server_clock::ServerClock;
-use crate::clock::Moment;
 use crate::Token;
+use crate::clock::Moment;
 use crate::store::*;
 
 /// An answer that is a list.

@@ -419,7 +419,8 @@ pub(super) fn id_arg(cmd: &mut Cmd, id: ClaimId) {
     cmd.write_arg_fmt(id);
 }
 
-fn parts(cmd: &Cmd) -> impl Iterator<Item = &[u8]> {
+/// What a request consists of.
+pub(super) fn parts(cmd: &Cmd) -> impl Iterator<Item = &[u8]> {
     cmd.args_iter().map(|arg| match arg {
         ::redis::Arg::Simple(bytes) => bytes,
         _ => unreachable!("there are no other arguments"),

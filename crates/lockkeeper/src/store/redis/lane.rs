@@ -41,7 +41,7 @@ pub(super) struct Lanes {
     /// How many verbs a runtime has asked for, while there is no lane.
     asked: AtomicU32,
     /// How many releases are under way on the main connection.
-    releases: AtomicUsize,
+    releases: Arc<AtomicUsize>,
     /// Claims whose try was cancelled on the lane, until they are withdrawn.
     cancelled: Mutex<HashSet<ClaimId>>,
 }
@@ -66,7 +66,7 @@ impl Lanes {
             main: Arc::new(main),
             express: OnceLock::new(),
             asked: AtomicU32::new(0),
-            releases: AtomicUsize::new(0),
+            releases: Arc::default(),
             cancelled: Mutex::default(),
         }
     }
@@ -84,8 +84,7 @@ impl Lanes {
                 passage.claims = Some(claim);
             }
             (None, Does::Releases(_)) => {
-                self.releases.fetch_add(1, SeqCst);
-                passage.releases = true;
+                passage._releasing = Some(self.releasing());
             }
             _ => {}
         }
@@ -96,11 +95,10 @@ impl Lanes {
     pub fn behind(&self, claim: ClaimId) -> Passage<'_> {
         let cancelled = self.cancelled().remove(&claim);
         let express = self.express.get().filter(|_| cancelled);
-        Passage {
-            // The runtime may be busy: nobody may wait for it but its own tasks.
-            bounded: true,
-            ..self.passage(express.map(|express| &express.connection))
-        }
+        let mut passage = self.passage(express.map(|express| &express.connection));
+        // The runtime may be busy: nobody may wait for it but its own tasks.
+        passage.bounded = true;
+        passage
     }
 
     fn passage<'a>(&'a self, express: Option<&'a Connection>) -> Passage<'a> {
@@ -109,12 +107,18 @@ impl Lanes {
             express,
             bounded: false,
             claims: None,
-            releases: false,
+            _releasing: None,
         }
     }
 
+    /// For as long as this is there, all verbs take the main connection.
+    pub fn releasing(&self) -> Releasing {
+        self.releases.fetch_add(1, SeqCst);
+        Releasing(self.releases.clone())
+    }
+
     /// The lane, if it is the caller's and of use just now.
-    fn express(&self) -> Option<&Connection> {
+    pub fn express(&self) -> Option<&Connection> {
         let caller = caller::runtime()?;
         let Some(express) = self.express.get() else {
             self.notice(&caller);
@@ -156,7 +160,7 @@ pub(super) struct Passage<'a> {
     bounded: bool,
     /// Not answered yet, it may make this claim hold or wait.
     claims: Option<ClaimId>,
-    releases: bool,
+    _releasing: Option<Releasing>,
 }
 
 impl<'a> Passage<'a> {
@@ -177,9 +181,16 @@ impl Drop for Passage<'_> {
         if let Some(claim) = self.claims {
             self.lanes.cancelled().insert(claim);
         }
-        if self.releases {
-            self.lanes.releases.fetch_sub(1, SeqCst);
-        }
+    }
+}
+
+/// A release under way on the main connection.
+#[derive(Debug)]
+pub(super) struct Releasing(Arc<AtomicUsize>);
+
+impl Drop for Releasing {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
     }
 }
 

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
@@ -88,6 +88,30 @@ impl Pipe {
                 let answer = self.start(cmd);
                 wire.flush();
                 answer.await
+            }
+        }
+    }
+
+    /// Sends a request, whose answer is told by whoever reads it. `keeper` is where that is, without a wire.
+    pub fn tell(
+        &self,
+        keeper: &Handle,
+        cmd: impl Borrow<Cmd> + Send + 'static,
+        tell: impl FnOnce(RedisResult<Value>) + Send + 'static,
+    ) {
+        match self {
+            Pipe::Wire(wire) => {
+                wire.tell(cmd.borrow(), Box::new(tell));
+                wire.flush();
+            }
+            Pipe::Library(_) => {
+                let mut sending = self.start(cmd);
+                // At once: what is sent afterwards arrives afterwards.
+                let mut context = Context::from_waker(Waker::noop());
+                match sending.as_mut().poll(&mut context) {
+                    Poll::Ready(answer) => tell(answer),
+                    Poll::Pending => drop(keeper.spawn(async move { tell(sending.await) })),
+                }
             }
         }
     }

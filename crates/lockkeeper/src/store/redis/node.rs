@@ -1,23 +1,29 @@
 //! One server of a quorum: what the quorum store needs of a connection.
 //!
 //! A request takes a connection that was judged, or none: a server that restarted is another one, and over a
-//! connection to the old one no request reaches the new one.
+//! connection to the old one no request reaches the new one. What a task waits for itself may take its runtime's
+//! [lane](super::lane). Nothing more is needed for order there than that verbs take the main connection while something is
+//! let go of there: a try that is overtaken by its own withdrawal finds its tokens used up.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{Cmd, Value};
+use ::redis::{Cmd, RedisResult, ToRedisArgs, Value};
+use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
+use super::batch::parts;
 use super::checks::ServerInfo;
 use super::connection::Connection;
 use super::fault::Fault;
 use super::keys::{self, FENCE, Keys};
+use super::lane::{Lanes, Releasing};
 use super::link::Pipe;
 use super::listing::scan;
-use super::scripts::Script;
-use super::shared::{Shared, State, Target};
+use super::scripts::{Script, Text};
+use super::shared::{Shared, State, Target, Up};
 use super::subscriptions::{Subscriptions, Topic};
 use super::supervisor::{reason, supervise};
 use super::topology::{Address, Topology};
@@ -112,15 +118,83 @@ impl NodeSettings {
     }
 }
 
-/// A supervised connection to one server of a quorum.
-pub(in crate::store) struct NodeLink(Connection);
+/// Supervised connections to one server of a quorum.
+pub(in crate::store) struct NodeLink(Lanes);
 
 /// A connection that was judged. A request takes exactly this one.
 #[derive(Clone)]
 pub(in crate::store) struct Ticket {
+    /// Of the main connection, also where it is over the lane beside that.
     pub number: u64,
-    connection: Pipe,
     pub admission: Admission,
+    /// Whose fault it is if something goes wrong, and the number that it has there.
+    over: (Arc<Shared>, u64),
+    connection: Pipe,
+    releasing: Option<Arc<Releasing>>,
+}
+
+impl Ticket {
+    /// The runtime that reads the answer, if it is the caller's.
+    pub fn lane(&self) -> Option<&Handle> {
+        self.over.0.lane().map(|lane| &lane.runtime)
+    }
+
+    /// Whether the server runs scripts, in the order of what was sent before.
+    pub async fn answers(&self) -> bool {
+        let mut nothing = ::redis::cmd("EVAL");
+        nothing.arg("return 1").arg(0);
+        let answer = self.connection.send(&nothing).await;
+        matches!(self.judge(answer), Ok(_) | Err(Fault::Server(_)))
+    }
+
+    fn judge(&self, answer: RedisResult<Value>) -> Result<Value, Fault> {
+        let (shared, number) = &self.over;
+        shared.judge(*number, answer)
+    }
+}
+
+/// A script, and what it is called with.
+#[derive(Clone)]
+pub(in crate::store) struct Call {
+    script: &'static Text,
+    cmd: Cmd,
+}
+
+impl Call {
+    pub fn new(script: &'static Script, keys: &[&str]) -> Call {
+        let script = &script.usual;
+        let mut cmd = Cmd::with_capacity(24, 640);
+        cmd.arg("EVALSHA")
+            .arg(&*script.sha)
+            .arg(keys.len())
+            .arg(keys);
+        Call { script, cmd }
+    }
+
+    /// Adds arguments.
+    pub fn arg(mut self, arg: impl ToRedisArgs) -> Call {
+        self.cmd.arg(arg);
+        self
+    }
+
+    /// For a server that does not know the script.
+    fn in_full(&self) -> Cmd {
+        let mut cmd = Cmd::with_capacity(24, self.script.text.len() + 640);
+        cmd.arg("EVAL").arg(self.script.text);
+        for part in parts(&self.cmd).skip(2) {
+            cmd.arg(part);
+        }
+        cmd
+    }
+}
+
+/// A call that is shared with whoever may have to repeat it.
+struct Request(Arc<Call>);
+
+impl Borrow<Cmd> for Request {
+    fn borrow(&self) -> &Cmd {
+        &self.0.cmd
+    }
 }
 
 /// Tells when a link may have come up.
@@ -157,29 +231,70 @@ impl NodeLink {
             let _ = tell.send(outcome);
             supervise(supervised, fresh, inbox).await;
         });
-        (NodeLink(Connection::supervised(shared, task)), told)
+        let main = Connection::supervised(shared, task);
+        (NodeLink(Lanes::new(main)), told)
     }
 
     /// Waits until it is up, if it is about to be.
     pub async fn settled(&self) {
-        let mut state = self.0.shared().state.subscribe();
+        let mut state = self.main().shared().state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, State::Connecting));
-        let limit = self.0.settings().response_timeout;
+        let limit = self.main().settings().response_timeout;
         let _ = tokio::time::timeout(limit, settled).await;
     }
 
-    /// The connection in use, or why there is none.
+    /// The main connection in use, or why there is none.
     pub fn ticket(&self) -> Result<Ticket, String> {
-        match &*self.0.shared().state.borrow() {
+        let (up, number, admission) = self.admitted(|up| up.connection.clone())?;
+        Ok(Ticket {
+            number,
+            admission,
+            over: (self.main().shared().clone(), number),
+            connection: up,
+            releasing: None,
+        })
+    }
+
+    /// The quickest way of a task that waits: the lane beside the main connection, if it has one. Both lead to the same
+    /// run of the server, which is what the main one was admitted for.
+    pub fn quickest(&self) -> Result<Ticket, String> {
+        let Some(lane) = self.0.express() else {
+            return self.ticket();
+        };
+        let ((), number, admission) = self.admitted(|_| ())?;
+        let shared = lane.shared();
+        let up = match &*shared.state.borrow() {
+            State::Up(up) if up.beside == number => Some((up.number, up.connection.clone())),
+            _ => None,
+        };
+        let Some((own, connection)) = up else {
+            return self.ticket();
+        };
+        Ok(Ticket {
+            number,
+            admission,
+            over: (shared.clone(), own),
+            connection,
+            releasing: None,
+        })
+    }
+
+    /// Has everything take the main connection until what this ticket lets go of is gone, if it is for that one.
+    pub fn releasing(&self, ticket: &mut Ticket) {
+        if ticket.lane().is_none() {
+            ticket.releasing = Some(Arc::new(self.0.releasing()));
+        }
+    }
+
+    /// The main connection that is in use: something of it, its number, and from when the server votes.
+    fn admitted<T>(&self, of: impl FnOnce(&Up) -> T) -> Result<(T, u64, Admission), String> {
+        let shared = self.main().shared();
+        match &*shared.state.borrow() {
             State::Up(up) => match up.admission {
-                Some(admission) => Ok(Ticket {
-                    number: up.number,
-                    connection: up.connection.clone(),
-                    admission,
-                }),
+                Some(admission) => Ok((of(up), up.number, admission)),
                 None => Err("it was not judged".into()),
             },
-            State::Connecting => Err(match self.0.shared().given_up() {
+            State::Connecting => Err(match shared.given_up() {
                 reason if reason.is_empty() => "connecting to it".into(),
                 reason => reason,
             }),
@@ -187,51 +302,70 @@ impl NodeLink {
         }
     }
 
-    pub fn watch(&self) -> LinkWatch {
-        LinkWatch(self.0.shared().state.subscribe())
+    /// The keeper's.
+    pub fn runtime(&self) -> &Handle {
+        self.main().runtime()
     }
 
-    /// Runs a script over this connection: `write` adds keys and arguments, the number of keys first.
-    pub async fn run(
+    fn main(&self) -> &Connection {
+        &self.0.main
+    }
+
+    pub fn watch(&self) -> LinkWatch {
+        LinkWatch(self.main().shared().state.subscribe())
+    }
+
+    /// Runs a script over this connection.
+    pub async fn run(&self, ticket: Ticket, call: &Call) -> Result<Value, Fault> {
+        let answer = ticket.connection.send(&call.cmd).await;
+        match ticket.judge(answer) {
+            Err(fault) if fault.is_unknown_script() => {
+                let answer = ticket.connection.send(&call.in_full()).await;
+                ticket.judge(answer)
+            }
+            answer => answer,
+        }
+    }
+
+    /// As [`run`](NodeLink::run), and waits for nothing: `tell` is called with the answer, by whoever reads it.
+    pub fn tell(
         &self,
         ticket: Ticket,
-        script: &Script,
-        write: impl Fn(&mut Cmd),
-    ) -> Result<Value, Fault> {
-        let Ticket {
-            number, connection, ..
-        } = ticket;
-        let shared = self.0.shared();
-        let script = &script.usual;
-        for (verb, body) in [("EVALSHA", script.sha.as_str()), ("EVAL", script.text)] {
-            let mut cmd = ::redis::cmd(verb);
-            cmd.arg(body);
-            write(&mut cmd);
-            let answer = connection.send(&cmd).await;
-            match shared.judge(number, answer) {
-                Err(fault) if fault.is_unknown_script() && verb == "EVALSHA" => {}
-                answer => return answer,
+        call: Arc<Call>,
+        tell: impl FnOnce(Result<Value, Fault>) + Send + 'static,
+    ) {
+        let keeper = self.main().runtime().clone();
+        let (connection, request) = (ticket.connection.clone(), Request(call.clone()));
+        connection.tell(&keeper.clone(), request, move |answer| {
+            match ticket.judge(answer) {
+                Err(fault) if fault.is_unknown_script() => {
+                    let connection = ticket.connection.clone();
+                    let judged = move |answer| tell(ticket.judge(answer));
+                    connection.tell(&keeper, call.in_full(), judged);
+                }
+                answer => tell(answer),
             }
-        }
-        unreachable!("the second answer is returned")
+        });
     }
 
     /// The server's time at a moment of ours, in microseconds; `None` when that is not known, or for a moment that never
     /// comes.
     pub fn server_time(&self, at: Moment) -> Option<u64> {
-        Some(self.0.clock().at(at)).filter(|micros| *micros > 0)
+        Some(self.main().clock().at(at)).filter(|micros| *micros > 0)
     }
 
     /// The server's clock showed `micros` at some time from `sent` until now.
     pub fn saw_time(&self, micros: u64, sent: Moment) {
-        self.0.clock().saw(micros, sent, Moment::now());
+        self.main().clock().saw(micros, sent, Moment::now());
     }
 
     /// Hints at every message on these channels, and answers the version of the topics that has them.
     pub fn listen(&self, interest: &Interest, channels: &[String]) -> (Vec<Subscription>, u64) {
         let topics = channels.iter().map(|channel| {
             let topic = Topic::Channel(channel.clone());
-            self.0.subscriptions().topic(interest.clone(), topic, 0)
+            self.main()
+                .subscriptions()
+                .topic(interest.clone(), topic, 0)
         });
         let (all, versions): (Vec<_>, Vec<_>) = topics.unzip();
         (all, versions.into_iter().max().unwrap_or(0))
@@ -239,24 +373,24 @@ impl NodeLink {
 
     /// Waits until the server has confirmed this version of the topics.
     pub async fn heard(&self, version: u64) {
-        let _ = self.0.synced(version).await;
+        let _ = self.main().synced(version).await;
     }
 
     /// Hints from the channel of this process.
     pub fn hints(&self, interest: Interest) -> Subscription {
-        self.0.subscriptions().hints().subscribe(interest)
+        self.main().subscriptions().hints().subscribe(interest)
     }
 
     /// Names that start like this and have a key: those with a fence.
     pub async fn names(&self, prefix: &str) -> Result<BTreeSet<Name>, Error> {
-        let settings = self.0.settings();
+        let settings = self.main().settings();
         let (own, plain) = (&settings.prefix, settings.dialect == Dialect::Plain);
         let start = format!("{own}{prefix}");
         let mut names = BTreeSet::new();
         let mut cursor = "0".to_owned();
         loop {
             let fences = if plain { keys::OWN } else { FENCE };
-            let (fences, next) = scan(&self.0, &cursor, fences).await?;
+            let (fences, next) = scan(self.main(), &cursor, fences).await?;
             let mains: Vec<String> = match plain {
                 true => {
                     let names = fences
@@ -274,7 +408,7 @@ impl NodeLink {
                 .into_iter()
                 .filter(|m| m.starts_with(&start))
                 .collect();
-            let exist = self.0.exist(&mains).await.map_err(Fault::of_look)?;
+            let exist = self.main().exist(&mains).await.map_err(Fault::of_look)?;
             for (main, _) in mains.iter().zip(exist).filter(|(_, exists)| *exists) {
                 names.extend(Name::new(&main[own.len()..]).ok());
             }

@@ -25,7 +25,28 @@ const CHUNK: usize = 16 * 1024;
 /// No answer is longer than this.
 const LONGEST: usize = 1024 * 1024;
 
-type Waiting = oneshot::Sender<RedisResult<Value>>;
+/// What becomes of an answer.
+enum Waiting {
+    /// Somebody waits for it.
+    Asked(oneshot::Sender<RedisResult<Value>>),
+    /// Whoever reads it is to call this.
+    Tell(Box<dyn FnOnce(RedisResult<Value>) + Send>),
+}
+
+impl Waiting {
+    /// Whether nobody waits any more.
+    fn is_in_vain(&self) -> bool {
+        matches!(self, Waiting::Asked(waiting) if waiting.is_closed())
+    }
+
+    fn answer(self, answer: RedisResult<Value>) {
+        match self {
+            // Whoever stopped waiting does not mind.
+            Waiting::Asked(waiting) => drop(waiting.send(answer)),
+            Waiting::Tell(tell) => tell(answer),
+        }
+    }
+}
 
 /// Where requests go in.
 #[derive(Clone)]
@@ -82,8 +103,7 @@ impl Wire {
                 let ended = ends.0.0.poll(context, &mut answers);
                 // Nobody is told before the stream is free for what they ask next.
                 for (waiting, answer) in answers.drain(..) {
-                    // Whoever stopped waiting does not mind.
-                    let _ = Waiting::send(waiting, Ok(answer));
+                    waiting.answer(Ok(answer));
                 }
                 ended
             });
@@ -95,21 +115,36 @@ impl Wire {
 
     /// Takes a request. It goes out with the next [`flush`](Wire::flush).
     pub fn ask(&self, cmd: &Cmd) -> RedisResult<oneshot::Receiver<RedisResult<Value>>> {
+        let (answer, answered) = oneshot::channel();
+        match self.put(cmd, Waiting::Asked(answer)) {
+            None => Ok(answered),
+            Some((error, _)) => Err(error),
+        }
+    }
+
+    /// As [`ask`](Wire::ask); `tell` is called with the answer, by whoever reads it.
+    pub fn tell(&self, cmd: &Cmd, tell: Box<dyn FnOnce(RedisResult<Value>) + Send>) {
+        if let Some((error, waiting)) = self.put(cmd, Waiting::Tell(tell)) {
+            waiting.answer(Err(error));
+        }
+    }
+
+    /// Given back if nothing goes out any more.
+    fn put(&self, cmd: &Cmd, waiting: Waiting) -> Option<(RedisError, Waiting)> {
         let mut queue = self.0.queue();
         if let Some(error) = &queue.ended {
-            return Err(error.clone());
+            return Some((error.clone(), waiting));
         }
-        let (answer, answered) = oneshot::channel();
         cmd.write_packed_command(&mut queue.out);
-        queue.waiting.push_back(answer);
-        Ok(answered)
+        queue.waiting.push_back(waiting);
+        None
     }
 
     /// For how many answers somebody waits.
     pub fn awaited(&self) -> usize {
         let queue = self.0.queue();
         let waiting = queue.waiting.iter();
-        waiting.filter(|answer| !answer.is_closed()).count()
+        waiting.filter(|answer| !answer.is_in_vain()).count()
     }
 
     /// Tells whoever waits that no answer comes any more.
@@ -211,8 +246,8 @@ impl Both {
             queue.ended.get_or_insert_with(|| error.clone());
             std::mem::take(&mut queue.waiting)
         };
-        for answer in waiting {
-            let _ = answer.send(Err(error.clone()));
+        for waiting in waiting {
+            waiting.answer(Err(error.clone()));
         }
     }
 }

@@ -2,25 +2,36 @@
 --
 -- KEYS  1 the name  2 fence
 -- ARGV  1 record: last token, tokens, round, since in us, who  2 how long the fence is kept in ms, 0 for ever
---       3 claim  4 mode: x r w  5 lease in ms  6 first token  7 last token  8 floor of the fence in us
---       9 how far ahead of this node's clock the last token may be in us, or empty to re-add a hold, whose tokens are
---       not compared  10 node time in us past which to do nothing, 0 for never  11 round
---       12 claim to stand beside, or empty
--- Result  {1, us} yes · {0, us, ms until those in the way end or -1, first token of one of them or 0} busy ·
+--       3 claim  4 mode: x r w  5 lease in ms  6 first token  7 last token
+--       8 how far ahead of this node's clock the last token may be in us, or empty to re-add a hold, whose tokens are
+--       not compared  9 round  10 claim to stand beside, or empty  11 floor of the fence in us
+--       12 node time in us past which to do nothing, 0 for never
+-- Result  us: yes · {1, us} yes · {0, us, ms until those in the way end or -1, first token of one of them or 0} busy ·
 --         {2, us} too late · {3, us, last token} stale · {4, us, last token} too far ahead
 -- Invariant: no vote while others hold, and none for a token that is not above the last. A later round of a claim takes
 --            the place of an earlier one, never the reverse.
-if ARGV[10] ~= '0' and us > tonumber(ARGV[10]) then
+if ARGV[12] ~= '0' and us > ARGV[12] + 0 then
   return { 2, us }
 end
-local claim, mode, lease, votes = ARGV[3], ARGV[4], ARGV[5], ARGV[9] ~= ''
-local last, fence = tonumber(ARGV[7]), last_token(KEYS[2], ARGV[8])
+local claim, mode, lease, votes = ARGV[3], ARGV[4], ARGV[5], ARGV[8] ~= ''
+local last = ARGV[7] + 0
+
+-- The common case, before the rest is even set up: nobody holds. A list takes as long as two calls.
+if mode == 'x' and votes and last <= us + ARGV[8] and redis.call('EXISTS', KEYS[1]) == 0 then
+  if advance_fence(KEYS[2], ARGV[6], ARGV[7], ARGV[11], ARGV[2]) then
+    redis.call('HSET', KEYS[1], claim, '1', 'lockkeeper:' .. claim, ARGV[1])
+    redis.call('PEXPIRE', KEYS[1], lease)
+    return us
+  end
+end
+
+local fence = last_token(KEYS[2], ARGV[11])
 
 -- What is wrong with the tokens, if anything.
 local function refusal()
   if not votes then return nil end
-  if tonumber(ARGV[6]) <= fence then return { 3, us, fence } end
-  if last > us + tonumber(ARGV[9]) then return { 4, us, fence } end
+  if ARGV[6] + 0 <= fence then return { 3, us, fence } end
+  if last > us + ARGV[8] then return { 4, us, fence } end
 end
 
 local function voted()
@@ -28,11 +39,3 @@ local function voted()
   return { 1, us }
 end
 
--- The common case, before the rest is even set up: nobody holds.
-if mode == 'x' and redis.call('EXISTS', KEYS[1]) == 0 then
-  local refused = refusal()
-  if refused then return refused end
-  redis.call('HSET', KEYS[1], claim, '1', 'lockkeeper:' .. claim, ARGV[1])
-  redis.call('PEXPIRE', KEYS[1], lease)
-  return voted()
-end

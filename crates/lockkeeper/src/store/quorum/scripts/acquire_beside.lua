@@ -1,6 +1,6 @@
 if modes[claim] then
   local _, has = read(records[claim])
-  local round = tonumber(ARGV[11])
+  local round = tonumber(ARGV[9])
   if has == round then
     if not votes then prolong(claim, lease) end
     return { 1, us }
@@ -13,7 +13,7 @@ if modes[claim] then
   end
 end
 -- Only an exclusive hold of the same keeper excuses anything.
-local beside = ARGV[12]
+local beside = ARGV[10]
 local excused = modes[beside] and modes[beside] ~= 'r'
   and string.match(beside, '^[^:]*') == string.match(claim, '^[^:]*') and beside or nil
 if not admits(mode, excused) then

@@ -5,11 +5,21 @@
 -- Result  as in acquire
 -- Invariant: as in acquire. The value is the claim and its record; no two claims are the same, so that it is as unique
 --            as this recipe asks for.
-if ARGV[10] ~= '0' and us > tonumber(ARGV[10]) then
+if ARGV[12] ~= '0' and us > ARGV[12] + 0 then
   return { 2, us }
 end
-local claim, lease, votes = ARGV[3], tonumber(ARGV[5]), ARGV[9] ~= ''
-local last, fence = tonumber(ARGV[7]), last_token(KEYS[2], ARGV[8])
+local claim, lease, votes, last = ARGV[3], ARGV[5], ARGV[8] ~= '', ARGV[7] + 0
+local value = claim .. ' ' .. ARGV[1]
+
+-- The common case: nobody holds.
+if votes and last <= us + ARGV[8] and redis.call('SET', KEYS[1], value, 'NX', 'PX', lease) then
+  local done, advanced = pcall(advance_fence, KEYS[2], ARGV[6], ARGV[7], ARGV[11], ARGV[2])
+  if done and advanced then return us end
+  redis.call('DEL', KEYS[1])
+  if not done then error(advanced, 0) end
+end
+
+local fence = last_token(KEYS[2], ARGV[11])
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then
   -- A key that is no lock of this kind counts as held.
@@ -19,9 +29,9 @@ end
 if held then
   local holder, its, run, round = string.match(held, '^(%S+) (%d+) (%d+) (%d+) ')
   round = tonumber(round)
-  local ours = holder == claim and tonumber(ARGV[11])
+  local ours = holder == claim and tonumber(ARGV[9])
   if ours and round == ours then
-    if not votes and redis.call('PTTL', KEYS[1]) < lease then redis.call('PEXPIRE', KEYS[1], lease) end
+    if not votes and redis.call('PTTL', KEYS[1]) < lease + 0 then redis.call('PEXPIRE', KEYS[1], lease) end
     return { 1, us }
   elseif ours and round > ours then
     return { 2, us }
@@ -32,9 +42,9 @@ if held then
   redis.call('DEL', KEYS[1])
 end
 if votes then
-  if tonumber(ARGV[6]) <= fence then return { 3, us, fence } end
-  if last > us + tonumber(ARGV[9]) then return { 4, us, fence } end
+  if ARGV[6] + 0 <= fence then return { 3, us, fence } end
+  if last > us + ARGV[8] then return { 4, us, fence } end
 end
-redis.call('SET', KEYS[1], claim .. ' ' .. ARGV[1], 'PX', lease)
+redis.call('SET', KEYS[1], value, 'PX', lease)
 if last > fence then move_fence(KEYS[2], ARGV[7], ARGV[2]) end
 return { 1, us }

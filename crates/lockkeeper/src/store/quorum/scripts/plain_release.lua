@@ -4,20 +4,18 @@
 -- ARGV  as in release, 6 a channel of ours, where those who wait listen
 -- Result  whether it was held until now: 0 1
 -- Invariant: as in release.
-local held, round = redis.pcall('GET', KEYS[1]), tonumber(ARGV[2])
-if type(held) == 'table' then
-  if not string.find(held.err, 'WRONGTYPE', 1, true) then return held end
-  held = nil
+local value, round = redis.pcall('GET', KEYS[1]), ARGV[2]
+if type(value) == 'table' then
+  if not string.find(value.err, 'WRONGTYPE', 1, true) then return value end
+  value = nil
 end
-local holder, has = string.match(held or '', '^(%S+) %d+ %d+ (%d+) ')
-has = tonumber(has)
-if holder ~= ARGV[1] or (round ~= 0 and has > round) then
-  use_up(KEYS[2], ARGV[3], ARGV[4], ARGV[5])
-  return 0
+local holder, has = string.match(value or '', '^(%S+) %d+ %d+ (%d+) ')
+local ours = holder == ARGV[1]
+-- Whether it is this round, or an earlier one of the claim, which ends with it.
+local held = ours and (round == '0' or has == round) and 1 or 0
+if held == 1 or ours and has + 0 < round + 0 then
+  redis.call('DEL', KEYS[1])
+  redis.call('PUBLISH', ARGV[6], '0')
 end
-redis.call('DEL', KEYS[1])
-redis.call('PUBLISH', ARGV[6], '0')
-if round == 0 or has == round then return 1 end
--- An earlier round of the claim ends with it.
-use_up(KEYS[2], ARGV[3], ARGV[4], ARGV[5])
-return 0
+if held == 1 then return 1 end
+local ends = false

@@ -6,24 +6,20 @@
 -- Result  whether it was held until now: 0 1
 -- Invariant: ends this round and earlier ones of the claim, and nothing else. What it undoes and arrives later is
 --            refused. Whoever waits is told.
-local claim, round = ARGV[1], tonumber(ARGV[2])
+local claim, round = ARGV[1], ARGV[2]
 local record = redis.pcall('HGET', KEYS[1], 'lockkeeper:' .. claim)
 if type(record) == 'table' then
   if not string.find(record.err, 'WRONGTYPE', 1, true) then return record end
   record = nil
 end
-local has = record and tonumber(string.match(record, '^%d+ %d+ (%d+) '))
-if not has or (round ~= 0 and has > round) then
-  use_up(KEYS[2], ARGV[3], ARGV[4], ARGV[5])
-  return 0
-end
-local held = (round == 0 or has == round) and 1 or 0
--- An earlier round of the claim ends with it.
-if held == 0 then use_up(KEYS[2], ARGV[3], ARGV[4], ARGV[5]) end
--- The common case: an exclusive hold, whose two fields are all there is.
-if redis.call('HLEN', KEYS[1]) == 2 then
+local has = record and string.match(record, '^%d+ %d+ (%d+) ')
+-- Whether it is this round, or an earlier one of the claim, which ends with it.
+local held = has and (round == '0' or has == round) and 1 or 0
+local ends = held == 1 or has and has + 0 < round + 0
+-- The common case: an exclusive hold, whose two fields are all there is. Not even the time is needed.
+if held == 1 and redis.call('HLEN', KEYS[1]) == 2 then
   if redis.call('HDEL', KEYS[1], claim, 'lockkeeper:' .. claim) ~= 2 then return 0 end
   local tag = string.find(KEYS[1], '{', 1, true) and KEYS[1] or '{' .. KEYS[1] .. '}'
   redis.call('PUBLISH', 'redisson_lock__channel:' .. tag, '0')
-  return held
+  return 1
 end

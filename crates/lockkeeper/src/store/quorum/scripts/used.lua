@@ -1,8 +1,9 @@
--- Follows `time` and `token`: a round that was withdrawn uses up its tokens, so that its request is refused as stale if
--- it arrives later. A token far ahead of the clock is not taken: whoever's clock is wrong must not keep everybody out.
-local function use_up(fence, last, lead, keep)
-  if tonumber(last) > last_token(fence, 0) and tonumber(last) <= us + tonumber(lead) then
-    move_fence(fence, last, keep)
-  end
+-- Follows `time` and `token` in the scripts that let go: a round that is not there uses up its tokens, so that its request
+-- is refused as stale if it arrives later. A token far ahead of the clock is not taken: whoever's clock is wrong must not
+-- keep everybody out.
+if held == 0 then
+  local last = ARGV[3] + 0
+  if last > last_token(KEYS[2], 0) and last <= us + ARGV[4] then move_fence(KEYS[2], ARGV[3], ARGV[5]) end
+  if not ends then return 0 end
 end
 

@@ -1,0 +1,326 @@
+//! The second connection to each node, which the caller's runtime drives: what uses it, and how it ends.
+
+use std::future::Future;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use crate::common::until;
+use lockkeeper::clock::Moment;
+use lockkeeper::store::NodeState;
+use lockkeeper::{HandOff, Lockkeeper, blocking};
+use lockkeeper_testkit::servers::independent::Independent;
+use lockkeeper_testkit::servers::redis::RedisServer;
+
+/// More verbs than a runtime asks for before it gets lanes.
+const MANY: usize = 20;
+/// Longer than any answer takes, even here.
+const PATIENT: &str = "120s&node_timeout=10s";
+
+async fn keeper(url: &str) -> Lockkeeper {
+    let builder = Lockkeeper::builder().url(url).hand_off(HandOff::OFF);
+    let builder = builder.lease(Duration::from_secs(2));
+    builder.connect().await.expect("connects")
+}
+
+async fn pair(keeper: &Lockkeeper, name: &str) {
+    let guard = keeper.lock(name).expect("a lock").acquire().await;
+    let released = guard.expect("acquires").release().await;
+    released.expect("releases");
+}
+
+/// Our connections to a node: their ids, what each said last, and whether it is a lane, which hears nothing.
+fn ours(node: &RedisServer) -> Vec<(String, String, bool)> {
+    let clients = node.command(&["CLIENT", "LIST"]);
+    let ours = clients.lines().filter(|line| line.contains(" resp=3"));
+    let word = |line: &str, key: &str| {
+        let mut words = line.split(' ');
+        words.find_map(|word| word.strip_prefix(key).map(str::to_owned))
+    };
+    let connection = |line| Some((word(line, "id=")?, word(line, "cmd=")?, word(line, "sub=")?));
+    let ours = ours.filter_map(|line| connection(line.trim_start_matches("txt:")));
+    ours.map(|(id, last, sub)| (id, last, sub == "0")).collect()
+}
+
+fn is_lane_used(node: &RedisServer) -> bool {
+    let ours = ours(node);
+    let scripts = ours.iter().filter(|(_, last, _)| last == "evalsha");
+    ours.len() == 2 && scripts.clone().count() == 1 && scripts.clone().all(|(.., lane)| *lane)
+}
+
+/// Waits until lanes carry what tasks ask these nodes.
+async fn lanes_are_used(keeper: &Lockkeeper, nodes: &[RedisServer]) {
+    until("there are lanes, and they are used", async || {
+        let Ok(guard) = keeper.lock("warm-up").expect("a lock").acquire().await else {
+            return false;
+        };
+        let _ = guard.release().await;
+        nodes.iter().all(is_lane_used)
+    })
+    .await;
+}
+
+async fn with_lanes(url: &str, nodes: &Independent) -> Lockkeeper {
+    let keeper = keeper(url).await;
+    for _ in 0..MANY {
+        pair(&keeper, "warm-up").await;
+    }
+    lanes_are_used(&keeper, nodes.servers()).await;
+    keeper
+}
+
+fn states(keeper: &Lockkeeper) -> Vec<NodeState> {
+    let nodes = keeper.nodes().into_iter();
+    nodes.map(|status| status.state).collect()
+}
+
+async fn all_are_up(keeper: &Lockkeeper) {
+    until("all are up", async || {
+        states(keeper).iter().all(|state| *state == NodeState::Up)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_often_gets_a_lane_to_every_node_and_leaves_none() {
+    let nodes = Independent::start(3);
+    for dialect in ["redisson", "plain"] {
+        let url = nodes.url_at_once(&format!("{PATIENT}&dialect={dialect}&prefix={dialect}:"));
+        let seldom = keeper(&url).await;
+        pair(&seldom, "seldom").await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(nodes.servers().iter().all(|node| ours(node).len() == 1));
+        drop(seldom);
+        let gone = async || nodes.servers().iter().all(|node| ours(node).is_empty());
+        until("no connection is left", gone).await;
+        let keeper = with_lanes(&url, &nodes).await;
+        keeper.close().await;
+        drop(keeper);
+        until("no connection is left", gone).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_drops_a_guard_finds_it_released() {
+    let nodes = Independent::start(3);
+    let keeper = with_lanes(&nodes.url_at_once(PATIENT), &nodes).await;
+    // With a lease of its own each try is the store's to decide.
+    let lock = keeper.lock("in order").expect("a lock");
+    let lock = lock.lease(Duration::from_secs(100)).expect("a lease");
+    for round in 0..200 {
+        let guard = lock.try_acquire().await.expect("answers");
+        assert!(guard.is_some(), "overtook the release in round {round}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_future_dropped_anywhere_leaves_nothing() {
+    let nodes = Independent::start(3);
+    let keeper = with_lanes(&nodes.url_at_once(PATIENT), &nodes).await;
+    let lock = keeper.lock("cancelled").expect("a lock");
+    let lock = lock.ttl(Duration::from_secs(100)).expect("a lease");
+    let mut context = Context::from_waker(Waker::noop());
+    for round in 0..300_u32 {
+        let mut acquire = Box::pin(lock.acquire());
+        let mut left = round % 4;
+        while left > 0 && acquire.as_mut().poll(&mut context).is_pending() {
+            left -= 1;
+            // Answers of none, some and all nodes.
+            tokio::time::sleep(Duration::from_micros(u64::from(round % 7) * 60)).await;
+        }
+        drop(acquire);
+        if round % 3 == 0 {
+            // Also a release that nobody waits for.
+            let guard = lock.acquire().await.expect("acquires");
+            let mut release = Box::pin(guard.release());
+            let _ = release.as_mut().poll(&mut context);
+        }
+    }
+    until("nothing is left", async || {
+        nodes.count_key("cancelled") == 0
+    })
+    .await;
+    // Not even something that is under way.
+    keeper.close().await;
+    assert_eq!(nodes.count_key("cancelled"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lane_that_breaks_under_a_request_is_in_doubt_and_comes_back() {
+    let nodes = Independent::start(3);
+    let keeper = with_lanes(&nodes.url_at_once(PATIENT), &nodes).await;
+    for node in nodes.servers() {
+        node.command(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    }
+    let lock = keeper.lock("in doubt").expect("a lock");
+    let lock = lock.ttl(Duration::from_secs(100)).expect("a lease");
+    let asked = tokio::spawn(async move { lock.try_acquire().await.map(|guard| guard.is_some()) });
+    for node in nodes.servers() {
+        let waits = async || node.info("blocked_clients").as_deref().map(str::trim) == Some("1");
+        until("the request is there", waits).await;
+        for (id, _, lane) in ours(node) {
+            if lane {
+                node.command(&["CLIENT", "KILL", "ID", &id]);
+            }
+        }
+    }
+    let answer = tokio::time::timeout(Duration::from_secs(8), asked).await;
+    let answer = answer.expect("sooner than a node may take").expect("ends");
+    assert!(answer.is_err(), "{answer:?}");
+    // The main connections are as they were, or its nodes would be down.
+    all_are_up(&keeper).await;
+    for node in nodes.servers() {
+        node.command(&["CLIENT", "UNPAUSE"]);
+    }
+    until("nothing is left", async || nodes.count_key("in doubt") == 0).await;
+    lanes_are_used(&keeper, nodes.servers()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_restarted_empty_sits_out_although_it_had_a_lane() {
+    let mut nodes = Independent::start(3);
+    let longest = Duration::from_secs(4);
+    nodes.wait_out_quarantine(longest);
+    let keeper = with_lanes(&nodes.url("4s&node_timeout=2s"), &nodes).await;
+    tokio::task::block_in_place(|| nodes.server(1).restart_empty());
+    let sits_out = |keeper: &Lockkeeper| matches!(states(keeper)[1], NodeState::SittingOut { .. });
+    until("it sits out", async || {
+        // What is lost with the old connections it is told of later, also while it sits out.
+        pair(&keeper, "in between").await;
+        sits_out(&keeper)
+    })
+    .await;
+    // Neither over the old lane nor over a new one.
+    let mut pairs = 0;
+    while sits_out(&keeper) {
+        pair(&keeper, "meanwhile").await;
+        pairs += 1;
+        let keys = nodes.servers()[1].keys();
+        let asked = keys.iter().any(|key| key.contains("meanwhile"));
+        assert!(!asked || !sits_out(&keeper), "it was asked: {keys:?}");
+    }
+    assert!(pairs > MANY, "it was not asked for long enough: {pairs}");
+    lanes_are_used(&keeper, nodes.servers()).await;
+    until("it votes again", async || {
+        pair(&keeper, "afterwards").await;
+        let keys = nodes.servers()[1].keys();
+        keys.iter().any(|key| key.contains("afterwards"))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_stands_still_is_behind_on_both_connections() {
+    let nodes = Independent::start(3);
+    let url = nodes.url_at_once("120s&node_timeout=500ms&response_timeout=10s");
+    let keeper = with_lanes(&url, &nodes).await;
+    nodes.servers()[2].pause();
+    until("it is behind", async || {
+        pair(&keeper, "first").await;
+        states(&keeper)[2] == NodeState::Behind
+    })
+    .await;
+    for _ in 0..100 {
+        pair(&keeper, "more").await;
+    }
+    let before = states(&keeper)[2].clone();
+    nodes.servers()[2].resume();
+    assert_eq!(before, NodeState::Behind);
+    all_are_up(&keeper).await;
+    until("nothing is left", async || {
+        nodes.count_key("first") + nodes.count_key("more") == 0
+    })
+    .await;
+    let keys = nodes.servers()[2].keys();
+    let asked = keys.iter().any(|key| key.contains("more"));
+    assert!(!asked, "it was asked: {keys:?}");
+    lanes_are_used(&keeper, nodes.servers()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_lane_ends_while_it_is_behind_comes_back() {
+    let nodes = Independent::start(3);
+    let url = nodes.url_at_once("120s&node_timeout=500ms&response_timeout=10s");
+    let keeper = with_lanes(&url, &nodes).await;
+    let node = &nodes.servers()[2];
+    node.command(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    until("it is behind", async || {
+        pair(&keeper, "first").await;
+        states(&keeper)[2] == NodeState::Behind
+    })
+    .await;
+    for (id, _, lane) in ours(node) {
+        if lane {
+            node.command(&["CLIENT", "KILL", "ID", &id]);
+        }
+    }
+    node.command(&["CLIENT", "UNPAUSE"]);
+    all_are_up(&keeper).await;
+    lanes_are_used(&keeper, nodes.servers()).await;
+    until("nothing is left", async || nodes.count_key("first") == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_blocked_runtime_keeps_its_locks_and_its_requests() {
+    let nodes = Independent::start(3);
+    let url = nodes.url_at_once("120s&node_timeout=500ms&response_timeout=2s");
+    let keeper = with_lanes(&url, &nodes).await;
+    let guard = keeper.lock("kept").expect("a lock").acquire().await;
+    let guard = guard.expect("acquires");
+    let lock = keeper.lock("asked for").expect("a lock");
+    let lock = lock.ttl(Duration::from_secs(100)).expect("a lease");
+    let mut asked = Box::pin(lock.try_acquire());
+    let mut context = Context::from_waker(Waker::noop());
+    // Else the answers may be there before they are looked for.
+    nodes.servers().iter().for_each(RedisServer::pause);
+    assert!(asked.as_mut().poll(&mut context).is_pending());
+    // Longer than the lease and the time-outs.
+    let end = Moment::now() + Duration::from_secs(4);
+    for _ in 0..2 {
+        tokio::spawn(async { std::thread::sleep(Duration::from_secs(4)) });
+    }
+    nodes.servers().iter().for_each(RedisServer::resume);
+    while Moment::now() < end {
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(guard.is_held());
+    }
+    let other = asked.await.expect("what was asked for before is answered");
+    let other = other.expect("nobody else has it");
+    other.release().await.expect("releases");
+    guard.release().await.expect("releases");
+    lanes_are_used(&keeper, nodes.servers()).await;
+}
+
+#[test]
+fn threads_that_block_need_no_runtime() {
+    let (done, ends) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let nodes = Independent::start(3);
+        let keeper = blocking::Lockkeeper::connect(&nodes.url_at_once(PATIENT)).expect("connects");
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(2).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        runtime.block_on(async {
+            for _ in 0..MANY {
+                pair(keeper.asynchronous(), "warm-up").await;
+            }
+            lanes_are_used(keeper.asynchronous(), nodes.servers()).await;
+        });
+        // On all threads that would drive the lanes, each until the others are there.
+        let all = std::sync::Arc::new(std::sync::Barrier::new(2));
+        let tasks = [1, 2].map(|number| {
+            let (keeper, all) = (keeper.clone(), all.clone());
+            runtime.spawn(async move {
+                all.wait();
+                let guard = keeper.lock(&format!("{number}")).expect("a lock").acquire();
+                guard.expect("acquires").release().expect("releases");
+                all.wait();
+            })
+        });
+        for task in tasks {
+            runtime.block_on(task).expect("finishes");
+        }
+        done.send(()).expect("somebody waits");
+    });
+    let ended = ends.recv_timeout(Duration::from_secs(60));
+    ended.expect("it waits for the runtime that it keeps busy");
+}
