@@ -6,7 +6,15 @@ use std::process::{Command, Stdio};
 use crate::packages::on_path;
 
 /// The fuzz targets, one a parser. See `fuzz/`.
-pub const FUZZ_TARGETS: &[&str] = &["url", "redis_url", "duration", "name"];
+pub const FUZZ_TARGETS: &[&str] = &[
+    "url",
+    "redis_url",
+    "redlock_url",
+    "redis_answer",
+    "redis_grant",
+    "duration",
+    "name",
+];
 
 /// The folder of the workspace.
 pub fn root() -> PathBuf {

@@ -343,11 +343,19 @@ async fn acquire(keeper: &Lockkeeper, args: &Args, ttl: Duration) -> Result<Opti
         };
     }
     let lock = keeper.lock(name)?.ttl(ttl)?;
-    match wait {
-        None => lock.acquire().await.map(Some),
-        Some(Duration::ZERO) => lock.try_acquire().await,
-        Some(wait) => lock.acquire_within(wait).await,
+    let guard = match wait {
+        None => Some(lock.acquire().await?),
+        Some(Duration::ZERO) => lock.try_acquire().await?,
+        Some(wait) => lock.acquire_within(wait).await?,
+    };
+    // Whoever let go of it may have granted it for a moment only. The command begins with the whole lease, or at least
+    // not before the first renewal was tried.
+    if let Some(guard) = &guard
+        && !guard.ensure(ttl / 2)
+    {
+        let _ = guard.extend(ttl).await;
     }
+    Ok(guard)
 }
 
 fn busy(args: &Args) -> String {

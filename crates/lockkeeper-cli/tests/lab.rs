@@ -4,13 +4,15 @@
 
 mod common;
 
+use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use lockkeeper_lab::chapters::{self, CHAPTERS, Chapter, Ended, Outcome, Stage};
 use lockkeeper_lab::scene::update::Update;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde_json::Value;
 
@@ -276,7 +278,8 @@ impl Traces {
             .env("TMPDIR", self.folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null());
+            .stderr(Stdio::piped())
+            .process_group(0);
         command.spawn().unwrap()
     }
 
@@ -311,8 +314,13 @@ fn an_interrupted_chapter_leaves_nothing_behind() {
     for (chapter, delay) in [
         ("paused-holder", 300),
         ("paused-holder", 1_200),
-        ("goods", 900),
+        ("flash-sale", 900),
         ("quorum-down", 1_500),
+        // While instances of the shop are being started.
+        ("flash-sale", 0),
+        ("flash-sale", 60),
+        ("flash-sale", 120),
+        ("flash-sale", 180),
     ] {
         let traces = Traces::new();
         let mut lab = traces.start(chapter);
@@ -320,8 +328,16 @@ fn an_interrupted_chapter_leaves_nothing_behind() {
             !traces.files().is_empty() && traces.processes(Some(&lab)).len() > 1
         });
         std::thread::sleep(Duration::from_millis(delay));
-        kill(Pid::from_raw(lab.id().cast_signed()), Signal::SIGINT).unwrap();
+        // As a terminal does, to all of its group.
+        killpg(Pid::from_raw(lab.id().cast_signed()), Signal::SIGINT).unwrap();
         assert_eq!(lab.wait().unwrap().code(), Some(130));
+        let mut said = String::new();
+        lab.stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
+        assert_eq!(said, "lockkeeper: interrupted\n", "{chapter} {delay}");
         until("every process is gone", || {
             traces.processes(None).is_empty()
         });

@@ -5,7 +5,8 @@ mod common;
 use std::process::Stdio;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use common::{Place, bare, feed, finish};
+use common::{Done, Place, bare, eventually, feed, finish};
+use lockkeeper_testkit::servers::redis::RedisServer;
 
 #[test]
 fn the_exit_code_is_the_commands() {
@@ -56,6 +57,35 @@ fn the_command_knows_its_lock_but_not_the_store() {
         tokens.push(token);
     }
     assert!(tokens[0] < tokens[1], "tokens grow: {tokens:?}");
+}
+
+/// Whoever waited on Redis is granted a second by who lets go. Its command starts with the whole lease all the same.
+#[test]
+fn who_waited_begins_with_the_whole_lease() {
+    let server = RedisServer::start();
+    let run = |args: &[&str]| {
+        let mut run = bare(&[&["run", "x", "--ttl", "300s", "--"], args].concat());
+        run.env("LOCKKEEPER_STORE", server.url())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        run.spawn().expect("lockkeeper starts")
+    };
+    let mut first = run(&["cat"]);
+    eventually("it holds", || {
+        (server.strings(&["EXISTS", "x"]) == ["1"]).then_some(())
+    });
+    let second = run(&["sh", "-c", "echo $LOCKKEEPER_DEADLINE_MS"]);
+    eventually("it waits", || {
+        (server.strings(&["ZCARD", "lockkeeper_queue:{x}"]) == ["1"]).then_some(())
+    });
+    drop(first.stdin.take());
+    assert!(first.wait().expect("it ends").success());
+    let done = Done(second.wait_with_output().expect("it ends")).code(0);
+    let deadline: u128 = done.out().trim().parse().expect("a deadline");
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("after 1970");
+    assert!(deadline > now.as_millis() + 60_000);
 }
 
 #[test]

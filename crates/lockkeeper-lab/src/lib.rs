@@ -6,12 +6,15 @@
 //! - [`chapters`]: one experiment a file, each a naive lock and ours in the same scene
 //! - [`scene`]: what experiments are made of: processes, servers, faults, a timeline, a verdict
 //! - [`page`]: what the browser sees, live
+//! - `server`: HTTP for both the shop and the page; `open_files`: how many connections there can be
 //!
 //! Locks come from the public API of `lockkeeper`; naive locks and private servers from `lockkeeper-testkit`.
 
 pub mod chapters;
+mod open_files;
 pub mod page;
 pub mod scene;
+mod server;
 pub mod shop;
 mod text;
 

@@ -134,6 +134,9 @@ impl Guard {
     }
 
     /// Whether the lock is held and stays so for at least `d` without renewal.
+    ///
+    /// A lock that was waited for may begin with a lease of a second, until its first renewal a moment later.
+    /// [`extend`](Guard::extend) asks for more at once.
     pub fn ensure(&self, d: Duration) -> bool {
         self.is_held() && self.deadline().remaining() >= d
     }

@@ -139,7 +139,8 @@ impl Lock {
     /// Waits at most `d`; `None` if that was not enough.
     ///
     /// # Errors
-    /// A store error.
+    /// A store error; also when `d` is over and the store could grant nothing to anybody, as too many nodes of a quorum
+    /// sit out: it says which, and for how long.
     ///
     /// # Cancel safety
     /// As [`acquire`](Lock::acquire).

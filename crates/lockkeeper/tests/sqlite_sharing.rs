@@ -292,6 +292,31 @@ fn opening_cleans_up_after_a_crash() {
     assert_eq!(left, 2, "only the lock and the socket of the open store");
 }
 
+/// A new file is there all at once, under one name: whoever opens it meanwhile takes it for what it is.
+#[test]
+fn a_file_that_many_open_first_is_opened_by_all() {
+    const ROUNDS: usize = 100;
+    for round in 0..ROUNDS {
+        let (folder, path) = folder();
+        let start = std::sync::Barrier::new(6);
+        let opened: Vec<_> = std::thread::scope(|scope| {
+            let opener = || {
+                start.wait();
+                SqliteStore::open(&path).map(drop)
+            };
+            let openers: Vec<_> = (0..6).map(|_| scope.spawn(opener)).collect();
+            let opened = openers.into_iter().map(|opener| opener.join());
+            opened.map(|opened| opened.expect("no panic")).collect()
+        });
+        for result in opened {
+            assert!(result.is_ok(), "round {round}: {result:?}");
+        }
+        let files = fs::read_dir(folder.path()).expect("folder").flatten();
+        let drafts = files.filter(|file| file.file_name().as_encoded_bytes().starts_with(b"."));
+        assert_eq!(drafts.count(), 0, "a draft was left");
+    }
+}
+
 #[test]
 fn many_threads_and_stores_never_hold_together() {
     const THREADS: u64 = 8;

@@ -62,6 +62,11 @@ pub async fn run(args: &Args, json: bool) -> Result<u8, Failure> {
                 books.oversold, books.lost_updates
             ),
         )),
+        // What nobody tried has not held.
+        Some(_) if report.requests > 0 && report.tally.answered() == 0 => Err(Failure::new(
+            UNAVAILABLE,
+            "no customer was served or refused: whether the lock holds is not known",
+        )),
         Some(_) => Ok(0),
     }
 }
@@ -91,10 +96,12 @@ fn text(report: &Report) -> String {
         report.requests, report.seconds, report.requests_per_second
     )];
     let latency = report.latency_ms;
-    lines.push(format!(
-        "answered within {:.1}ms (half of them), {:.1}ms (90 %), {:.1}ms (99 %), {:.1}ms (all)",
-        latency.p50, latency.p90, latency.p99, latency.max
-    ));
+    if latency.max > 0.0 {
+        lines.push(format!(
+            "answered within {:.1}ms (half of them), {:.1}ms (90 %), {:.1}ms (99 %), {:.1}ms (all)",
+            latency.p50, latency.p90, latency.p99, latency.max
+        ));
+    }
     let mut parts = table(&[
         "", "SOLD", "REFUSED", "BUSY", "FENCED", "FAILED", "UNKNOWN", "",
     ]);

@@ -1,6 +1,6 @@
 //! `lockkeeper shop serve`: one instance of the shop.
 
-use std::io::IsTerminal;
+use std::io::{BufRead, IsTerminal};
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use lockkeeper::url::{STORE_VARIABLE, StoreUrl};
 use lockkeeper_lab::shop::lock::LockKind;
 use lockkeeper_lab::shop::stock::USUAL_SIZE;
 use lockkeeper_lab::shop::{Opened, ServeOptions, serve};
+use tokio::sync::watch;
 
 use super::{failure, stock_url, without_password};
 use crate::exit::{Failure, USAGE};
@@ -46,6 +47,9 @@ pub struct Args {
     /// End when standard input does
     #[arg(long, hide = true)]
     leashed: bool,
+    /// Decide nothing before standard input has a line
+    #[arg(long, hide = true, requires = "leashed")]
+    held_back: bool,
 }
 
 pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
@@ -58,7 +62,9 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
         lease: args.lease,
         wait: args.wait,
         work: args.work,
+        held_back: args.held_back,
     };
+    let (go_on, decides) = watch::channel(!args.held_back);
     if !args.listen.ip().is_loopback() {
         say("the shop listens to other machines, and asks nobody who they are");
     }
@@ -67,7 +73,7 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     let stop = async move {
         tokio::select! {
             _ = signals.next_fatal() => {}
-            () = end_of_input(), if leashed => {}
+            () = end_of_input(go_on), if leashed => {}
         }
     };
     let opened = |opened: &Opened| match store.json {
@@ -77,7 +83,7 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
             opened.url, opened.lock, opened.stock
         )),
     };
-    serve(options, opened, stop).await.map_err(failure)
+    serve(options, decides, opened, stop).await.map_err(failure)
 }
 
 /// The lock that an argument names.
@@ -123,14 +129,16 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     found.next().ok_or_else(|| "it has no address".into())
 }
 
-/// Whoever started us holds the other end.
-async fn end_of_input() {
+/// Whoever started us holds the other end, and may say by a line that we go on.
+async fn end_of_input(go_on: watch::Sender<bool>) {
     let (sender, ended) = tokio::sync::oneshot::channel();
     // A thread of its own: nothing waits for a read that never ends.
     std::thread::spawn(move || {
-        let mut stdin = std::io::stdin();
+        let stdin = std::io::stdin();
         if !stdin.is_terminal() {
-            let _ = std::io::copy(&mut stdin, &mut std::io::sink());
+            for _ in stdin.lock().split(b'\n').map_while(Result::ok) {
+                go_on.send_replace(true);
+            }
         }
         let _ = sender.send(());
     });

@@ -1,7 +1,9 @@
 //! What the tests of the command share: a store of their own, and waiting for things to happen.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use std::io::{Read, Write};
+pub mod crowd;
+
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -102,6 +104,14 @@ pub fn feed(command: &mut Command, input: &str) -> Done {
     stdin.write_all(input.as_bytes()).expect("it reads");
     drop(stdin);
     Done(child.wait_with_output().expect("it ends"))
+}
+
+/// The first line that a program prints; nobody reads what follows.
+pub fn first_line(child: &mut Child) -> String {
+    let mut line = String::new();
+    let output = child.stdout.take().expect("a pipe");
+    BufReader::new(output).read_line(&mut line).expect("a line");
+    line
 }
 
 /// A program that has ended.

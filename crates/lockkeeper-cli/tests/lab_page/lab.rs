@@ -1,12 +1,11 @@
 //! A laboratory that is open.
 
-use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::common::Place;
+use crate::common::{Place, first_line};
 
 /// `lockkeeper lab`, until it is dropped.
 pub struct Lab {
@@ -26,9 +25,7 @@ impl Lab {
             .stdout(Stdio::piped())
             .spawn()
             .expect("lockkeeper starts");
-        let mut line = String::new();
-        let output = child.stdout.take().expect("a pipe");
-        BufReader::new(output).read_line(&mut line).expect("a line");
+        let line = first_line(&mut child);
         let opened: serde_json::Value =
             serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
         let url = opened["url"].as_str().expect("an address");
@@ -97,7 +94,7 @@ impl Run {
     pub fn start(place: &Place, args: &[&str], name: &str) -> Run {
         let args = [&["run"], args, &[name, "--", "sleep", "600"]].concat();
         let mut command = place.lockkeeper(&args);
-        let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child = command.stdin(Stdio::null()).spawn();
         Run(child.expect("lockkeeper starts"))
     }
 

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use crate::browser::{Browser, DESKTOP};
+use crate::browser::{Browser, DESKTOP, PHONE};
 use crate::common::{Place, until};
 use crate::http::{ask, send};
 use crate::lab::{Lab, Run};
@@ -79,4 +79,85 @@ fn a_store_that_is_gone_is_said_to_be_and_its_password_is_not() {
         !about.contains("canary") && !told.contains("canary"),
         "{about} {told}"
     );
+}
+
+/// Names that are alike, or would be if they were shown carelessly, and what is to be seen of each.
+const ALIKE: [(&str, &str); 9] = [
+    ("pay 1", "pay 1"),
+    ("pay  1", "pay  1"),
+    ("pay\u{a0}1", "pay⟨U+00A0⟩1"),
+    ("pay\u{200b} 1", "pay⟨U+200B⟩ 1"),
+    ("pay\u{fe0f} 1", "pay⟨U+FE0F⟩ 1"),
+    ("pay\u{3164}1", "pay⟨U+3164⟩1"),
+    ("__proto__", "__proto__"),
+    ("{\"kind\": \"reset\"}", "{\"kind\": \"reset\"}"),
+    (
+        "a\u{301}\u{301}\u{301}\u{301}",
+        "a\u{301}\u{301}\u{301}⟨U+0301⟩",
+    ),
+];
+
+#[test]
+fn names_that_deceive_are_seen_for_what_they_are() {
+    let place = Place::new();
+    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let keeper = lockkeeper::blocking::Lockkeeper::connect(&place.url()).expect("a store");
+    // As long as a name can be, of what takes the most room.
+    let arabic = "\u{627}".repeat(256);
+    let unseen = "\u{200b}".repeat(170);
+    let names = ALIKE.iter().map(|(name, _)| *name);
+    let locks: Vec<_> = names
+        .chain([&*arabic, &unseen])
+        .map(|name| keeper.lock(name).expect("a name"))
+        .collect();
+    let _holds: Vec<_> = locks
+        .iter()
+        .map(|lock| lock.acquire().expect("free"))
+        .collect();
+    for options in [&PHONE, &DESKTOP] {
+        let browser = Browser::new(options);
+        browser.open(&lab.url("/#/locks"));
+        let all = format!(
+            "document.querySelectorAll('tbody tr').length === {}",
+            locks.len()
+        );
+        browser.until(&all);
+        let shown =
+            browser.eval("[...document.querySelectorAll('tbody .name')].map((e) => e.innerText)");
+        let shown = shown.as_array().expect("names");
+        for (name, seen) in ALIKE {
+            assert!(
+                shown.iter().any(|shown| shown == seen),
+                "{name:?} as {seen:?} in {shown:?}"
+            );
+        }
+        let size = browser.eval("[document.documentElement.scrollWidth, innerWidth]");
+        assert_eq!(size[0], size[1], "nothing scrolls sideways");
+        browser.is_content();
+    }
+}
+
+#[test]
+fn a_store_that_is_replaced_is_looked_at_again() {
+    let place = Place::new();
+    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let first = Run::start(&place, &[], "before");
+    let mut stream = send(lab.port, "GET", "/api/locks/events", &[], "");
+    let mut until_told = |text: &str| {
+        let mut told = String::new();
+        let mut buffer = [0; 4_096];
+        while !told.contains(text) {
+            let read = stream.read(&mut buffer).expect("an event in time");
+            assert_ne!(read, 0, "it ended: {told}");
+            told += &String::from_utf8_lossy(&buffer[..read]);
+        }
+    };
+    until_told("\"before\"");
+    for end in ["", "-wal", "-shm"] {
+        std::fs::remove_file(place.path(&format!("locks.db{end}"))).expect("it is there");
+    }
+    until_told("deleted or replaced");
+    let _second = Run::start(&place, &[], "after");
+    until_told("\"after\"");
+    drop(first);
 }

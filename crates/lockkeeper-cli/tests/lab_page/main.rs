@@ -5,6 +5,7 @@ mod common;
 
 mod browser;
 mod chapters;
+mod crowd;
 mod gate;
 mod http;
 mod lab;

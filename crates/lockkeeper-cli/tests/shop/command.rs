@@ -1,6 +1,5 @@
 //! The verbs: exit codes, what they print, what they refuse, and that no password is seen.
 
-use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
 use lockkeeper_lab::shop::ServeOptions;
@@ -9,7 +8,7 @@ use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::common::{bare, finish, until};
+use crate::common::{bare, finish, first_line, until};
 use crate::scene::{Place, account, ask, start, start_many, urls};
 
 const CANARY: &str = "c4n4ry-pa55";
@@ -25,9 +24,7 @@ fn serve(place: &Place, args: &[&str]) -> (Child, String) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("starts");
-    let mut line = String::new();
-    let stdout = child.stdout.take().expect("a pipe");
-    BufReader::new(stdout).read_line(&mut line).expect("reads");
+    let line = first_line(&mut child);
     (child, line)
 }
 
@@ -45,6 +42,32 @@ fn serve_prints_its_address_and_ends_well_when_told() {
         kill(pid, signal).expect("it is there");
         assert_eq!(child.wait().expect("it ends").code(), Some(0));
     }
+}
+
+/// As a script's shell starts it with `&`.
+#[test]
+fn started_to_ignore_int_it_does_and_ends_by_term() {
+    let place = Place::new();
+    let stock = place.stock();
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", "trap '' INT; exec \"$0\" \"$@\""])
+        .arg(bare(&[]).get_program())
+        .args(["shop", "serve", "--listen", "0", "--lock", "none", "--json"])
+        .args(["--stock", &stock])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let opened: serde_json::Value = serde_json::from_str(&first_line(&mut child)).expect("JSON");
+    let pid = Pid::from_raw(child.id().cast_signed());
+    kill(pid, Signal::SIGINT).expect("it is there");
+    let address = opened["url"].as_str().expect("a URL");
+    let address = address.trim_start_matches("http://").parse();
+    let ask = b"GET /health HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n";
+    let answer = crate::common::crowd::said(address.expect("an address"), ask);
+    assert!(answer.contains("200 OK"), "{answer}");
+    kill(pid, Signal::SIGTERM).expect("it is there");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }
 
 #[test]
@@ -199,10 +222,14 @@ fn load_says_when_nobody_is_there() {
     for (args, word) in [
         (&["ftp://x"][..], "write for instance http"),
         (&["127.0.0.1:80"], "write for instance http"),
+        (&["http://127.0.0.1:99999"], "http://HOST:PORT"),
+        (&["http://127.0.0.1:0"], "http://HOST:PORT"),
+        (&["http://me:c4n4ry-pa55@127.0.0.1:80"], "http://HOST:PORT"),
         (&[nobody, "--path", "/inventory/steal"], "/inventory/sale"),
     ] {
         let args = [&["shop", "load"], args].concat();
-        finish(&mut bare(&args)).code(2).says(word);
+        let done = finish(&mut bare(&args)).code(2).says(word);
+        assert!(!done.err().contains(CANARY), "{done:?}");
     }
     finish(&mut bare(&["shop", "load"])).code(2);
     finish(&mut bare(&["shop", "load", nobody, "--concurrency", "0"])).code(2);

@@ -4,6 +4,7 @@
 mod common;
 
 mod command;
+mod crowd;
 mod few;
 mod flash_sale;
 mod http;

@@ -9,8 +9,6 @@ use crate::scene::Scene;
 use crate::text::Text;
 
 const LEASE: Duration = Duration::from_secs(5);
-/// For all to have looked before the first one acts: how long the shop thinks, between looking for a reward and giving one.
-const WORK: Duration = Duration::from_millis(800);
 
 pub const CHAPTER: Chapter = Chapter {
     id: 16,
@@ -37,13 +35,13 @@ async fn play(scene: &mut Scene) -> Result<()> {
         true => "/redisLock/receiveAward",
         false => "/redisLock/receiveAwardLock",
     };
-    let shop = scene.shop(2, 1, WORK).await?;
+    let mut shop = scene.shop(2, 1, true).await?;
     scene
         .step(
             "Five members of one family ask for its reward, at two instances of the shop.",
             "同一家庭的五位成员同时向两个商店实例领取奖励。",
         )
         .await;
-    scene.customers(&shop, 5, path).await?;
+    scene.customers(&mut shop, 5, path).await?;
     scene.take_books(&shop, path).await
 }

@@ -9,8 +9,6 @@ use crate::scene::Scene;
 use crate::text::Text;
 
 const LEASE: Duration = Duration::from_secs(5);
-/// For all to have looked before the first one acts: how long the shop thinks, between looking at the shelf and taking one off.
-const WORK: Duration = Duration::from_millis(800);
 
 pub const CHAPTER: Chapter = Chapter {
     id: 17,
@@ -37,13 +35,13 @@ async fn play(scene: &mut Scene) -> Result<()> {
         true => "/redisLock/saleGoods",
         false => "/redisLock/saleGoodsLock",
     };
-    let shop = scene.shop(2, 5, WORK).await?;
+    let mut shop = scene.shop(2, 5, true).await?;
     scene
         .step(
             "Ten buyers come to two instances of the shop at once. There are five pieces.",
             "十位买家同时涌向两个商店实例，库存只有五件。",
         )
         .await;
-    scene.customers(&shop, 10, path).await?;
+    scene.customers(&mut shop, 10, path).await?;
     scene.take_books(&shop, path).await
 }

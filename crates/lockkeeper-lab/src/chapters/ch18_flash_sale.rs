@@ -42,7 +42,7 @@ pub const CHAPTER: Chapter = Chapter {
 };
 
 async fn play(scene: &mut Scene) -> Result<()> {
-    let shop = scene.shop(4, STOCK, Duration::ZERO).await?;
+    let shop = scene.shop(4, STOCK, false).await?;
     scene
         .step(
             "The sale opens: 20,000 requests, 64 at a time, spread over four instances.",

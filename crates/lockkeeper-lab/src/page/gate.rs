@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use axum::extract::{Request, State};
 use axum::http::header::{self, HeaderName, HeaderValue};
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -35,7 +35,8 @@ const HEADERS: [(HeaderName, &str); 6] = [
 
 /// Lets a request in, or answers why not.
 pub async fn gate(State(only_loopback): State<bool>, request: Request, next: Next) -> Response {
-    let mut response = match check(request.method(), request.headers(), only_loopback) {
+    let asked = (request.method(), request.uri(), request.headers());
+    let mut response = match check(asked, only_loopback) {
         Ok(()) => next.run(request).await,
         Err(reason) => (StatusCode::FORBIDDEN, format!("{reason}\n")).into_response(),
     };
@@ -47,10 +48,19 @@ pub async fn gate(State(only_loopback): State<bool>, request: Request, next: Nex
     response
 }
 
-fn check(method: &Method, headers: &HeaderMap, only_loopback: bool) -> Result<(), &'static str> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+fn check(
+    (method, uri, headers): (&Method, &Uri, &HeaderMap),
+    only_loopback: bool,
+) -> Result<(), &'static str> {
+    // What is there twice is read differently by others, perhaps by a proxy between.
+    let text = |name: &str| {
+        let mut values = headers.get_all(name).iter();
+        let only = values.next().filter(|_| values.next().is_none());
+        only.and_then(|value| value.to_str().ok())
+    };
     let host = text("host").unwrap_or_default();
-    if !is_ours(host, only_loopback) {
+    let other = uri.authority().is_some_and(|other| other != host);
+    if other || !is_ours(host, only_loopback) {
         return Err(
             "this page answers to its address and to localhost only; open the address that was printed",
         );
@@ -133,9 +143,21 @@ mod tests {
     fn checked(method: &Method, headers: &[(&'static str, &'static str)]) -> bool {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
-            map.insert(*name, HeaderValue::from_static(value));
+            map.append(*name, HeaderValue::from_static(value));
         }
-        check(method, &map, true).is_ok()
+        check((method, &Uri::from_static("/"), &map), true).is_ok()
+    }
+
+    #[test]
+    fn who_names_two_hosts_names_none() {
+        let ours = ("host", "localhost:7420");
+        assert!(!checked(&Method::GET, &[ours, ("host", "evil.example")]));
+        assert!(!checked(&Method::GET, &[ours, ours]));
+        let mut headers = HeaderMap::new();
+        headers.insert("host", HeaderValue::from_static(ours.1));
+        let get = |uri| check((&Method::GET, &Uri::from_static(uri), &headers), true).is_ok();
+        assert!(get("/") && get("http://localhost:7420/"));
+        assert!(!get("http://evil.example/"));
     }
 
     #[test]

@@ -1,19 +1,16 @@
 //! Looks at the store while somebody watches.
 
-use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use axum::response::sse::Event;
 use lockkeeper::clock::Moment;
 use lockkeeper::store::{Holder, LockInfo, Mode};
 use lockkeeper::{Error, Lockkeeper};
 use serde::Serialize;
 use tokio::sync::Notify;
-use tokio_stream::Stream;
 
 use super::histogram::Histogram;
-use super::listeners::{Listeners, message};
+use super::listeners::{Events, Watchers, message};
 use super::seen::Seen;
 
 /// How often it looks, unless looking takes long.
@@ -112,7 +109,7 @@ fn millis(d: Duration) -> u64 {
 /// The locks of a store, as long as somebody watches them.
 pub struct Locks {
     url: Option<String>,
-    listeners: Mutex<Listeners>,
+    watchers: Mutex<Watchers>,
     /// Somebody has come.
     come: Notify,
     /// Opened when somebody looks.
@@ -130,30 +127,28 @@ impl Locks {
     pub fn new(url: Option<String>) -> Locks {
         Locks {
             url,
-            listeners: Mutex::default(),
+            watchers: Mutex::default(),
             come: Notify::new(),
             keeper: tokio::sync::Mutex::new(None),
         }
     }
 
-    fn listeners(&self) -> MutexGuard<'_, Listeners> {
-        self.listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn watchers(&self) -> MutexGuard<'_, Watchers> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more who watches.
-    pub fn listen(&self) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
-        let stream = self.listeners().add(Vec::new());
+    /// One more who watches; `None` if there are too many.
+    pub fn listen(&self) -> Option<impl Events + use<>> {
+        let events = self.watchers().add();
         self.come.notify_one();
-        stream
+        events
     }
 
     /// Looks for as long as somebody watches, for ever.
     pub async fn watch(&self) {
         let mut seen = Seen::default();
         loop {
-            if !self.listeners().any() {
+            if !self.watchers().any() {
                 seen.rest();
                 self.come.notified().await;
             }
@@ -189,7 +184,13 @@ impl Locks {
                 None => Lockkeeper::builder().connect().await?,
             },
         };
-        keeper.insert(open).list("").await
+        let locks = open.list("").await;
+        match &locks {
+            Ok(_) => *keeper = Some(open),
+            // Opened anew the next time: the store may be another by then, as a file that was replaced is.
+            Err(_) => open.close().await,
+        }
+        locks
     }
 
     fn tell(&self, locks: &[LockInfo], seen: &Seen, every: Duration) {
@@ -206,12 +207,12 @@ impl Locks {
     }
 
     fn tell_news(&self, news: &News<'_>) {
-        self.listeners().tell(&message(news));
+        self.watchers().tell(message(news));
     }
 
     /// Tells nobody any more, and closes the store.
     pub async fn close(&self) {
-        self.listeners().close();
+        self.watchers().close();
         if let Some(keeper) = self.keeper.lock().await.take() {
             keeper.close().await;
         }

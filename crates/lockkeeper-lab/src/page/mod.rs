@@ -30,6 +30,7 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 
 use crate::chapters::Stage;
+use crate::{open_files, server};
 use locks::Locks;
 use routes::Site;
 use runs::Runs;
@@ -39,6 +40,9 @@ pub const USUAL_PORT: u16 = 7420;
 
 /// How long browsers may still take once the page closes.
 const CLOSING: Duration = Duration::from_secs(2);
+
+/// A browser needs six at most. The rest of the files is for chapters.
+const MOST_CONNECTIONS: usize = 512;
 
 /// How to serve the page.
 #[derive(Clone)]
@@ -100,8 +104,9 @@ pub async fn serve(
     })?;
     let (close, mut closing) = tokio::sync::watch::channel(());
     let closed = async move { drop(closing.changed().await) };
-    let serving = axum::serve(listener, routes::router(site)).with_graceful_shutdown(closed);
-    let mut serving = tokio::spawn(serving.into_future());
+    let most = (open_files::most() * 3 / 4).min(MOST_CONNECTIONS);
+    let serving = server::serve(listener, routes::router(site), most, closed);
+    let mut serving = tokio::spawn(serving);
     let watching = tokio::spawn({
         let locks = locks.clone();
         async move { locks.watch().await }
@@ -109,7 +114,7 @@ pub async fn serve(
     tokio::select! {
         () = stop => {}
         () = runs.work(&options.stage) => {}
-        served = &mut serving => served.context("the server broke off")??,
+        served = &mut serving => served.context("the server broke off")?,
     }
     // Streams of events never end by themselves.
     runs.close();

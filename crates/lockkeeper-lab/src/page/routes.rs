@@ -11,6 +11,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 use serde_json::{Value, json};
 
+use super::listeners::Events;
 use super::locks::Locks;
 use super::runs::Runs;
 use super::{assets, gate};
@@ -70,17 +71,20 @@ async fn lab(State(site): Shared) -> Json<Value> {
 }
 
 async fn lab_events(State(site): Shared) -> Response {
-    let events = Sse::new(site.runs.listen());
-    events
-        .keep_alive(KeepAlive::new().interval(ALIVE))
-        .into_response()
+    stream(site.runs.listen())
 }
 
 async fn locks_events(State(site): Shared) -> Response {
-    let events = Sse::new(site.locks.listen());
-    events
-        .keep_alive(KeepAlive::new().interval(ALIVE))
-        .into_response()
+    stream(site.locks.listen())
+}
+
+fn stream(events: Option<impl Events>) -> Response {
+    let Some(events) = events else {
+        let message = "the page is open in too many windows; close some\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, message).into_response();
+    };
+    let alive = KeepAlive::new().interval(ALIVE);
+    Sse::new(events).keep_alive(alive).into_response()
 }
 
 async fn run(State(site): Shared, Path(chapter): Path<String>) -> Response {

@@ -1,18 +1,15 @@
 //! Chapters that are run from the page: one at a time, the others in a queue, whoever watches.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::Result;
-use axum::response::sse::Event;
 use serde::Serialize;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinError};
-use tokio_stream::Stream;
 
-use super::listeners::{Listeners, Message, message};
+use super::listeners::{Events, Listeners, Message, message};
 use crate::chapters::{self, CHAPTERS, Chapter, Outcome, Stage};
 use crate::scene::update::Update;
 
@@ -145,8 +142,8 @@ impl Runs {
         }
     }
 
-    /// One more who watches, and is told first what has happened so far.
-    pub fn listen(&self) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
+    /// One more who watches, and is told first what has happened so far; `None` if there are too many.
+    pub fn listen(&self) -> Option<impl Events + use<>> {
         let mut inner = self.inner();
         let mut first = vec![message(&News::Reset)];
         let told = inner.told.values().flatten();

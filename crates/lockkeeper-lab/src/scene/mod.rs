@@ -86,7 +86,7 @@ pub struct Scene {
     stock: Option<String>,
     /// What the books of a shop say.
     pub books: Option<Account>,
-    folder: tempfile::TempDir,
+    folder: Arc<tempfile::TempDir>,
 }
 
 impl Scene {
@@ -105,7 +105,7 @@ impl Scene {
             program,
             stock: None,
             books: None,
-            folder,
+            folder: Arc::new(folder),
         })
     }
 

@@ -1,51 +1,62 @@
 //! Instances of the shop in a scene, each a process, and their customers.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use super::Scene;
+use super::actor::SOON;
 use super::timeline::{Doing, MarkKind};
 use crate::shop::load::{self, LoadOptions, Report, Tally};
 use crate::shop::lock::LockKind;
 use crate::shop::{Instance, ServeOptions};
 use crate::text::Text;
 
+/// How often to look whether all customers are in.
+const POLL: Duration = Duration::from_millis(20);
+
 /// Some instances on one stock. Dropping it kills them.
 #[derive(Debug)]
 pub struct Shop {
     instances: Vec<Instance>,
+    /// Goes after them, also if the scene is gone while they start: one that finds no folder would make it anew.
+    _folder: Arc<TempDir>,
 }
 
 impl Scene {
-    /// Opens so many instances with this scene's lock, whose decisions take so long.
-    pub async fn shop(&self, instances: usize, size: u32, work: Duration) -> Result<Shop> {
+    /// Opens so many instances with this scene's lock, which decide at once, or when all customers are in.
+    pub async fn shop(&self, instances: usize, size: u32, held_back: bool) -> Result<Shop> {
         let lock = match self.lock.kind {
             "ours" => LockKind::Ours(self.url.clone()),
             kind => LockKind::parse(kind, Some(&self.url))?,
         };
         let options = ServeOptions {
             size,
-            work,
+            held_back,
             lease: self.lock.lease,
             wait: Duration::from_secs(60),
             ..ServeOptions::new(lock, self.new_stock())
         };
         let program = self.program.clone();
-        let open = move || {
-            (0..instances)
-                .map(|_| Instance::start(&program, &options))
-                .collect()
+        let mut shop = Shop {
+            instances: Vec::new(),
+            _folder: self.folder.clone(),
         };
-        let instances: Result<Vec<_>> = tokio::task::spawn_blocking(open).await?;
-        Ok(Shop {
-            instances: instances?,
-        })
+        let open = move || {
+            for _ in 0..instances {
+                shop.instances.push(Instance::start(&program, &options)?);
+            }
+            Ok(shop)
+        };
+        tokio::task::spawn_blocking(open).await?
     }
 
-    /// Customers who come at the same moment, each for one piece, and each to the next instance in turn.
-    pub async fn customers(&self, shop: &Shop, count: usize, path: &str) -> Result<()> {
+    /// Customers who come at the same moment, each for one piece, and each to the next instance in turn. Nothing is
+    /// decided before every one of them has seen the stock, or waits for the lock.
+    pub async fn customers(&self, shop: &mut Shop, count: usize, path: &str) -> Result<()> {
         let mut asking = JoinSet::new();
         for number in 0..count {
             let instance = &shop.instances[number % shop.instances.len()];
@@ -63,6 +74,15 @@ impl Scene {
                 board.mark(lane, answered(&told?));
                 anyhow::Ok(())
             });
+        }
+        let urls = shop.load(path, 0).instances;
+        let end = Instant::now() + SOON;
+        while load::inside(&urls).await? < count as u64 {
+            ensure!(Instant::now() < end, "not all customers get in");
+            tokio::time::sleep(POLL).await;
+        }
+        for instance in &mut shop.instances {
+            instance.go_on()?;
         }
         while let Some(asked) = asking.join_next().await {
             asked??;

@@ -1,6 +1,7 @@
 //! An instance in a process of its own, so that it can be killed.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -35,6 +36,9 @@ impl Instance {
         ] {
             command.args([option, &format!("{}ms", value.as_millis())]);
         }
+        if options.held_back {
+            command.arg("--held-back");
+        }
         // URLs go by the environment: there may be passwords in them.
         command.env(STOCK_VARIABLE, &options.stock);
         command.env_remove(STORE_VARIABLE);
@@ -47,6 +51,8 @@ impl Instance {
         command.args(["--lock", kind]);
         command.envs(store.map(|url| (STORE_VARIABLE, url)));
         let mut child = command
+            // Whoever presses Ctrl-C means us: it ends with its standard input.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -78,6 +84,15 @@ impl Instance {
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Tells an instance that was started with `held_back` that it may decide, from now on.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn go_on(&mut self) -> Result<()> {
+        let stdin = self.child.stdin.as_mut().context("the shop is closed")?;
+        writeln!(stdin).context("the shop is gone")
     }
 
     /// Kills it at once, as `kill -9` does.

@@ -1,6 +1,8 @@
 //! The ways in. One table says what there is; the router, the load generator and the tests read it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Query, Request, State};
@@ -18,6 +20,9 @@ use super::stock::Account;
 
 /// More than this is no request of ours.
 const MOST_BODY: usize = 1_024;
+
+/// How long a body may take.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
 
 /// A way to buy something.
 #[derive(Clone, Copy, Debug)]
@@ -203,7 +208,14 @@ async fn sell(route: &'static Route, State(site): Shared, request: Request) -> R
 
 /// What is told in a body would be overlooked, so it is refused.
 async fn without_body(body: Body) -> Result<(), (StatusCode, &'static str)> {
-    match axum::body::to_bytes(body, MOST_BODY).await {
+    let reading = axum::body::to_bytes(body, MOST_BODY);
+    let Ok(body) = tokio::time::timeout(BODY_WITHIN, reading).await else {
+        return Err((
+            StatusCode::REQUEST_TIMEOUT,
+            "the body that was announced does not come; send none",
+        ));
+    };
+    match body {
         Ok(body) if body.trim_ascii().is_empty() || body.trim_ascii() == b"{}" => Ok(()),
         Ok(_) => Err((
             StatusCode::BAD_REQUEST,
@@ -228,7 +240,19 @@ fn unless_get(site: &Site, method: &Method) -> Option<Response> {
 }
 
 async fn health(State(site): Shared, method: Method) -> Response {
-    let health = json!({"port": site.shop.port, "lock": site.lock, "stock": site.stock});
+    let Shop {
+        port,
+        waiting,
+        deciding,
+        ..
+    } = &*site.shop;
+    let health = json!({
+        "port": port,
+        "lock": site.lock,
+        "stock": site.stock,
+        "waiting": waiting.load(SeqCst),
+        "deciding": deciding.load(SeqCst),
+    });
     unless_get(&site, &method).unwrap_or_else(|| Json(health).into_response())
 }
 

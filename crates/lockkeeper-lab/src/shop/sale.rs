@@ -1,9 +1,11 @@
 //! The three steps of every sale: read, decide, write back.
 
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use anyhow::Error;
 use lockkeeper::Token;
+use tokio::sync::watch;
 
 use super::item::Item;
 use super::lock::{Held, Locks};
@@ -19,6 +21,10 @@ pub(super) struct Shop {
     pub wait: Duration,
     /// How long a decision takes, between reading and writing.
     pub work: Duration,
+    /// No decision is made before this is true.
+    pub decides: watch::Receiver<bool>,
+    pub waiting: AtomicU64,
+    pub deciding: AtomicU64,
 }
 
 /// What became of a customer.
@@ -42,7 +48,12 @@ impl Shop {
     /// Sells one to whoever asks.
     pub async fn sell(&self, item: Item, locked: bool) -> Outcome {
         let held = match locked {
-            true => self.locks.acquire(&item.lock_name(), self.wait).await,
+            true => {
+                self.waiting.fetch_add(1, SeqCst);
+                let held = self.locks.acquire(&item.lock_name(), self.wait).await;
+                self.waiting.fetch_sub(1, SeqCst);
+                held
+            }
             false => Ok(Some(Held::Nothing)),
         };
         let held = match held {
@@ -65,9 +76,13 @@ impl Shop {
         if read < 1 {
             return Outcome::SoldOut(read, token);
         }
+        self.deciding.fetch_add(1, SeqCst);
+        // Whoever was to say so may be gone.
+        let _ = self.decides.clone().wait_for(|decides| *decides).await;
         if !self.work.is_zero() {
             tokio::time::sleep(self.work).await;
         }
+        self.deciding.fetch_sub(1, SeqCst);
         let sale = Sale {
             item,
             read,

@@ -4,22 +4,26 @@ use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use axum::serve::ListenerExt;
 use lockkeeper::url::StoreUrl;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::lock::{LockKind, Locks};
 use super::routes::{Site, router};
 use super::sale::Shop;
 use super::stock::{self, USUAL_SIZE};
+use crate::{open_files, server};
 
 /// How long customers may still take once the shop closes.
 const CLOSING: Duration = Duration::from_secs(10);
+
+/// How many files the stock and the lock's store may need.
+const OWN_FILES: usize = 64;
 
 /// How to serve.
 #[derive(Clone)]
@@ -38,6 +42,8 @@ pub struct ServeOptions {
     pub wait: Duration,
     /// How long a decision takes, between reading and writing.
     pub work: Duration,
+    /// Whether decisions wait for a word: see [`Instance::go_on`](super::Instance::go_on).
+    pub held_back: bool,
 }
 
 impl ServeOptions {
@@ -52,6 +58,7 @@ impl ServeOptions {
             // Longer than the lease: the death of an instance costs the others' customers time and nothing else.
             wait: Duration::from_secs(10),
             work: Duration::ZERO,
+            held_back: false,
         }
     }
 }
@@ -66,6 +73,7 @@ impl std::fmt::Debug for ServeOptions {
             .field("lease", &self.lease)
             .field("wait", &self.wait)
             .field("work", &self.work)
+            .field("held_back", &self.held_back)
             .finish()
     }
 }
@@ -83,12 +91,14 @@ pub struct Opened {
     pub stock: String,
 }
 
-/// Serves until `stop` completes, then lets those who are in finish. Tells by `opened` once it listens.
+/// Serves until `stop` completes, then lets those who are in finish. Tells by `opened` once it listens. Nothing is
+/// decided before `decides` is true.
 ///
 /// # Errors
 /// When the lock's store, the stock or the address cannot be used.
 pub async fn serve(
     options: ServeOptions,
+    decides: watch::Receiver<bool>,
     opened: impl FnOnce(&Opened) -> io::Result<()>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<()> {
@@ -105,6 +115,9 @@ pub async fn serve(
         port: address.port(),
         wait: options.wait,
         work: options.work,
+        decides,
+        waiting: AtomicU64::new(0),
+        deciding: AtomicU64::new(0),
     });
     let site = Site {
         shop: shop.clone(),
@@ -117,23 +130,20 @@ pub async fn serve(
         lock,
         stock: stock_url.to_string(),
     })?;
-    // Answers are small, and customers wait for them.
-    let listener = listener.tap_io(|stream| {
-        let _ = stream.set_nodelay(true);
-    });
     let (closing, closed) = oneshot::channel();
     let stop = async move {
         stop.await;
         let _ = closing.send(());
     };
-    let serving = axum::serve(listener, router(site)).with_graceful_shutdown(stop);
+    let most = open_files::most().saturating_sub(OWN_FILES).max(1);
+    let serving = server::serve(listener, router(site), most, stop);
     let late = async {
         if closed.await.is_ok() {
             tokio::time::sleep(CLOSING).await;
         }
     };
     tokio::select! {
-        served = serving => served?,
+        () = serving => {}
         () = late => {}
     }
     shop.locks.close().await;

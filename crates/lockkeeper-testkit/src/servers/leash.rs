@@ -1,5 +1,6 @@
 //! Ends a process when this one is gone, however it went.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -17,6 +18,8 @@ impl Leash {
         let shell = Command::new("sh")
             .args(["-c", "read _; kill -9 $0; rm -rf \"$1\"", &pid.to_string()])
             .arg(folder)
+            // Ctrl-C ends us, and must leave somebody to end the process.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

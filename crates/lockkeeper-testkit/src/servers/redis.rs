@@ -4,6 +4,7 @@ use std::fs;
 use std::io::BufReader;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -243,6 +244,8 @@ impl RedisServer {
         let child = Command::new("redis-server")
             .arg(&config)
             .args(sentinel)
+            // Whoever presses Ctrl-C means us; a server that went first would be missed. Its leash ends it after us.
+            .process_group(0)
             .envs(self.options.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

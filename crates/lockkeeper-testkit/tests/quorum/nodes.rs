@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::common::*;
 use lockkeeper::clock::Moment;
 use lockkeeper::store::quorum::QuorumStore;
-use lockkeeper::store::{Claim, Mode, NodeState, Renewed, Store};
+use lockkeeper::store::{Break, Claim, Mode, NodeState, Renewed, Store};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::proxy::{Proxy, Way};
@@ -322,4 +322,65 @@ async fn a_hold_that_comes_back_to_a_node_after_its_release_is_let_go_of() {
     assert_eq!(release(&store, &held).await, Ok(true));
     tokio::time::sleep(Duration::from_secs(1)).await;
     until("all let go", async || nodes.count_key("back") == 0).await;
+}
+
+#[tokio::test]
+async fn a_list_does_not_wait_for_a_stalled_node() {
+    let nodes = Independent::start(3);
+    let store = open(&nodes.url_at_once("120s&node_timeout=500ms&response_timeout=10s")).await;
+    let held = claim("listed", Mode::Exclusive);
+    assert!(is_granted(&store, &held).await);
+    everywhere(&store, &held, &nodes).await;
+    nodes.servers()[2].pause();
+    let list = store.list("").await.expect("answers");
+    let stalled = states(&store)[2].clone();
+    nodes.servers()[2].resume();
+    // Otherwise it was waited for until its connection was given up.
+    assert_eq!(stalled, NodeState::Behind);
+    assert_eq!(list.len(), 1);
+    assert_eq!(list[0].name, held.name);
+    assert_eq!(list[0].holders[0].claim, held.id);
+}
+
+#[tokio::test]
+async fn a_break_reaches_a_node_that_was_away_and_spares_the_next_holder() {
+    for dialect in ["redisson", "plain"] {
+        let nodes = Independent::start(3);
+        let proxies: Vec<Proxy> = nodes
+            .servers()
+            .iter()
+            .map(|s| Proxy::to(s.port()))
+            .collect();
+        let url = Independent::url_of(proxies.iter().map(Proxy::port));
+        let options = format!("quarantine=off&dialect={dialect}&max_lease={PATIENT}");
+        let administrator = open(&format!("{url}?{options}")).await;
+        let ports = nodes.servers().iter().map(|server| server.port());
+        let store = open(&format!("{}?{options}", Independent::url_of(ports))).await;
+        let held = claim("broken", Mode::Exclusive);
+        assert!(is_granted(&store, &held).await);
+        everywhere(&store, &held, &nodes).await;
+        proxies[1].refuse();
+        until("it is known", async || {
+            matches!(states(&administrator)[1], NodeState::Down { .. })
+        })
+        .await;
+        let request = Break {
+            name: held.name.clone(),
+            reason: "a test".into(),
+        };
+        let ended = administrator.break_lock(&request).await.expect("is broken");
+        assert_eq!(ended[0].claim, held.id);
+        assert_eq!(nodes.count_key("broken"), 1);
+        // The node that was away still keeps the old hold: two votes are enough.
+        let next = claim("broken", Mode::Exclusive);
+        assert!(is_granted(&store, &next).await);
+        assert_eq!(votes(&store, &next), 2);
+        proxies[1].heal();
+        until("it is ended there too", async || {
+            nodes.count_key("broken") == 2
+        })
+        .await;
+        assert_eq!(renew(&store, &next, LEASE).await, Ok(Renewed::Renewed));
+        assert_eq!(release(&store, &next).await, Ok(true));
+    }
 }

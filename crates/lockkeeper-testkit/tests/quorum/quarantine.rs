@@ -176,3 +176,69 @@ async fn what_a_restarted_node_forgot_does_not_turn_tokens_back() {
         .await;
     }
 }
+
+#[tokio::test]
+async fn a_hold_that_a_node_forgot_is_released_all_the_same() {
+    let longest = Duration::from_secs(8);
+    let mut nodes = Independent::start(5);
+    nodes.wait_out_quarantine(longest);
+    let url = nodes.url("8s&node_timeout=10s");
+    let store = open(&url).await;
+    // Held on three of five, of which one forgets it. Nobody else can have had it: that one does not vote.
+    nodes.server(3).kill();
+    nodes.server(4).kill();
+    let held = Claim {
+        lease: longest,
+        ..claim("forgotten", Mode::Exclusive)
+    };
+    assert!(is_granted(&store, &held).await);
+    until("all three keep it", async || votes(&store, &held) == 3).await;
+    nodes.server(2).restart_empty();
+    until("it is back", async || {
+        matches!(states(&store)[2], NodeState::SittingOut { .. })
+    })
+    .await;
+    let kept = || {
+        let up = nodes.servers()[..3].iter();
+        let kept = up.map(|server| server.command(&["EXISTS", "forgotten"]));
+        kept.filter(|answer| answer == ":1\r\n").count()
+    };
+    assert_eq!(kept(), 2);
+    assert_eq!(release(&store, &held).await, Ok(true));
+    until("it is let go of", async || kept() == 0).await;
+    assert_eq!(release(&store, &held).await, Ok(false), "once only");
+}
+
+#[tokio::test]
+async fn who_waits_for_a_while_is_told_who_sits_out() {
+    let nodes = Independent::start(3);
+    let keeper_of_fresh = keeper(&nodes.url("60s&node_timeout=10s")).await;
+    let while_ = Duration::from_millis(200);
+    let lock = keeper_of_fresh.lock("early").expect("a lock");
+    let rwlock = keeper_of_fresh.rwlock("early").expect("a lock");
+    let short = lock.clone().ttl(SHORT).expect("a lease");
+    for error in [
+        lock.acquire_within(while_).await.expect_err("they sit out"),
+        short
+            .acquire_within(while_)
+            .await
+            .expect_err("they sit out"),
+        rwlock.read_within(while_).await.expect_err("they sit out"),
+        rwlock.write_within(while_).await.expect_err("they sit out"),
+    ] {
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        let text = error.to_string();
+        for server in nodes.servers() {
+            let says = format!("127.0.0.1:{} sits out for ", server.port());
+            assert!(text.contains(&says), "{text}");
+        }
+    }
+    // Where they vote, the end of the time is no error.
+    let nodes = Independent::start(3);
+    let keeper = keeper(&nodes.url_at_once("60s&node_timeout=10s")).await;
+    let lock = keeper.lock("busy").expect("a lock");
+    let guard = lock.acquire().await.expect("acquires");
+    let waited = lock.acquire_within(while_).await.expect("answers");
+    assert!(waited.is_none());
+    guard.release().await.expect("releases");
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::*;
 use lockkeeper::clock::Moment;
 use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{Attempt, Claim, Mode, Store};
+use lockkeeper::store::{Attempt, Claim, Mode, Renewal, Renewed, Store};
 use lockkeeper::{Error, Name};
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 use tokio::task::JoinHandle;
@@ -49,12 +49,16 @@ fn claims(prefix: &str, count: usize) -> Vec<Claim> {
 }
 
 fn calls(server: &RedisServer) -> u64 {
+    calls_of(server, "evalsha") + calls_of(server, "eval")
+}
+
+fn calls_of(server: &RedisServer, command: &str) -> u64 {
     let stats = server.command(&["INFO", "commandstats"]);
-    let calls = |command: &str| {
+    let calls = || {
         let (_, rest) = stats.split_once(&format!("cmdstat_{command}:calls="))?;
         rest.split(',').next()?.parse::<u64>().ok()
     };
-    calls("evalsha").unwrap_or(0) + calls("eval").unwrap_or(0)
+    calls().unwrap_or(0)
 }
 
 fn is_granted(outcome: &Result<Attempt, Error>) -> bool {
@@ -280,5 +284,78 @@ async fn tokens_are_kept_for_as_long_as_asked_and_grow_beyond() {
         granted(&store, &claim("kept", Mode::Exclusive)).await;
         assert_eq!(ttl(), -1);
         server.command(&["FLUSHALL"]);
+    }
+}
+
+/// A script keeps all other clients of the server waiting, and up to 32 claims share one.
+#[tokio::test]
+async fn a_thousand_permits_take_few_commands() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    let many = Mode::Permit {
+        limit: 1_500,
+        count: 1_000,
+    };
+    let held = claim("many", many);
+    let used = async || {
+        let commands = ["zadd", "zrem", "zscore", "zcard", "zremrangebyscore"];
+        let calls = commands.map(|command| calls_of(&server, command));
+        calls.iter().sum::<u64>()
+    };
+    let taken = || server.command(&["ZCARD", "{many}:timeout"]);
+    granted(&store, &held).await;
+    assert_eq!(taken(), ":1000\r\n");
+    busy(&store, &claim("many", many)).await;
+    for lease in [2 * LEASE, LEASE] {
+        let renewal = Renewal {
+            name: held.name.clone(),
+            claim: held.id,
+            lease,
+        };
+        let renewed = store.renew(&[renewal]).await;
+        assert_eq!(renewed, Ok(vec![Renewed::Renewed]));
+        // The second, shorter one changes nothing and looks at each of them.
+        if lease > LEASE {
+            let used = used().await;
+            assert!(used < 50, "{used} commands");
+        }
+    }
+    let before = used().await;
+    assert_eq!(release(&store, &held).await, Ok(true));
+    assert_eq!(taken(), ":0\r\n");
+    let used = used().await - before;
+    assert!(used < 50, "{used} commands");
+    // Permits that somebody took away are missed.
+    let held = claim("many", many);
+    granted(&store, &held).await;
+    server.command(&["ZREMRANGEBYRANK", "{many}:timeout", "0", "0"]);
+    let renewal = Renewal {
+        name: held.name.clone(),
+        claim: held.id,
+        lease: 2 * LEASE,
+    };
+    assert_eq!(store.renew(&[renewal]).await, Ok(vec![Renewed::NotHeld]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_of_many_permits_share_a_script_with_few() {
+    let server = RedisServer::start();
+    let url = format!("{}?response_timeout=10s", server.url());
+    for (count, scripts) in [(1, 1..16), (1_000, 10..40)] {
+        let store = Arc::new(open(&url).await);
+        let limit = 1_000;
+        let mode = Mode::Permit { limit, count };
+        let wishes: Vec<Claim> = (0..34)
+            .map(|number| claim(&format!("{count}:{number}"), mode))
+            .collect();
+        let before = calls(&server);
+        let tries = together(&server, &store, &wishes).await;
+        server.resume();
+        for outcome in tries {
+            let outcome = outcome.await.expect("no panic");
+            assert!(is_granted(&outcome), "{outcome:?}");
+        }
+        let used = calls(&server) - before;
+        assert!(scripts.contains(&used), "34 of {count} took {used} scripts");
     }
 }

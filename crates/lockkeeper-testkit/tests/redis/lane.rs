@@ -231,6 +231,66 @@ fn a_task_may_block_the_only_thread_of_its_runtime() {
     ended.expect("it waits for the runtime that it keeps busy");
 }
 
+#[test]
+fn tasks_may_block_all_threads_of_their_runtime() {
+    let (done, ends) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // Two go out by themselves, and more go out together, or wait for that.
+        for threads in [2, 6] {
+            let server = RedisServer::start();
+            let url = format!("{}?response_timeout=1s", server.url());
+            let mut runtime = tokio::runtime::Builder::new_multi_thread();
+            let runtime = runtime.worker_threads(threads).enable_all().build();
+            let runtime = runtime.expect("a runtime");
+            let keeper = runtime.block_on(with_lane(&url, &server));
+            for round in 0..2 {
+                let all = std::sync::Arc::new(std::sync::Barrier::new(threads));
+                let tasks: Vec<_> = (0..threads)
+                    .map(|number| {
+                        let (keeper, all) = (keeper.clone(), all.clone());
+                        runtime.spawn(async move {
+                            all.wait();
+                            let lock = keeper.lock(&format!("{round} {number}"));
+                            let guard = block_on(lock.expect("a lock").acquire());
+                            // In doubt, as with a server that is silent.
+                            if let Err(error) = block_on(guard.expect("acquires").release()) {
+                                assert!(error.is_transient(), "{error}");
+                            }
+                            // None goes back to its runtime before all are done.
+                            all.wait();
+                        })
+                    })
+                    .collect();
+                for task in tasks {
+                    runtime.block_on(task).expect("finishes");
+                }
+                for number in 0..threads {
+                    let name = format!("{round} {number}");
+                    blocks_until("it is let go of", || !is_held(&server, &name));
+                }
+                runtime.block_on(lane_is_used(&keeper, &server));
+            }
+        }
+        done.send(()).expect("somebody waits");
+    });
+    let ended = ends.recv_timeout(Duration::from_secs(60));
+    ended.expect("they wait for the runtime that they keep busy");
+}
+
+#[test]
+fn a_lane_needs_no_timers() {
+    let server = RedisServer::start();
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_io().build();
+    let runtime = runtime.expect("a runtime");
+    let keeper = runtime.block_on(keeper(&server.url()));
+    blocks_until("there is a lane, and it is used", || {
+        runtime.block_on(pair(&keeper, "no timers"));
+        let ours = ours(&server);
+        ours.len() == 2 && ours.iter().filter(|last| *last == "evalsha").count() == 1
+    });
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_drops_a_guard_finds_it_released() {
     let server = RedisServer::start();

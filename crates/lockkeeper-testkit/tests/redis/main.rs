@@ -7,10 +7,12 @@
 mod acl;
 mod batch;
 mod common;
+mod direct;
 mod faults;
 mod keepers;
 mod lane;
 mod midway;
+mod proposals;
 mod replicas;
 mod rows;
 mod sentinel;

@@ -136,6 +136,7 @@ async fn a_queued_claim_is_granted_once_it_is_confirmed() {
     assert_eq!(release(&store, &held).await, Ok(true));
     let hint = tokio::time::timeout(Duration::from_secs(10), subscription.hint()).await;
     hint.expect("a hint");
+    assert_eq!(subscription.granted(), None, "no replica confirmed it");
     servers.servers()[1].pause();
     let error = store.try_acquire(&wish).await.expect_err("not confirmed");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");

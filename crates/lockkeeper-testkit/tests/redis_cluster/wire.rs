@@ -114,7 +114,10 @@ async fn hints_wake_on_every_master_and_leave_no_channel() {
             assert_eq!(release(&store, &held).await, Ok(true));
             // The store hints only when it is told.
             assert!(hinted(&subscription).await, "{port}: {mode}");
-            granted(&other, &next).await;
+            let direct = subscription.granted();
+            assert_eq!(direct.is_some(), mode == Mode::Exclusive, "{port}: {mode}");
+            let grant = granted(&other, &next).await;
+            assert!(direct.is_none_or(|direct| direct.grant == grant));
             assert_eq!(release(&other, &next).await, Ok(true));
             drop(subscription);
             until("its channel is gone", async || {

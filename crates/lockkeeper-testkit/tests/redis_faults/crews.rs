@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use lockkeeper::clock::Moment;
 use lockkeeper_testkit::checker::{Demands, FaultKind, Rule};
 use lockkeeper_testkit::history::{Event, Fault};
 use lockkeeper_testkit::process::Taker;
@@ -219,10 +220,16 @@ pub fn safe_or_fenced(events: &[Event], demands: &Demands) {
     assert!(rules.is_subset(&expected), "{verdict}");
 }
 
-/// A process that holds, and has read the resource.
+/// A process that holds for long, and has read the resource.
 pub fn victim(crew: &Crew, url: &str) -> Taker {
     let mut victim = crew.holder("victim", url, "60s", &[]);
     victim.expect("held");
+    // A direct grant is a short one, until its first renewal.
+    crew.until("it has the whole lease", || {
+        victim.tell("deadline").expect("listens");
+        let deadline = victim.expect("deadline").parse().expect("a moment");
+        Moment::from_nanos(deadline).remaining() > Duration::from_secs(30)
+    });
     victim.tell("read").expect("listens");
     victim.expect("read");
     victim

@@ -9,11 +9,12 @@ use lockkeeper_testkit::process::Taker;
 use lockkeeper_testkit::servers::redis::RedisOptions;
 use lockkeeper_testkit::servers::wall_clock::WallClock;
 
+use crate::crews;
 use crate::world::{LEASE, World, demands, grants, in_both_dialects, judged};
 
 /// A process that holds, and has read the resource.
-fn victim(world: &World, url: &str, lease: &str) -> Taker {
-    let mut victim = world.holder("victim", url, lease, &[]);
+fn victim(world: &World, url: &str) -> Taker {
+    let mut victim = world.holder("victim", url, "1s", &[]);
     victim.expect("held");
     victim.tell("read").expect("listens");
     victim.expect("read");
@@ -51,7 +52,7 @@ fn a_stopped_holder_is_fenced_off_and_never_believes_again() {
         let mut world = World::new(query);
         let url = world.url();
         world.busy(2, 30);
-        let mut victim = victim(&world, &url, "1s");
+        let mut victim = victim(&world, &url);
         victim.stop().expect("is stopped");
         let process = "victim".into();
         world.driver.fault(Fault::Stopped { process });
@@ -71,7 +72,7 @@ fn a_holder_cut_off_is_told_in_time_and_fenced_off() {
     in_both_dialects(|query| {
         let mut world = World::new(query);
         world.busy(2, 30);
-        let mut victim = victim(&world, &world.proxied(), "1s");
+        let mut victim = victim(&world, &world.proxied());
         world.proxy.black_hole();
         victim.expect("lost");
         world.work(60);
@@ -128,7 +129,7 @@ fn data_lost_in_a_restart_lets_a_second_holder_in_and_tokens_still_grow() {
     in_both_dialects(|query| {
         let mut world = World::new(query);
         world.busy(2, 30);
-        let mut victim = victim(&world, &world.proxied(), "60s");
+        let mut victim = crews::victim(&world, &world.proxied());
         // It does not reach the server that forgot it. If it did, it would be told at once.
         world.proxy.refuse();
         world.server.restart_empty();
@@ -155,7 +156,7 @@ fn a_clock_set_forward_lets_a_second_holder_in_and_tokens_still_grow() {
         let (mut world, clock) = with_clock(query);
         let url = world.url();
         world.busy(2, 30);
-        let mut victim = victim(&world, &url, "60s");
+        let mut victim = crews::victim(&world, &url);
         clock.ahead(Duration::from_secs(90));
         world.healed();
         believes_in_vain(&world, &mut victim);
@@ -170,7 +171,7 @@ fn a_clock_set_back_keeps_every_rule() {
         let (mut world, clock) = with_clock(query);
         let url = world.url();
         world.busy(2, 30);
-        let mut victim = victim(&world, &url, "1s");
+        let mut victim = victim(&world, &url);
         clock.behind(Duration::from_secs(3600));
         world.driver.fault(Fault::Other("set back".into()));
         world.healed();

@@ -117,6 +117,9 @@ impl Arbiter {
             },
             _ => self.take_own(&wish).await?,
         };
+        if entry.is_none() && wish.patience != Patience::None {
+            return self.core.in_vain();
+        }
         if let Some((entry, began)) = entry.as_ref().zip(began) {
             self.core.shared.observers.event(&Event::Acquired {
                 name: &self.name,
@@ -161,7 +164,8 @@ impl Arbiter {
             Terms::Renewed(length) => (length, true),
             Terms::Fixed(length) => (length, false),
         };
-        let mut contest = Contest::new(&self.core, self.name.clone(), wish.mode, length);
+        let contest = Contest::new(&self.core, self.name.clone(), wish.mode, length);
+        let mut contest = contest.renewed(renewed);
         let won = contest.run(wish.patience, || 1, &Notify::new()).await?;
         Ok(won.map(|won| self.settle_own(wish, won, length, renewed)))
     }
@@ -319,7 +323,7 @@ impl Arbiter {
 
     /// The claim that contends for everyone in a line.
     pub fn contest(&self, mode: Mode) -> Contest {
-        Contest::new(&self.core, self.name.clone(), mode, self.core.lease)
+        Contest::new(&self.core, self.name.clone(), mode, self.core.lease).renewed(true)
     }
 
     /// How many tokens to ask for when others wait: enough for a whole reign.
@@ -474,7 +478,7 @@ impl Arbiter {
     }
 
     fn hold(self: &Arc<Self>, mode: Mode, won: &Won, length: Duration, renewed: bool) -> Arc<Hold> {
-        let lease = Lease::granted(won.sent, length, renewed);
+        let lease = Lease::granted(won.sent, won.lease, length, renewed);
         let hold = Hold::new(self.name.clone(), won.claim, mode, lease, self);
         self.core.watchdog.watch(&hold);
         hold

@@ -7,6 +7,8 @@
 //! 0 ........ L/3 ........ 2L/3 ........ L − max(10 %, 50 ms) ........ L (the store may grant to others)
 //!            renew        AtRisk        Lost, for good
 //! ```
+//!
+//! The first lease may be a shorter one (a direct grant): it has the same stages, until a renewal makes it the full one.
 
 use std::time::Duration;
 
@@ -36,6 +38,8 @@ pub(crate) struct Due {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
     length: Duration,
+    /// The length that `lost_at` was counted with.
+    counted: Duration,
     renewed: bool,
     at_risk_at: Moment,
     lost_at: Moment,
@@ -47,10 +51,11 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// A lease granted to a request sent at `sent`; `renewed` if the watchdog is to renew it.
-    pub fn granted(sent: Moment, length: Duration, renewed: bool) -> Lease {
+    /// A lease of `first` granted to a request sent at `sent`; `renewed` if the watchdog is to renew it, to `length`.
+    pub fn granted(sent: Moment, first: Duration, length: Duration, renewed: bool) -> Lease {
         let mut lease = Lease {
             length,
+            counted: first,
             renewed,
             at_risk_at: sent,
             lost_at: sent,
@@ -59,7 +64,7 @@ impl Lease {
             told_at_risk: false,
             end: None,
         };
-        lease.count_from(sent, length);
+        lease.count_from(sent, first);
         lease
     }
 
@@ -68,10 +73,11 @@ impl Lease {
         let lost_at = sent + until_lost(length);
         if lost_at > self.lost_at {
             self.lost_at = lost_at;
+            self.counted = length;
             self.told_at_risk = false;
         }
         // Both count back from the loss, so that an extension is neither renewed nor feared for too early.
-        let usual = if self.renewed { self.length } else { length };
+        let usual = if self.renewed { self.pace() } else { length };
         let lost = until_lost(usual);
         // In a very short lease Lost comes before two thirds: stay a little ahead of it.
         let alarm = lost
@@ -81,6 +87,11 @@ impl Lease {
         if self.renewed {
             self.next_renewal = self.lost_at - (lost - usual / 3);
         }
+    }
+
+    /// The length that renewals go by: the usual one, unless what the store confirmed is shorter.
+    fn pace(&self) -> Duration {
+        self.length.min(self.counted)
     }
 
     pub fn standing(&self, now: Moment) -> Standing {
@@ -173,7 +184,7 @@ impl Lease {
         if self.may_renew(now) {
             due.renew = true;
             // Until this one answers, another is sent only after a pause: the first may be lost.
-            self.next_renewal = now + (self.length / 6).max(self.pause(now));
+            self.next_renewal = now + (self.pace() / 6).max(self.pause(now));
         }
         due
     }
@@ -181,7 +192,7 @@ impl Lease {
     /// Whether a renewal makes sense by now: a little early, so that many leases can be renewed in one
     /// request although they began one after the other.
     pub fn may_renew(&self, now: Moment) -> bool {
-        self.end.is_none() && now + self.length / 30 >= self.next_renewal
+        self.end.is_none() && now + self.pace() / 30 >= self.next_renewal
     }
 
     /// When something is due next; `None` when it is all over.
@@ -210,9 +221,13 @@ mod tests {
     const S: fn(u64) -> Duration = Duration::from_secs;
     const T: Moment = Moment::from_nanos(1_000_000_000_000);
 
+    fn full(sent: Moment, length: Duration, renewed: bool) -> Lease {
+        Lease::granted(sent, length, length, renewed)
+    }
+
     #[test]
     fn the_stages_of_a_default_lease() {
-        let lease = Lease::granted(T, S(30), true);
+        let lease = full(T, S(30), true);
         assert_eq!(lease.standing(T + MS(19_999)), Standing::Held);
         assert_eq!(lease.standing(T + S(20)), Standing::AtRisk);
         assert_eq!(lease.standing(T + MS(26_999)), Standing::AtRisk);
@@ -221,7 +236,7 @@ mod tests {
 
     #[test]
     fn even_the_shortest_lease_has_every_stage_in_order() {
-        let lease = Lease::granted(T, crate::MIN_LEASE, true);
+        let lease = full(T, crate::MIN_LEASE, true);
         assert!(lease.next_renewal < lease.at_risk_at);
         assert!(lease.at_risk_at < lease.lost_at);
         assert_eq!(lease.lost_at, T + MS(50));
@@ -229,7 +244,7 @@ mod tests {
 
     #[test]
     fn each_thing_is_due_once() {
-        let mut lease = Lease::granted(T, S(30), true);
+        let mut lease = full(T, S(30), true);
         assert_eq!(lease.due(T), Due::default());
         assert_eq!(lease.next_due(), Some(T + S(10)));
         let due = lease.due(T + S(10));
@@ -244,17 +259,17 @@ mod tests {
 
     #[test]
     fn a_renewal_may_come_a_little_early() {
-        let mut lease = Lease::granted(T, S(30), true);
+        let mut lease = full(T, S(30), true);
         assert!(!lease.may_renew(T + MS(8_999)));
         assert!(lease.may_renew(T + S(9)));
         assert!(lease.due(T + S(9)).renew);
         assert!(!lease.may_renew(T + S(10)), "one is under way");
-        assert!(!Lease::granted(T, S(30), false).may_renew(T + S(26)));
+        assert!(!full(T, S(30), false).may_renew(T + S(26)));
     }
 
     #[test]
     fn a_success_counts_from_its_sending_and_brings_back_what_is_at_risk() {
-        let mut lease = Lease::granted(T, S(30), true);
+        let mut lease = full(T, S(30), true);
         assert!(lease.confirmed(T + S(21), S(30), T + S(26)));
         assert_eq!(lease.deadline(), T + S(48));
         assert_eq!(lease.standing(T + S(26)), Standing::Held);
@@ -262,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_success_after_the_loss_changes_nothing() {
-        let mut lease = Lease::granted(T, S(30), true);
+        let mut lease = full(T, S(30), true);
         assert!(!lease.confirmed(T + S(26), S(30), T + S(27)));
         assert_eq!(lease.standing(T + S(27)), Standing::Lost);
         assert!(lease.due(T + S(27)).lost, "told all the same");
@@ -270,7 +285,7 @@ mod tests {
 
     #[test]
     fn failures_are_retried_faster_as_the_deadline_nears() {
-        let mut lease = Lease::granted(T, S(30), true);
+        let mut lease = full(T, S(30), true);
         lease.renewal_failed(T + S(10));
         assert_eq!(lease.next_renewal, T + S(11));
         lease.renewal_failed(T + MS(26_400));
@@ -279,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_fixed_lease_is_never_renewed() {
-        let mut lease = Lease::granted(T, S(30), false);
+        let mut lease = full(T, S(30), false);
         lease.renewal_failed(T + S(10));
         assert_eq!(lease.due(T + S(15)), Due::default());
         assert_eq!(lease.next_due(), Some(T + S(20)));
@@ -287,7 +302,7 @@ mod tests {
 
     #[test]
     fn an_extension_is_not_shortened_by_the_renewals_that_follow() {
-        let mut lease = Lease::granted(T, S(30), true);
+        let mut lease = full(T, S(30), true);
         assert!(lease.confirmed(T + S(1), S(300), T + S(1)));
         assert_eq!(lease.deadline(), T + S(271));
         assert!(lease.confirmed(T + S(10), S(30), T + S(10)));
@@ -298,11 +313,50 @@ mod tests {
     }
 
     #[test]
+    fn a_short_first_lease_has_stages_of_its_own_until_it_is_renewed() {
+        let mut lease = Lease::granted(T, S(1), S(30), true);
+        assert!(!lease.may_renew(T + MS(299)));
+        assert_eq!(lease.next_due().map(|at| at.since(T)), Some(S(1) / 3));
+        assert_eq!(lease.standing(T + MS(666)), Standing::Held);
+        assert_eq!(lease.standing(T + MS(667)), Standing::AtRisk);
+        assert_eq!(lease.standing(T + MS(900)), Standing::Lost);
+        assert!(lease.due(T + MS(334)).renew);
+        // Unanswered, it is sent again while there is time.
+        assert!(!lease.due(T + MS(400)).renew);
+        assert!(lease.due(T + MS(501)).renew);
+        assert!(lease.confirmed(T + MS(334), S(30), T + MS(502)));
+        assert_eq!(lease.deadline(), T + MS(27_334));
+        assert_eq!(lease.at_risk_at(), T + MS(20_334));
+        assert_eq!(lease.next_renewal, T + MS(10_334));
+        assert!(!lease.due(T + MS(999)).at_risk);
+    }
+
+    #[test]
+    fn a_first_lease_that_is_past_its_third_is_renewed_at_once() {
+        let now = T + MS(590);
+        let mut lease = Lease::granted(T, S(1), S(30), true);
+        assert!(lease.next_due().is_some_and(|at| at < now));
+        let due = lease.due(now);
+        assert!(due.renew && !due.at_risk && !due.lost);
+        assert!(lease.confirmed(now, S(30), now + MS(1)));
+        assert_eq!(lease.deadline(), now + S(27));
+    }
+
+    #[test]
+    fn a_first_lease_that_is_extended_counts_from_that() {
+        let mut lease = Lease::granted(T, S(1), S(30), true);
+        assert!(lease.confirmed(T + MS(100), S(6), T + MS(100)));
+        assert_eq!(lease.deadline(), T + MS(5_500));
+        assert_eq!(lease.standing(T + S(4)), Standing::Held);
+        assert_eq!(lease.next_renewal, T + MS(2_100));
+    }
+
+    #[test]
     fn release_tells_whether_it_was_still_held() {
-        let mut lease = Lease::granted(T, S(30), true);
+        let mut lease = full(T, S(30), true);
         assert!(lease.release(T + S(26)));
         assert!(!lease.release(T + S(26)));
-        let mut lease = Lease::granted(T, S(30), true);
+        let mut lease = full(T, S(30), true);
         assert!(!lease.release(T + S(27)));
         assert!(!lease.lose());
     }

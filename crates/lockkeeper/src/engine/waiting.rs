@@ -9,12 +9,15 @@ use super::Core;
 use super::lease::until_lost;
 use super::reaper::REQUEST_WINDOW;
 use crate::clock::Moment;
-use crate::store::{Attempt, Claim, ClaimId, Grant, Interest, Mode, Subscription};
+use crate::store::{Attempt, Claim, ClaimId, GRANT_LEASE, Grant, Interest, Mode, Subscription};
 use crate::{Error, Event, Name};
 
 /// The longest sleep of a waiter: what a lost hint costs. Up to a fifth more, so that waiters spread.
 const SLEEP: Duration = Duration::from_millis(750);
 const JITTER_NANOS: u64 = 150_000_000;
+
+/// What has to be left of a direct grant, or it is asked for: enough for a renewal that does not succeed at once.
+const DIRECT_LEFT: Duration = Duration::from_millis(300);
 
 /// How long to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +44,13 @@ impl Patience {
     }
 }
 
-/// A claim that was granted, and when it was asked for: the lease counts from then.
+/// A claim that was granted, for how long at first, and when it was asked for: the lease counts from then.
 #[derive(Debug)]
 pub(crate) struct Won {
     pub claim: ClaimId,
     pub grant: Grant,
     pub sent: Moment,
+    pub lease: Duration,
 }
 
 /// One claim on its way to a grant. Dropped before that, it leaves nothing in the store.
@@ -54,6 +58,8 @@ pub(crate) struct Won {
 pub(crate) struct Contest {
     core: Arc<Core>,
     claim: Claim,
+    /// The hold will be renewed: it may begin with a short lease.
+    renewed: bool,
     subscription: Option<Subscription>,
     /// The store may know the claim: it was sent, or is queued.
     exposed: bool,
@@ -81,6 +87,7 @@ impl Contest {
         Contest {
             core: core.clone(),
             claim,
+            renewed: false,
             subscription: None,
             exposed: false,
             on_its_way: false,
@@ -93,6 +100,12 @@ impl Contest {
     /// A claim whose first try queues it if the lock is `busy`, as it probably is.
     pub fn expecting_busy(mut self, busy: bool) -> Contest {
         self.expects_busy = busy;
+        self
+    }
+
+    /// A claim for a hold that is renewed, or not.
+    pub fn renewed(mut self, renewed: bool) -> Contest {
+        self.renewed = renewed;
         self
     }
 
@@ -130,6 +143,26 @@ impl Contest {
             claim: self.claim.id,
             grant,
             sent,
+            lease: self.claim.lease,
+        })
+    }
+
+    /// The hint brought the grant: the claim holds, and need not ask. The grant is a short one, and counts from before it
+    /// was made; unless enough of that is left, the claim asks.
+    fn won_directly(&mut self) -> Option<Won> {
+        let direct = self.subscription.as_ref()?.granted()?;
+        let lease = self.claim.lease.min(GRANT_LEASE);
+        let lost = direct.sent + until_lost(lease);
+        // While a request is on its way, its answer is what counts.
+        if !self.renewed || self.on_its_way || lost.remaining() < DIRECT_LEFT {
+            return None;
+        }
+        self.exposed = false;
+        Some(Won {
+            claim: self.claim.id,
+            grant: direct.grant,
+            sent: direct.sent,
+            lease,
         })
     }
 
@@ -240,7 +273,11 @@ impl Contest {
             }
             let until = (now + pause).min(deadline);
             tokio::select! {
-                () = hint(self.subscription.as_ref()) => {}
+                () = hint(self.subscription.as_ref()) => {
+                    if let Some(won) = self.won_directly() {
+                        return Ok(Some(won));
+                    }
+                }
                 () = look.notified() => {}
                 () = self.core.closed() => return Err(Error::Closed),
                 () = self.core.background.sleep_until(until) => {}

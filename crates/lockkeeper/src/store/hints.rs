@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::{ClaimId, Interest, KeeperId, Subscription};
+use super::{ClaimId, DirectGrant, GrantSlot, Interest, KeeperId, Subscription};
 use crate::Name;
 
 /// Routes hints to subscriptions. Clones share it.
@@ -15,12 +15,22 @@ pub(crate) struct HintBoard(Arc<Mutex<Board>>);
 #[derive(Debug, Default)]
 struct Board {
     next: u64,
-    by_interest: HashMap<Interest, Vec<(u64, Arc<Notify>)>>,
+    by_interest: HashMap<Interest, Vec<Listener>>,
+}
+
+#[derive(Debug)]
+struct Listener {
+    number: u64,
+    hints: Arc<Notify>,
+    /// Of a claim: where its grant goes.
+    grants: Option<Arc<GrantSlot>>,
 }
 
 impl HintBoard {
     pub fn subscribe(&self, interest: Interest) -> Subscription {
         let hints = Arc::new(Notify::new());
+        let is_claim = matches!(interest, Interest::Claim(..));
+        let grants = is_claim.then(Arc::<GrantSlot>::default);
         let mut board = self.lock();
         board.next += 1;
         let number = board.next;
@@ -28,20 +38,34 @@ impl HintBoard {
             .by_interest
             .entry(interest.clone())
             .or_default()
-            .push((number, hints.clone()));
-        Subscription::new(
-            hints,
-            Ends {
-                board: self.clone(),
-                interest,
+            .push(Listener {
                 number,
-            },
-        )
+                hints: hints.clone(),
+                grants: grants.clone(),
+            });
+        let ends = Ends {
+            board: self.clone(),
+            interest,
+            number,
+        };
+        Subscription::new(hints, ends).with_grants(grants)
     }
 
     /// Hints a waiting claim, and whoever watches its name.
     pub fn claim(&self, name: &Name, claim: ClaimId) {
         self.notify(&Interest::Claim(name.clone(), claim));
+    }
+
+    /// Hints a waiting claim that it holds.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    pub fn granted(&self, name: &Name, claim: ClaimId, granted: DirectGrant) {
+        let interest = Interest::Claim(name.clone(), claim);
+        for listener in self.lock().by_interest.get(&interest).into_iter().flatten() {
+            if let Some(grants) = &listener.grants {
+                *grants.lock() = Some(granted);
+            }
+            listener.hints.notify_one();
+        }
     }
 
     /// Hints whoever watches the name.
@@ -62,8 +86,8 @@ impl HintBoard {
     /// Hints everyone: something was missed, or may have been.
     #[cfg_attr(not(any(feature = "sqlite", feature = "redis")), allow(dead_code))]
     pub fn everyone(&self) {
-        for (_, hints) in self.lock().by_interest.values().flatten() {
-            hints.notify_one();
+        for listener in self.lock().by_interest.values().flatten() {
+            listener.hints.notify_one();
         }
     }
 
@@ -82,8 +106,8 @@ impl HintBoard {
         if board.by_interest.is_empty() {
             return;
         }
-        for (_, hints) in board.by_interest.get(interest).into_iter().flatten() {
-            hints.notify_one();
+        for listener in board.by_interest.get(interest).into_iter().flatten() {
+            listener.hints.notify_one();
         }
     }
 
@@ -102,7 +126,7 @@ impl Drop for Ends {
     fn drop(&mut self) {
         let mut board = self.board.lock();
         if let Some(list) = board.by_interest.get_mut(&self.interest) {
-            list.retain(|(number, _)| *number != self.number);
+            list.retain(|listener| listener.number != self.number);
             if list.is_empty() {
                 board.by_interest.remove(&self.interest);
             }

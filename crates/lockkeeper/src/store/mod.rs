@@ -13,7 +13,8 @@
 //! 3. **The queue is first come, first served.** While a live claim waits, no other claim is granted before
 //!    it. Whoever frees a lock makes the head of the queue its holder in the same step (a *direct grant*)
 //!    under a lease of at most [`GRANT_LEASE`], and hints it; the waiter confirms by `try_acquire` with the
-//!    same id. A waiter that says nothing for [`QUEUE_TTL`] has left the queue.
+//!    same id. Or the hint brings the grant itself, a [`DirectGrant`], and a renewal confirms it.
+//!    A waiter that says nothing for [`QUEUE_TTL`] has left the queue.
 //!    A store without a queue says so in its [`Capabilities`] and answers `Busy` instead.
 //! 4. **Tokens** of a name grow with every grant, outlive the lock record, and are at least the wall clock
 //!    in microseconds, so that a store that lost its data goes on above what it gave out.
@@ -37,7 +38,7 @@ use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::Notify;
@@ -353,6 +354,17 @@ pub struct Grant {
     pub tokens: u32,
 }
 
+/// A grant that came with a hint: whoever let go of the lock has made the claim its holder, for the claim's lease but at
+/// most [`GRANT_LEASE`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirectGrant {
+    /// The hold.
+    pub grant: Grant,
+    /// When a request was sent that found the claim still waiting, as the store knows it: the lease counts from then, as
+    /// it cannot have begun any earlier.
+    pub sent: Moment,
+}
+
 /// One hold to renew.
 #[derive(Clone, Debug)]
 pub struct Renewal {
@@ -420,6 +432,7 @@ pub enum Interest {
 /// A running subscription; dropping it ends it.
 pub struct Subscription {
     hints: Arc<Notify>,
+    grants: Option<Arc<GrantSlot>>,
     _ends: Box<dyn Any + Send + Sync>,
 }
 
@@ -428,8 +441,15 @@ impl Subscription {
     pub fn new(hints: Arc<Notify>, ends: impl Any + Send + Sync) -> Subscription {
         Subscription {
             hints,
+            grants: None,
             _ends: Box::new(ends),
         }
+    }
+
+    /// What the hints bring is found in `grants`.
+    fn with_grants(mut self, grants: Option<Arc<GrantSlot>>) -> Subscription {
+        self.grants = grants;
+        self
     }
 
     /// Waits for the next hint. A hint given since the last call counts; several count once.
@@ -437,6 +457,21 @@ impl Subscription {
     /// Cancel safe: a hint is not lost when the future is dropped.
     pub async fn hint(&self) {
         self.hints.notified().await;
+    }
+
+    /// Takes the grant that the last hint brought, if it did.
+    pub fn granted(&self) -> Option<DirectGrant> {
+        self.grants.as_ref()?.lock().take()
+    }
+}
+
+/// Where a grant waits until its claim takes it.
+#[derive(Debug, Default)]
+struct GrantSlot(Mutex<Option<DirectGrant>>);
+
+impl GrantSlot {
+    fn lock(&self) -> MutexGuard<'_, Option<DirectGrant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -45,9 +45,13 @@ export function place(parent, children) {
   while (parent.childNodes.length > children.length) parent.lastChild.remove();
 }
 
-/** Text of others with what cannot be seen, or turns the direction of what follows, made visible. */
+// What cannot be seen, turns the direction of what follows, looks like a space and is none, or is the fourth mark on one
+// letter: enough of those cover the lines around.
+const UNSEEN = /[\p{C}\p{Z}\p{Default_Ignorable_Code_Point}\u2800]|(?<=\p{M}{3})\p{M}/gu;
+
+/** Text of others with what could deceive made visible. */
 export function visible(text) {
-  return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+  return text.replace(UNSEEN, (c) => c === " " ? c : `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
 
 /** Words of ours, in which what stands in backticks is code. */

@@ -33,10 +33,18 @@ impl Address {
         let root = matches!(uri.path(), "" | "/") && uri.query().is_none();
         ensure!(uri.scheme_str() == Some("http") && root, expected());
         let host = uri.host().with_context(expected)?;
+        // Nothing before it: the shop asks for no name or password, and what is written here is printed.
+        let all = uri.authority().map_or("", |all| all.as_str());
+        let port = match all.strip_prefix(host).map(|rest| rest.strip_prefix(':')) {
+            Some(None) => Some(80),
+            Some(Some(port)) => port.parse().ok().filter(|port| *port > 0),
+            None => None,
+        };
+        let port = port.context("an instance is http://HOST:PORT, and nothing else")?;
         Ok(Address {
             url: url.trim_end_matches('/').to_owned(),
             host: host.trim_matches(['[', ']']).to_owned(),
-            port: uri.port_u16().unwrap_or(80),
+            port,
         })
     }
 }

@@ -16,9 +16,13 @@ use tokio::task::JoinSet;
 use super::answer::{self, Answer};
 use super::routes::{ROUTES, Route};
 use super::stock::Account;
+use crate::open_files;
 use client::{Address, Client, Silence};
 
 pub use report::{Books, InstanceReport, Latency, Report, Tally};
+
+/// How many files it needs beside its connections.
+const OWN_FILES: u64 = 32;
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -126,11 +130,38 @@ pub(crate) async fn customer(options: &LoadOptions) -> Result<Tally> {
     Ok(run.tally())
 }
 
+/// How many customers are in the instances: waiting for the lock, or with a look at the stock behind them.
+pub(crate) async fn inside(instances: &[String]) -> Result<u64> {
+    #[derive(Deserialize)]
+    struct Health {
+        waiting: u64,
+        deciding: u64,
+    }
+    let mut inside = 0;
+    for url in instances {
+        let mut client = Client::new(Address::parse(url)?, Duration::from_secs(20));
+        let asked = client.ask(Method::GET, "/health").await;
+        let (_, body) = asked.map_err(|silence| anyhow::anyhow!("{url}: {silence}"))?;
+        let health: Health = serde_json::from_slice(&body)?;
+        inside += health.waiting + health.deciding;
+    }
+    Ok(inside)
+}
+
 fn prepare(options: &LoadOptions) -> Result<(Run, String)> {
     ensure!(!options.instances.is_empty(), "name an instance");
     ensure!(
         options.concurrency > 0,
         "nobody would ask with a concurrency of 0"
+    );
+    // Each customer keeps a connection to each instance.
+    let customers = u64::try_from(options.concurrency)?.min(options.requests);
+    let connections = customers * u64::try_from(options.instances.len())?;
+    let files = open_files::most();
+    ensure!(
+        connections + OWN_FILES <= u64::try_from(files)?,
+        "{connections} connections at once are more than the {files} files that this process may open; lower the \
+         concurrency, or raise the limit (ulimit -n)"
     );
     let uri: Uri = options.path.parse().context("the path cannot be read")?;
     let route = Route::find(&options.path).with_context(|| {

@@ -32,6 +32,11 @@ impl Tally {
         self.sold + self.refused + self.busy + self.fenced + self.failed + self.unknown
     }
 
+    /// Those to whom the shop could say something about its stock or its lock.
+    pub fn answered(&self) -> u64 {
+        self.sold + self.refused + self.busy + self.fenced
+    }
+
     pub(super) fn count(&mut self, answer: &Result<answer::Result, Silence>) {
         use answer::Result as R;
         let counter = match answer {

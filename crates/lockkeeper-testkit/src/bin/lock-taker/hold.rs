@@ -62,6 +62,7 @@ pub async fn hold(options: &Options) -> Result<(), Failure> {
             ("acquire", None) => held = holder.acquire().await?,
             (_, None) => println!("nothing is held"),
             ("is-held", Some(held)) => println!("is-held {}", held.guard.is_held()),
+            ("deadline", Some(held)) => println!("deadline {}", held.guard.deadline().as_nanos()),
             ("last-held", Some(held)) => {
                 println!("last-held {}", held.seen.load(Ordering::SeqCst));
             }

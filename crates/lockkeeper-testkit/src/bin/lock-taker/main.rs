@@ -11,7 +11,7 @@
 //! The lock is `ours` unless KIND names a naive one. `--fixed` leases are not renewed.
 //!
 //! `hold` waits for the lock, prints `held <token> <deadline ns>` and obeys lines on its standard input:
-//! `is-held`, `last-held` (when a look at the guard last said yes, in ns), `read` the resource, `write` one more
+//! `is-held`, `deadline` (in ns), `last-held` (when a look at the guard last said yes, in ns), `read` the resource, `write` one more
 //! than was read, `write-unfenced` (without the resource's look at the token), `again` (for the same owner),
 //! `leave` (what `again` took), `release`, `acquire`. It prints `lost` when the lock is, and `failed` and why when there
 //! is no store. The end of input releases as well.

@@ -10,6 +10,8 @@ use ::redis::Value;
 use super::Inner;
 use super::gather::Gather;
 use super::node::Silence;
+use super::release::any;
+use crate::clock::Moment;
 use crate::store::redis::answer::{self, Reply, wall};
 use crate::store::{Break, Broken, ClaimId, Holder, KeeperId, LockInfo, Mode, Process};
 use crate::{Error, Name, Token};
@@ -154,15 +156,27 @@ impl Inner {
             }
         }
         let (mut names, mut answered) = (BTreeSet::new(), 0);
-        // A look at all keys may take longer than other requests.
-        while let Some((number, found)) = requests.next_at_last().await {
-            match found {
-                Ok(found) => {
-                    names.extend(found);
-                    answered += 1;
-                }
-                Err(error) => silent[number] = Some(Silence::from(error).reason()),
+        let mut take = |(number, found): (usize, Result<BTreeSet<Name>, Error>)| match found {
+            Ok(found) => {
+                names.extend(found);
+                answered += 1;
+                answered
             }
+            Err(error) => {
+                silent[number] = Some(Silence::from(error).reason());
+                answered
+            }
+        };
+        // A look at all keys may take longer than other requests. But what is held a majority knows, and who is much
+        // slower than that is not waited for.
+        while let Some(found) = requests.next_at_last().await {
+            if take(found) >= self.terms.majority {
+                break;
+            }
+        }
+        let mut patience = pin!(self.patience(self.node_timeout));
+        while let Some(found) = requests.next(patience.as_mut()).await {
+            take(found);
         }
         self.check_majority(answered, &silent, "list locks")?;
         let mut infos = Vec::new();
@@ -191,13 +205,7 @@ impl Inner {
             }
         }
         let replies = self.all(answers, &mut silent).await;
-        if replies.len() < self.terms.majority {
-            let reason = "too few nodes answered; it is broken on the others, so try again";
-            return Err(Error::OutcomeUnknown {
-                store: super::STORE,
-                reason: self.with_nodes(reason, &silent),
-            });
-        }
+        let answered = replies.len();
         let sights = replies.into_iter().map(|reply| {
             let holders = match self.dialect.plain {
                 true => plain_holder(&Reply::new(reply)?)?.into_iter().collect(),
@@ -212,7 +220,29 @@ impl Inner {
             })
         });
         let sights: Result<Vec<Sight>, Error> = sights.collect();
-        Ok(self.agreed(sights?))
+        let sights = sights?;
+        for (number, _) in silent.iter().enumerate().filter(|(_, why)| why.is_some()) {
+            self.owe_end(&request.name, &sights, number);
+        }
+        if answered < self.terms.majority {
+            let reason = "too few nodes answered; it is broken on the others, so try again";
+            return Err(Error::OutcomeUnknown {
+                store: super::STORE,
+                reason: self.with_nodes(reason, &silent),
+            });
+        }
+        Ok(self.agreed(sights))
+    }
+
+    /// A node that was away is to end, when it is back, the holds of ours that others have just ended. Not whatever is
+    /// held there by then: that may be the next holder's.
+    fn owe_end(&self, name: &Name, ended: &[Sight], number: usize) {
+        for (id, holder) in ended.iter().flat_map(|sight| &sight.holders) {
+            if id.parse::<ClaimId>().is_ok() {
+                let until = Moment::now() + holder.remaining + self.node_timeout;
+                self.nodes[number].owe(name.clone(), any(holder.claim), until);
+            }
+        }
     }
 }
 

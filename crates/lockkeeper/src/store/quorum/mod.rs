@@ -299,6 +299,12 @@ const NO_LATCHES: Error = Error::Unsupported {
     what: "latches, as nodes that missed a step would count differently",
 };
 
+/// What a URL says, without its secrets: for the fuzz target of its parser.
+#[doc(hidden)]
+pub fn read_url(url: &StoreUrl) -> Result<String, Error> {
+    Quorum::parse(url).map(|quorum| format!("{quorum:?}"))
+}
+
 impl fmt::Debug for QuorumStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let addresses: Vec<&str> = self.0.nodes.iter().map(|n| n.address.as_str()).collect();

@@ -239,6 +239,14 @@ impl Node {
         true
     }
 
+    /// Whether it can be asked and may not vote.
+    pub fn sits_out(&self) -> bool {
+        let up = self.link.admission();
+        up.is_some_and(|(number, admission)| {
+            self.behind.load(SeqCst) != number && admission.sits_out(Moment::now()).is_some()
+        })
+    }
+
     pub fn status(&self) -> NodeStatus {
         let state = match self.link.ticket() {
             Err(reason) => NodeState::Down { reason },

@@ -36,7 +36,8 @@ impl Inner {
         let what = entry.map_or_else(|| any(claim), |entry| entry.letting_go());
         let asked = entry.map_or(NodeSet::all(self.nodes.len()), |entry| entry.asked);
         let ends = entry.map_or_else(Moment::now, |entry| self.end_of(&entry));
-        let parting = self.part(name.clone(), &keys, what, asked, ends);
+        let poll = self.poll(entry.as_ref());
+        let parting = self.part(name.clone(), &keys, what, asked, ends, poll);
         let (outcome, silent) = parting.outcome().await;
         if entry.is_some() {
             self.holds.end(what.round);
@@ -54,11 +55,27 @@ impl Inner {
         }
     }
 
+    /// The answers about a hold, if it is one.
+    fn poll(&self, entry: Option<&Entry>) -> Poll {
+        let mut poll = Poll::new(self.terms);
+        let now = Moment::now();
+        let Some(entry) = entry.filter(|entry| entry.granted && now < entry.ends) else {
+            return poll;
+        };
+        for (number, node) in self.nodes.iter().enumerate() {
+            if entry.holds.has(number) && node.sits_out() {
+                poll.excuse(number);
+            }
+        }
+        poll
+    }
+
     /// Takes back a round in the background. What is sent afterwards arrives afterwards.
     pub(super) fn undo(self: &Arc<Self>, name: Name, entry: Entry) {
         if let Ok(keys) = self.dialect.keys(&name) {
             let (what, ends) = (entry.letting_go(), self.end_of(&entry));
-            self.part(name, &keys, what, entry.asked, ends);
+            let poll = Poll::new(self.terms);
+            self.part(name, &keys, what, entry.asked, ends, poll);
         }
     }
 
@@ -75,8 +92,8 @@ impl Inner {
         what: LettingGo,
         asked: NodeSet,
         ends: Moment,
+        mut poll: Poll,
     ) -> Arc<Question<Parting>> {
-        let mut poll = Poll::new(self.terms);
         let mut silent = Silent::default();
         let mut tickets = Vec::with_capacity(self.nodes.len());
         for (number, node) in self.nodes.iter().enumerate() {
@@ -138,7 +155,7 @@ impl Count for Parting {
 }
 
 /// Whatever round of a claim there is.
-fn any(claim: ClaimId) -> LettingGo {
+pub(super) fn any(claim: ClaimId) -> LettingGo {
     LettingGo {
         round: RoundId { claim, number: 0 },
         run: None,

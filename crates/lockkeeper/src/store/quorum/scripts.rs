@@ -22,15 +22,15 @@ macro_rules! scripts {
 
 scripts! {
     JOIN = "join.lua";
-    ACQUIRE = "../../redis/scripts/time.lua", "token.lua", "acquire.lua", "record.lua", "acquire_beside.lua";
-    RELEASE = "release.lua", "../../redis/scripts/time.lua", "token.lua", "used.lua", "record.lua",
+    ACQUIRE = "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "token.lua", "acquire.lua", "record.lua", "acquire_beside.lua";
+    RELEASE = "release.lua", "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "token.lua", "used.lua", "record.lua",
         "release_beside.lua";
     RENEW = "renew.lua";
     INSPECT = "record.lua", "inspect.lua";
-    BREAK = "../../redis/scripts/time.lua", "token.lua", "record.lua", "break.lua";
-    PLAIN_ACQUIRE = "../../redis/scripts/time.lua", "token.lua", "plain_acquire.lua";
-    PLAIN_RELEASE = "plain_release.lua", "../../redis/scripts/time.lua", "token.lua", "used.lua";
+    BREAK = "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "token.lua", "record.lua", "break.lua";
+    PLAIN_ACQUIRE = "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "token.lua", "plain_acquire.lua";
+    PLAIN_RELEASE = "plain_release.lua", "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "token.lua", "used.lua";
     PLAIN_RENEW = "plain_renew.lua";
     PLAIN_INSPECT = "plain_inspect.lua";
-    PLAIN_BREAK = "../../redis/scripts/time.lua", "token.lua", "plain_break.lua";
+    PLAIN_BREAK = "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "token.lua", "plain_break.lua";
 }

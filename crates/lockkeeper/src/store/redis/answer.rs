@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ::redis::Value;
 
 use super::fault::{Fault, refused};
+use super::server_clock::ServerClock;
+use crate::clock::Moment;
 use crate::store::*;
 
 /// An answer that is a list.
@@ -16,17 +18,6 @@ impl Reply {
         match value {
             Value::Array(values) => Ok(Reply(values)),
             other => Err(nonsense(&other)),
-        }
-    }
-
-    /// The answer to a try. A number is short for a grant at that time, which is its only token.
-    pub fn of_try(value: Value) -> Result<Reply, Error> {
-        match value {
-            Value::Int(_) => {
-                let one = Value::Int(1);
-                Ok(Reply(vec![one.clone(), value.clone(), one, value]))
-            }
-            other => Reply::new(other),
         }
     }
 
@@ -63,6 +54,39 @@ impl Reply {
             token: Token::new(self.number(index)?),
             tokens: self.number(index + 1)? as u32,
         })
+    }
+}
+
+/// The answer to a try.
+pub(super) enum Tried {
+    /// The one token that was proposed.
+    AsProposed(Grant),
+    Told(Reply),
+}
+
+impl Tried {
+    /// A number is short for a grant: 1 of what was proposed, any other of that, which is also the time.
+    pub fn new(
+        value: Value,
+        proposed: Option<u64>,
+        clock: &ServerClock,
+        sent: Moment,
+    ) -> Result<Tried, Error> {
+        let reply = match (value, proposed) {
+            (Value::Int(1), Some(token)) => {
+                return Ok(Tried::AsProposed(Grant {
+                    token: Token::new(token),
+                    tokens: 1,
+                }));
+            }
+            (us @ Value::Int(_), _) => {
+                let one = Value::Int(1);
+                Reply(vec![one.clone(), us.clone(), one, us])
+            }
+            (other, _) => Reply::new(other)?,
+        };
+        clock.saw(reply.number(3)?, sent, Moment::now());
+        Ok(Tried::Told(reply))
     }
 }
 

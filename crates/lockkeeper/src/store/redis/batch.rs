@@ -31,6 +31,8 @@ use crate::store::ClaimId;
 const AT_ONCE: usize = 2;
 /// How many verbs one script runs: it keeps all other clients of the server waiting.
 const MOST: usize = 32;
+/// How many locks and permits these take, about: each permit is an entry of its own.
+const HEAVIEST: u32 = 4_000;
 /// Where an answer takes longer than this, nothing is held back.
 const FAR: Duration = Duration::from_millis(1);
 
@@ -42,6 +44,8 @@ pub(super) struct Op<'a> {
     pub keys: &'a (dyn Fn(&mut Cmd) + Sync),
     /// In a cluster, a last key that never exists.
     pub witness: Option<String>,
+    /// How many locks or permits it takes.
+    pub weight: u32,
     pub args: &'a (dyn Fn(&mut Cmd) + Sync),
 }
 
@@ -68,6 +72,7 @@ struct Waiting {
     verb: &'static Verb,
     /// Its keys, then its arguments.
     body: Cmd,
+    weight: u32,
     answer: oneshot::Sender<Result<Value, Fault>>,
 }
 
@@ -95,6 +100,17 @@ impl State {
         self.under_way < AT_ONCE || self.way > FAR
     }
 
+    /// How many of those that wait go out together.
+    fn together(&self) -> usize {
+        let mut weight = 0;
+        let fit = self.waiting.iter().take(MOST).take_while(|op| {
+            let fits = weight < HEAVIEST;
+            weight += op.weight;
+            fits
+        });
+        fit.count()
+    }
+
     /// One more was answered after so long.
     fn answered(&mut self, took: Duration) {
         // Follows a shorter way at once and a longer one slowly: a busy server is not a far one.
@@ -119,7 +135,7 @@ impl Connection {
             false => op.join(shared),
         };
         let lost = || Err(Fault::Lost("the connection is no longer needed".into()));
-        joined.await.unwrap_or_else(|_| lost())
+        shared.told(joined).await.unwrap_or_else(lost)
     }
 
     /// Sends a verb by itself, unless others took the room meanwhile.
@@ -179,6 +195,7 @@ impl Op<'_> {
         state.waiting.push_back(Waiting {
             verb: self.verb,
             body,
+            weight: self.weight,
             answer,
         });
         // The last answer may have come in between.
@@ -243,11 +260,27 @@ fn hand_over<'a>(
 }
 
 impl Shared {
+    /// What became of a verb of a batch. A task of the runtime tells, and if it is a lane's, that may be blocked: once the
+    /// lane is given up, nobody waits for it much longer.
+    async fn told<T>(&self, mut answer: oneshot::Receiver<T>) -> Option<T> {
+        if self.lane().is_some() {
+            let mut state = self.state.subscribe();
+            tokio::select! {
+                biased;
+                answer = &mut answer => return answer.ok(),
+                _ = state.wait_for(|state| !matches!(state, Link::Up(_))) => {}
+            }
+            let limit = self.settings.response_timeout / 4;
+            return self.within(limit, answer).await?.ok();
+        }
+        answer.await.ok()
+    }
+
     /// Sends those that wait, as far as there is room.
     fn send_waiting(self: &Arc<Shared>, mut state: MutexGuard<'_, State>) {
         let (mut together, mut alone) = (Vec::new(), Vec::new());
         while state.has_room() && !state.waiting.is_empty() {
-            let many = state.waiting.len().min(MOST);
+            let many = state.together();
             let ops = state.waiting.drain(..many);
             // Whoever stopped waiting does not want it done.
             let ops: Vec<Waiting> = ops.filter(|op| !op.answer.is_closed()).collect();
@@ -352,7 +385,8 @@ impl Shared {
     fn run_each(self: &Arc<Shared>, ops: Vec<Waiting>) {
         for op in ops {
             let shared = self.clone();
-            self.driver().spawn(async move {
+            // The runtime of a lane may be blocked by whoever waits for these.
+            self.runtime.spawn(async move {
                 let answer = shared.run(op.verb.script, false, |cmd| {
                     cmd.arg(op.verb.keys);
                     op.keys().for_each(|key| {

@@ -25,11 +25,8 @@ pub(super) fn first(bytes: &[u8]) -> RedisResult<Option<(Value, usize)>> {
 
 /// A line without its first character and its end, and where the next begins.
 fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
-    let end = bytes.iter().position(|byte| *byte == b'\n')?;
-    Some((
-        bytes.get(1..end.checked_sub(1)?).unwrap_or_default(),
-        end + 1,
-    ))
+    let end = 1 + bytes.get(1..)?.windows(2).position(|two| two == b"\r\n")?;
+    Some((&bytes[1..end], end + 2))
 }
 
 fn number(digits: &[u8]) -> Option<i64> {
@@ -48,7 +45,13 @@ fn length(bytes: &[u8], deep: usize) -> RedisResult<Option<usize>> {
     let mut parts = match bytes[0] {
         b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => 0,
         b'$' | b'=' | b'!' => {
-            let end = at + usize::try_from(many()?).map_or(0, |length| length + 2);
+            // Less than nothing is how none at all is said.
+            let end = match many()? {
+                ..0 => at,
+                many => {
+                    usize::try_from(many).map_or(usize::MAX, |many| many.saturating_add(at + 2))
+                }
+            };
             return Ok((end <= bytes.len()).then_some(end));
         }
         b'*' | b'~' | b'>' => many()?,
@@ -100,7 +103,7 @@ fn strange(bytes: &[u8]) -> RedisError {
 mod tests {
     use super::*;
 
-    const ANSWERS: [&str; 12] = [
+    const ANSWERS: [&str; 13] = [
         ":1731700000000000\r\n",
         ":-1\r\n",
         "*0\r\n",
@@ -108,6 +111,7 @@ mod tests {
         "*2\r\n*2\r\n:1\r\n:2\r\n:3\r\n",
         "+OK\r\n",
         "+PONG\r\n",
+        "+a\nb\r\n",
         "-NOSCRIPT No matching script.\r\n",
         "_\r\n",
         "$-1\r\n",
@@ -139,6 +143,14 @@ mod tests {
         let two = format!("{}{}", ANSWERS[3], ANSWERS[0]);
         let (_, length) = first(two.as_bytes()).expect("read").expect("whole");
         assert_eq!(length, ANSWERS[3].len());
+    }
+
+    #[test]
+    fn a_line_ends_with_both_characters() {
+        for line in [":5x\n", ":5\n", "*1x\n:5\r\n"] {
+            let read = first(line.as_bytes());
+            assert!(!matches!(read, Ok(Some(_))), "{line:?}: {read:?}");
+        }
     }
 
     #[test]

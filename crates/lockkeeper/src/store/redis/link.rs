@@ -6,6 +6,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{
@@ -16,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
+use tokio::time::Timeout;
 
 use super::fault::{explain, refused, unavailable, words};
 use super::tls;
@@ -30,11 +32,9 @@ const WRITE_QUEUE: usize = 4096;
 /// A connection that we are logged in on. It ends with its owner.
 pub(super) struct Link {
     pub connection: MultiplexedConnection,
-    /// What took its place.
-    wire: Option<Wire>,
     /// The stream, if another may take it over.
     lent: Option<Lent>,
-    _driver: Driver,
+    driver: Driver,
 }
 
 /// How requests go over a link.
@@ -69,6 +69,14 @@ impl Pipe {
     pub fn flush(&self) {
         if let Pipe::Wire(wire) = self {
             wire.flush();
+        }
+    }
+
+    /// For how many answers somebody waits.
+    pub fn awaited(&self) -> usize {
+        match self {
+            Pipe::Library(_) => 0,
+            Pipe::Wire(wire) => wire.awaited(),
         }
     }
 
@@ -133,11 +141,25 @@ impl Pipe {
 }
 
 /// The task that reads and writes.
-struct Driver(AbortHandle);
+struct Driver {
+    task: AbortHandle,
+    /// What took the library's place.
+    wire: Option<Wire>,
+}
+
+impl Driver {
+    fn library(task: AbortHandle) -> Driver {
+        Driver { task, wire: None }
+    }
+}
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
+        // A runtime that is blocked does not end its tasks, and may be blocked by who waits for an answer.
+        if let Some(wire) = &self.wire {
+            wire.give_up();
+        }
     }
 }
 
@@ -219,11 +241,12 @@ impl Link {
         settings: Settings,
         pushed: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<Link, Error> {
+        // That runtime may have none.
+        let timers = Handle::current();
         let task = runtime.spawn(async move {
             let login = settings.login(false);
-            let lent = Lent(Arc::new(Mutex::new(Some(
-                stream(&address, &settings).await?,
-            ))));
+            let stream = stream(&address, &settings, &timers).await?;
+            let lent = Lent(Arc::new(Mutex::new(Some(stream))));
             let log_in = Link::log_in(Box::new(lent.clone()), &address, &settings, login, pushed);
             let link = log_in.await?;
             Ok(Link {
@@ -232,7 +255,7 @@ impl Link {
             })
         });
         // Nobody waits any longer: it ends.
-        let _ends = Driver(task.abort_handle());
+        let _ends = Driver::library(task.abort_handle());
         task.await.unwrap_or(Err(Error::Closed))
     }
 
@@ -243,7 +266,7 @@ impl Link {
         login: Login<'_>,
         pushed: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<Link, Error> {
-        let stream = stream(address, settings).await?;
+        let stream = stream(address, settings, &Handle::current()).await?;
         Link::log_in(stream, address, settings, login, pushed).await
     }
 
@@ -258,12 +281,14 @@ impl Link {
             read.await;
             ended();
         });
-        self._driver = Driver(read.abort_handle());
-        self.wire = Some(wire);
+        self.driver = Driver {
+            task: read.abort_handle(),
+            wire: Some(wire),
+        };
     }
 
     pub fn pipe(&self) -> Pipe {
-        match &self.wire {
+        match &self.driver.wire {
             Some(wire) => Pipe::Wire(wire.clone()),
             None => Pipe::Library(self.connection.clone()),
         }
@@ -296,9 +321,8 @@ impl Link {
         match MultiplexedConnection::new_with_config(&info, stream, config).await {
             Ok((connection, driver)) => Ok(Link {
                 connection,
-                wire: None,
                 lent: None,
-                _driver: Driver(tokio::spawn(driver).abort_handle()),
+                driver: Driver::library(tokio::spawn(driver).abort_handle()),
             }),
             // A server that expects TLS closes the connection, or says something that is none of ours.
             Err(error) if login.first && error.code().is_none() && !settings.tls => {
@@ -314,7 +338,11 @@ impl Link {
     }
 }
 
-async fn stream(address: &Address, settings: &Settings) -> Result<Box<dyn Stream>, Error> {
+async fn stream(
+    address: &Address,
+    settings: &Settings,
+    timers: &Handle,
+) -> Result<Box<dyn Stream>, Error> {
     let unreachable =
         |error: std::io::Error| unavailable(format!("{address} cannot be reached: {error}"));
     let (host, port) = match address {
@@ -333,17 +361,22 @@ async fn stream(address: &Address, settings: &Settings) -> Result<Box<dyn Stream
         return Ok(Box::new(stream));
     }
     let limit = settings.connect_timeout / 2;
-    match tokio::time::timeout(limit, tls::handshake(stream, host, &settings.trust)).await {
+    match within(timers, limit, tls::handshake(stream, host, &settings.trust)).await {
         Ok(Ok(stream)) => Ok(Box::new(stream)),
         Ok(Err(error)) => Err(error),
         // To a server without TLS a handshake is the start of a long line, whose end it waits for.
-        Err(_) => match tokio::time::timeout(limit / 2, tls::speaks_plainly(address)).await {
+        Err(_) => match within(timers, limit / 2, tls::speaks_plainly(address)).await {
             Ok(true) => Err(refused(tls::no_tls(address))),
             _ => Err(unavailable(format!(
                 "{address} did not answer the TLS handshake within {limit:?}"
             ))),
         },
     }
+}
+
+fn within<F: Future>(timers: &Handle, limit: Duration, future: F) -> Timeout<F> {
+    let _context = timers.enter();
+    tokio::time::timeout(limit, future)
 }
 
 /// Why a server does not let us in.

@@ -75,8 +75,8 @@ use self::way::Way;
 use super::*;
 use crate::url::StoreUrl;
 
-/// How many holds one script renews: longer ones would keep others waiting.
-const RENEW_SLICE: usize = 64;
+/// How many holds one script renews: longer ones would keep others waiting, as each may have a thousand permits.
+const RENEW_SLICE: usize = 32;
 /// How many permits one claim may take: each is an entry of its own, as Redisson has it.
 const MAX_PERMITS: u32 = 1_000;
 /// How long it is remembered that a lock was broken.
@@ -193,6 +193,21 @@ const NO_LATCHES: Error = Error::Unsupported {
 #[doc(hidden)]
 pub fn read_url(url: &StoreUrl) -> Result<String, Error> {
     Settings::parse(url).map(|settings| format!("{settings:?}"))
+}
+
+/// The grant in a message to a waiting claim: for the fuzz target of its parser.
+#[doc(hidden)]
+pub fn read_grant(text: &str) -> Option<DirectGrant> {
+    pushes::direct_grant(text)
+}
+
+/// The first answer of a server and how long it is, `None` if not all of it has come: for the fuzz target of its parser.
+#[doc(hidden)]
+pub fn read_answer(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
+    match frame::first(bytes) {
+        Ok(first) => Ok(first.map(|(value, length)| (format!("{value:?}"), length))),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 async fn look(servers: &Servers, who: &str, name: &Name) -> Result<Option<LockInfo>, Error> {

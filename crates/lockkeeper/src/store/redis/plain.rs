@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use ::redis::{Cmd, Value};
 
-use super::answer::{self, Reply, wall};
+use super::answer::{self, Reply, Tried, wall};
 use super::batch::{Op, id_arg};
 use super::fault::Fault;
 use super::keys::Keys;
@@ -38,7 +38,10 @@ impl Plain<'_> {
         let keys = self.keys(&claim.name)?;
         // Twice at most: the second time with a better idea of the server's clock.
         for last in [false, true] {
-            let reply = self.try_once(claim, &keys).await?;
+            let reply = match self.try_once(claim, &keys).await? {
+                Tried::AsProposed(grant) => return Ok(Attempt::Granted(grant)),
+                Tried::Told(reply) => reply,
+            };
             return Ok(match reply.number(0)? {
                 1 => Attempt::Granted(reply.grant(1)?),
                 0 => Attempt::Busy {
@@ -53,27 +56,28 @@ impl Plain<'_> {
         Ok(Attempt::TooLate)
     }
 
-    async fn try_once(&self, claim: &Claim, keys: &Keys) -> Result<Reply, Error> {
-        let not_after = self.connection.clock().at(claim.not_after);
+    async fn try_once(&self, claim: &Claim, keys: &Keys) -> Result<Tried, Error> {
+        let clock = self.connection.clock();
+        let (sent, not_after) = (Moment::now(), clock.at(claim.not_after));
+        let proposed = match claim.reserve == 1 && sent < claim.not_after {
+            true => clock.proposal(sent),
+            false => None,
+        };
         let op = Op {
             verb: &scripts::PLAIN_TRY,
             who: self.who,
             keys: &|cmd: &mut Cmd| keys.write_plain(cmd),
             witness: None,
+            weight: 1,
             args: &|cmd: &mut Cmd| {
                 id_arg(cmd, claim.id);
                 cmd.arg(millis(claim.lease))
-                    .arg(claim.reserve)
+                    .arg(proposed.unwrap_or(claim.reserve.into()))
                     .arg(not_after);
             },
         };
-        let sent = Moment::now();
         let answer = self.connection.run_verb(op).await;
-        let reply = Reply::of_try(answer.map_err(Fault::of_change)?)?;
-        self.connection
-            .clock()
-            .saw(reply.number(3)?, sent, Moment::now());
-        Ok(reply)
+        Tried::new(answer.map_err(Fault::of_change)?, proposed, clock, sent)
     }
 
     /// Lets go of a hold. A claim to queue finds no queue: it tries for itself.
@@ -86,6 +90,7 @@ impl Plain<'_> {
                 cmd.arg(&keys.main);
             },
             witness: None,
+            weight: 1,
             args: &|cmd: &mut Cmd| id_arg(cmd, claim),
         };
         let answer = self.connection.run_verb(op).await;

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use ::redis::{Cmd, Value};
 
-use super::answer::{self, Reply};
+use super::answer::{self, Reply, Tried};
 use super::batch::{Op, id_arg};
 use super::fault::Fault;
 use super::keys::Keys;
@@ -60,6 +60,7 @@ impl Redisson<'_> {
         verb: &'static Verb,
         who: &str,
         keys: &Keys,
+        weight: u32,
         args: &(dyn Fn(&mut Cmd) + Sync),
     ) -> Result<Value, Fault> {
         let write = |cmd: &mut Cmd| match verb.letter {
@@ -71,6 +72,7 @@ impl Redisson<'_> {
             who,
             keys: &write,
             witness: keys.witness(),
+            weight,
             args,
         };
         self.connection.run_verb(op).await
@@ -81,7 +83,10 @@ impl Redisson<'_> {
         let keys = self.keys(&claim.name)?;
         // Twice at most: the second time with a better idea of the server's clock.
         for last in [false, true] {
-            let reply = self.try_once(claim, &keys).await?;
+            let reply = match self.try_once(claim, &keys).await? {
+                Tried::AsProposed(grant) => return Ok(Attempt::Granted(grant)),
+                Tried::Told(reply) => reply,
+            };
             let attempt = match reply.number(0)? {
                 1 => Attempt::Granted(reply.grant(1)?),
                 0 => {
@@ -101,19 +106,25 @@ impl Redisson<'_> {
         Ok(Attempt::TooLate)
     }
 
-    async fn try_once(&self, claim: &Claim, keys: &Keys) -> Result<Reply, Error> {
+    async fn try_once(&self, claim: &Claim, keys: &Keys) -> Result<Tried, Error> {
         let (mode, limit, count) = letter(claim.mode);
-        let not_after = self.connection.clock().at(claim.not_after);
+        let clock = self.connection.clock();
+        let (sent, not_after) = (Moment::now(), clock.at(claim.not_after));
         let enqueue = match claim.enqueue {
-            true => 1 + u8::from(self.is_deaf(claim.id)),
+            true => self.ears(claim, sent),
             false => 0,
         };
         let least = !claim.enqueue && claim.beside.is_none() && count == 0;
+        let simple = least && claim.mode == Mode::Exclusive && claim.reserve == 1;
+        let proposed = match simple && sent < claim.not_after {
+            true => clock.proposal(sent),
+            false => None,
+        };
         let args = |cmd: &mut Cmd| {
             id_arg(cmd, claim.id);
             cmd.arg(mode)
                 .arg(millis(claim.lease))
-                .arg(claim.reserve)
+                .arg(proposed.unwrap_or(claim.reserve.into()))
                 .arg(not_after);
             if !least {
                 cmd.arg(enqueue).arg(limit).arg(count);
@@ -125,27 +136,32 @@ impl Redisson<'_> {
                 }
             }
         };
-        let sent = Moment::now();
         let verb = match least {
             true => &scripts::TRY,
             false => &scripts::TRY_OR_QUEUE,
         };
-        let answer = self.run_verb(verb, self.who, keys, &args).await;
+        let weight = count.max(1);
+        let answer = self.run_verb(verb, self.who, keys, weight, &args).await;
         if answer.as_ref().is_err_and(Fault::came_midway) {
             // What it did until then must not stay; least of all a key that never expires.
             let _ = self.withdraw(&claim.name, claim.id).await;
             self.connection.stay();
         }
-        let reply = Reply::of_try(answer.map_err(Fault::of_change)?)?;
-        self.connection
-            .clock()
-            .saw(reply.number(3)?, sent, Moment::now());
-        Ok(reply)
+        Tried::new(answer.map_err(Fault::of_change)?, proposed, clock, sent)
     }
 
-    /// Whether nobody listens for a claim. Elsewhere a process listens for all of its claims at once.
-    fn is_deaf(&self, claim: ClaimId) -> bool {
-        self.connection.sharded() && !self.connection.subscriptions().has(claim)
+    /// How a claim that waits hears of its turn, as the scripts have it: 2 not at all, 1 by a hint. Or by its grant, which
+    /// says when the claim last asked. Where replicas have to confirm a grant it must ask, and so be told to.
+    fn ears(&self, claim: &Claim, sent: Moment) -> u64 {
+        let connection = self.connection;
+        // Elsewhere a process listens for all of its claims at once.
+        if connection.sharded() && !connection.subscriptions().has(claim.id) {
+            return 2;
+        }
+        match claim.mode {
+            Mode::Exclusive if connection.settings().replicas == 0 => sent.as_nanos(),
+            _ => 1,
+        }
     }
 
     /// Hears when a client of Redisson's that is in the way leaves.
@@ -191,6 +207,7 @@ impl Redisson<'_> {
         if let Some(next) = next {
             check_permits(next.mode)?;
         }
+        let sent = Moment::now();
         let args = |cmd: &mut Cmd| {
             id_arg(cmd, release.claim);
             if let Some(next) = next {
@@ -202,15 +219,14 @@ impl Redisson<'_> {
                     .arg(self.connection.clock().at(next.not_after))
                     .arg(limit)
                     .arg(count)
-                    .arg(u8::from(self.is_deaf(next.id)));
+                    .arg(self.ears(next, sent));
             }
         };
-        let sent = Moment::now();
         let (verb, who) = match next {
             Some(_) => (&scripts::LET_GO_AND_QUEUE, self.who),
             None => (&scripts::LET_GO, ""),
         };
-        let answer = self.run_verb(verb, who, &keys, &args).await;
+        let answer = self.run_verb(verb, who, &keys, 1, &args).await;
         let reply = match answer.map_err(Fault::of_change)? {
             Value::Int(held) => {
                 return Ok(Released {

@@ -78,26 +78,26 @@ macro_rules! silent {
 }
 
 publishing! {
-    ACQUIRE = "alone.lua", "time.lua", "fence.lua", "acquire_fast.lua", "queue.lua", "held.lua", "record.lua", "acquire.lua";
-    RELEASE = "alone.lua", "release_fast.lua", "time.lua", "fence.lua", "queue.lua", "pass.lua", "record.lua", "release.lua";
-    WITHDRAW = "time.lua", "fence.lua", "queue.lua", "record.lua", "withdraw.lua";
-    INSPECT = "time.lua", "fence.lua", "queue.lua", "record.lua", "inspect.lua";
-    BREAK = "time.lua", "fence.lua", "queue.lua", "record.lua", "break.lua";
-    LATCH = "time.lua", "latch.lua";
+    ACQUIRE = "alone.lua", "clock.lua", "acquire_proposed.lua", "time.lua", "fence.lua", "acquire_fast.lua", "queue.lua", "held.lua", "record.lua", "acquire.lua";
+    RELEASE = "alone.lua", "release_fast.lua", "clock.lua", "time.lua", "fence.lua", "queue.lua", "pass.lua", "record.lua", "release.lua";
+    WITHDRAW = "clock.lua", "time.lua", "fence.lua", "queue.lua", "record.lua", "withdraw.lua";
+    INSPECT = "clock.lua", "time.lua", "fence.lua", "queue.lua", "record.lua", "inspect.lua";
+    BREAK = "clock.lua", "time.lua", "fence.lua", "queue.lua", "record.lua", "break.lua";
+    LATCH = "clock.lua", "time.lua", "latch.lua";
 }
 
 silent! {
-    RENEW = files!("time.lua", "renew.lua");
-    PLAIN_ACQUIRE = files!("alone.lua", "time.lua", "fence.lua", "plain_acquire.lua");
+    RENEW = files!("clock.lua", "time.lua", "renew.lua");
+    PLAIN_ACQUIRE = files!("alone.lua", "clock.lua", "plain_proposed.lua", "time.lua", "fence.lua", "plain_acquire.lua");
     PLAIN_RELEASE = files!("alone.lua", "plain_release.lua");
     PLAIN_RENEW = files!("plain_renew.lua");
     PLAIN_INSPECT = files!("plain_inspect.lua");
-    PLAIN_BREAK = files!("time.lua", "fence.lua", "plain_break.lua");
+    PLAIN_BREAK = files!("clock.lua", "time.lua", "fence.lua", "plain_break.lua");
     // Nodes of a cluster run no batches: there is one text.
     BATCH = concat!(
-        files!("publish.lua", "time.lua", "fence.lua"),
+        files!("publish.lua", "clock.lua", "time.lua", "fence.lua"),
         "local function try(k, a)\n",
-        files!("acquire_fast.lua"),
+        files!("acquire_proposed.lua", "acquire_fast.lua"),
         "end\nlocal function acquire(KEYS, ARGV)\n",
         files!("queue.lua", "held.lua", "record.lua", "acquire.lua"),
         "end\nlocal function let_go(k, a, least)\n",
@@ -109,9 +109,9 @@ silent! {
         files!("batch.lua")
     );
     PLAIN_BATCH = concat!(
-        files!("time.lua", "fence.lua"),
+        files!("clock.lua", "time.lua", "fence.lua"),
         "local function acquire(k, a)\n",
-        files!("plain_acquire.lua"),
+        files!("plain_proposed.lua", "plain_acquire.lua"),
         "end\nlocal function release(k, a)\n",
         files!("plain_release.lua"),
         "end\nlocal VERBS = { a = { 2, 4, acquire }, r = { 1, 1, release } }\n",

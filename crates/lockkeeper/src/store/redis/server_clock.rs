@@ -1,29 +1,52 @@
 //! What the server's clock shows at a moment of ours.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::clock::Moment;
+
+/// For how long tokens are proposed after the server's time was seen: it may be set.
+const FRESH: Duration = Duration::from_secs(1);
+/// An answer that took longer than this says too little for that.
+const PROMPT: Duration = Duration::from_millis(50);
 
 /// How far the server's clock is from ours. Every answer that carries the server's time narrows it down: the
 /// server read its clock between our sending and our receiving.
 #[derive(Debug, Default)]
-pub(super) struct ServerClock(Mutex<Option<i64>>);
+pub(super) struct ServerClock(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// In microseconds.
+    offset: Option<i64>,
+    /// Until when a token may be proposed.
+    fresh_until: Option<Moment>,
+}
 
 impl ServerClock {
     /// The server's clock showed `server_micros` at some time from `sent` to `received`.
     pub fn saw(&self, server_micros: u64, sent: Moment, received: Moment) {
         let server = server_micros as i64;
         let (least, most) = (server - micros(received), server - micros(sent));
-        let mut offset = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known();
         // At first the least: a request then counts as late rather too early than too late.
-        *offset = Some(offset.map_or(least, |offset| offset.clamp(least, most)));
+        let offset = known.offset.map(|offset| offset.clamp(least, most));
+        known.offset = Some(offset.unwrap_or(least));
+        if received.since(sent) < PROMPT {
+            known.fresh_until = Some(received + FRESH);
+        }
     }
 
     /// Whether anything is known of the server's clock.
     pub fn is_known(&self) -> bool {
-        let offset = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        offset.is_some()
+        self.known().offset.is_some()
+    }
+
+    /// The server's time at a moment, if that is known well enough to propose it as a token.
+    pub fn proposal(&self, now: Moment) -> Option<u64> {
+        let known = self.known();
+        let offset = known.offset.filter(|_| known.fresh_until > Some(now))?;
+        u64::try_from(micros(now) + offset).ok()
     }
 
     /// The server's time at a moment, in microseconds; 0 for a moment that never comes.
@@ -31,8 +54,12 @@ impl ServerClock {
         if moment == Moment::NEVER {
             return 0;
         }
-        let offset = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let offset = self.known().offset;
         offset.map_or(0, |offset| (micros(moment) + offset).max(1) as u64)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -67,5 +94,19 @@ mod tests {
         clock.saw(4_000, at(4_000), at(4_010));
         assert_eq!(clock.at(at(4_000)), 4_000);
         assert_eq!(clock.at(Moment::NEVER), 0);
+    }
+    #[test]
+    fn a_token_is_proposed_only_while_the_time_is_known() {
+        let clock = ServerClock::default();
+        assert_eq!(clock.proposal(at(10)), None);
+        clock.saw(1_000_000, at(100), at(100));
+        assert_eq!(clock.proposal(at(250)), Some(1_000_150));
+        assert_eq!(clock.proposal(at(1_000_099)), Some(1_999_999));
+        assert_eq!(clock.proposal(at(1_000_100)), None);
+        // A slow answer tells the time, but not well enough.
+        clock.saw(3_000_000, at(2_000_000), at(2_200_000));
+        assert_eq!(clock.proposal(at(2_200_001)), None);
+        clock.saw(3_500_000, at(2_500_000), at(2_500_100));
+        assert!(clock.proposal(at(2_500_200)).is_some());
     }
 }

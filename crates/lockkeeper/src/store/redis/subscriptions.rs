@@ -278,8 +278,12 @@ impl State {
 
 /// The same subscription, that ends more when it is dropped.
 fn and(subscription: Subscription, ends: impl std::any::Any + Send + Sync) -> Subscription {
-    let Subscription { hints, _ends } = subscription;
-    Subscription::new(hints, (_ends, ends))
+    let Subscription {
+        hints,
+        grants,
+        _ends,
+    } = subscription;
+    Subscription::new(hints, (_ends, ends)).with_grants(grants)
 }
 
 struct ClaimEnds {

@@ -10,6 +10,7 @@ use ::redis::{RedisError, Value};
 use tokio::sync::mpsc;
 
 use super::fault::words;
+use super::lane::Beside;
 use super::link::Pipe;
 use super::setup::Fresh;
 use super::shared::{Event, Shared, State, Up};
@@ -190,8 +191,7 @@ impl Shared {
         if answered.is_err() {
             // A runtime that is busy with something else is no silent server.
             if let Some(lane) = self.lane() {
-                let driven = lane.is_driven().await;
-                driven.map_err(|_| "its runtime has ended".to_owned())?;
+                self.is_driven(lane, pipe, quarter).await?;
             }
             answered = tokio::time::timeout(quarter, answer).await;
         }
@@ -201,6 +201,24 @@ impl Shared {
             Err(_) => {
                 let limit = self.settings.response_timeout;
                 Err(format!("the server did not answer within {limit:?}"))
+            }
+        }
+    }
+
+    /// Waits until the runtime of a lane does something. Fails when somebody has waited for an answer for a quarter of the
+    /// time-out meanwhile: they may be what the runtime's threads are blocked by, and then nobody would ever read it.
+    async fn is_driven(&self, lane: &Beside, pipe: &Pipe, quarter: Duration) -> Result<(), String> {
+        let mut driven = pin!(lane.is_driven());
+        loop {
+            // One of them is our own.
+            let awaited = pipe.awaited() > 1;
+            match tokio::time::timeout(quarter, &mut driven).await {
+                Ok(driven) => return driven.map_err(|_| "its runtime has ended".to_owned()),
+                Err(_) if awaited && pipe.awaited() > 1 => {
+                    let limit = self.settings.response_timeout;
+                    return Err(format!("its runtime read no answer within {limit:?}"));
+                }
+                Err(_) => {}
             }
         }
     }

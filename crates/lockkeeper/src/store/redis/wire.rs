@@ -34,6 +34,14 @@ enum Waiting {
 }
 
 impl Waiting {
+    /// Whether somebody waits for it still.
+    fn is_wanted(&self) -> bool {
+        match self {
+            Waiting::Asked(waiting) => !waiting.is_closed(),
+            Waiting::Tell(_) => true,
+        }
+    }
+
     fn answer(self, answer: RedisResult<Value>) {
         match self {
             // Whoever stopped waiting does not mind.
@@ -91,11 +99,11 @@ impl Wire {
                 start: 0,
             }),
         }));
-        let ends = Ends(wire.0.clone());
+        let ends = Ends(wire.clone());
         let read = async move {
             let mut answers = Vec::new();
             let ended = poll_fn(|context| {
-                let ended = ends.0.poll(context, &mut answers);
+                let ended = ends.0.0.poll(context, &mut answers);
                 // Nobody is told before the stream is free for what they ask next.
                 for (waiting, answer) in answers.drain(..) {
                     waiting.answer(Ok(answer));
@@ -103,7 +111,7 @@ impl Wire {
                 ended
             });
             let error = ended.await;
-            ends.0.end(error);
+            ends.0.0.end(error);
         };
         (wire, read)
     }
@@ -133,6 +141,22 @@ impl Wire {
         cmd.write_packed_command(&mut queue.out);
         queue.waiting.push_back(waiting);
         None
+    }
+
+    /// For how many answers somebody waits.
+    pub fn awaited(&self) -> usize {
+        let queue = self.0.queue();
+        let waiting = queue.waiting.iter();
+        waiting.filter(|answer| answer.is_wanted()).count()
+    }
+
+    /// Tells whoever waits that no answer comes any more.
+    pub fn give_up(&self) {
+        let error = io::Error::new(
+            io::ErrorKind::BrokenPipe,
+            "the connection is not driven any more",
+        );
+        self.0.end(error.into());
     }
 
     /// Writes what was asked for.
@@ -275,15 +299,11 @@ impl Line {
 }
 
 /// Tells whoever waits when the task is dropped.
-struct Ends(Arc<Both>);
+struct Ends(Wire);
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        let error = io::Error::new(
-            io::ErrorKind::BrokenPipe,
-            "the connection is not driven any more",
-        );
-        self.0.end(error.into());
+        self.0.give_up();
     }
 }
 

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use uuid::Uuid;
 
 use super::fault::{Fault, refused};
@@ -128,10 +130,12 @@ fn check_file(path: &Path) -> Result<(), Error> {
 }
 
 /// Creates an empty file with the permissions that the umask allows; SQLite alone would never let a group
-/// write. The file is made under another name and then linked: opening and closing the database itself would
-/// drop the locks that this process has on it, if another thread was faster.
+/// write. The file is made under another name and then renamed: opening and closing the database itself would
+/// drop the locks that this process has on it, if another thread was faster. Not linked: until the other name is
+/// gone, which it never is if we are killed, the file would have two of them, and be refused.
 fn create(path: &Path) -> Result<(), Error> {
-    if fs::symlink_metadata(path).is_ok() {
+    // Anything else that is there now, another was faster to make.
+    if fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
         return Err(refused(format!(
             "{path:?} is a symbolic link to nowhere; remove it, or name what it should lead to"
         )));
@@ -143,17 +147,17 @@ fn create(path: &Path) -> Result<(), Error> {
         ))
     };
     File::create_new(&draft).map_err(explain)?;
-    let linked = fs::hard_link(&draft, path);
+    let Err(error) = renameat_with(CWD, &draft, CWD, path, RenameFlags::NOREPLACE) else {
+        return Ok(());
+    };
     let _ = fs::remove_file(&draft);
-    match linked {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            // A file system without links has no permissions to speak of either.
-            let create = flags() | OpenFlags::SQLITE_OPEN_CREATE;
-            let made = Connection::open_with_flags(path, create);
-            made.map(|_| ()).map_err(|_| explain(error))
-        }
-        _ => Ok(()),
+    if error == Errno::EXIST {
+        return Ok(());
     }
+    // A file system that cannot do this has no permissions to speak of either.
+    let create = flags() | OpenFlags::SQLITE_OPEN_CREATE;
+    let made = Connection::open_with_flags(path, create);
+    made.map(|_| ()).map_err(|_| explain(error.into()))
 }
 
 /// Connects, and makes sure that the file is ours or becomes it.

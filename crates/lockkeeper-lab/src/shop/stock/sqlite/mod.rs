@@ -87,10 +87,7 @@ fn connect(path: &Path, size: u32) -> Result<Connection> {
     }
     let mut connection = Connection::open(path)?;
     connection.busy_timeout(PATIENCE)?;
-    let id: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
-    let tables = "SELECT count(*) FROM sqlite_schema";
-    let tables: i64 = connection.query_row(tables, (), |row| row.get(0))?;
-    if id != APPLICATION_ID && (id != 0 || tables > 0) {
+    if !is_ours_or_new(&connection)? {
         bail!("it belongs to another program; name another file");
     }
     switch_to_wal(&connection)?;
@@ -106,6 +103,15 @@ fn connect(path: &Path, size: u32) -> Result<Connection> {
         }
     })?;
     Ok(connection)
+}
+
+fn is_ours_or_new(connection: &Connection) -> rusqlite::Result<bool> {
+    // One snapshot: another instance may be making the same file just now.
+    let snapshot = connection.unchecked_transaction()?;
+    let id: i32 = snapshot.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let tables = "SELECT count(*) FROM sqlite_schema";
+    let tables: i64 = snapshot.query_row(tables, (), |row| row.get(0))?;
+    Ok(id == APPLICATION_ID || (id == 0 && tables == 0))
 }
 
 /// SQLite does not wait by itself here when another process switches at the same time.
@@ -272,4 +278,27 @@ fn accounts(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<Account>> {
         })
     };
     items.into_iter().map(&mut account).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stock_that_many_open_first_is_opened_by_all() {
+        for round in 0..100 {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("shop.db");
+            let start = std::sync::Barrier::new(4);
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        start.wait();
+                        let opened = connect(&path, 7).map(drop);
+                        assert!(opened.is_ok(), "round {round}: {opened:?}");
+                    });
+                }
+            });
+        }
+    }
 }

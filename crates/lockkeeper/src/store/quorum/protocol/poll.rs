@@ -16,7 +16,7 @@ pub enum Life {
 /// What the answers come to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Outcome {
-    /// A majority kept it.
+    /// A majority kept it, and nobody else can have had it.
     Kept,
     /// So many did not that there is no majority left that can have kept it.
     Gone,
@@ -29,6 +29,8 @@ pub enum Outcome {
 pub struct Poll {
     terms: Terms,
     answers: Vec<Option<Life>>,
+    /// Nodes whose [`Life::Gone`] does not mean that another may have had their vote.
+    excused: Vec<usize>,
     outcome: Option<Outcome>,
 }
 
@@ -38,8 +40,15 @@ impl Poll {
         Poll {
             terms,
             answers: vec![None; terms.nodes],
+            excused: Vec::new(),
             outcome: None,
         }
+    }
+
+    /// A node voted for the hold, whose lease has not ended, and now sits out: if it keeps the hold no more, it restarted
+    /// and forgot it, and has voted for nobody else since. So it counts as if it had kept it.
+    pub fn excuse(&mut self, node: usize) {
+        self.excused.push(node);
     }
 
     /// Each node's answer so far.
@@ -55,6 +64,10 @@ impl Poll {
     /// A node answered. After [`Life::Silent`] it may still do so; else its first answer counts. Answers the outcome
     /// when it is known by this; [`Outcome::Unknown`] may be followed by another.
     pub fn answer(&mut self, node: usize, life: Life) -> Option<Outcome> {
+        let life = match life {
+            Life::Gone if self.excused.contains(&node) => Life::Alive,
+            life => life,
+        };
         let heard = &mut self.answers[node];
         if heard.is_none_or(|heard| heard == Life::Silent) {
             *heard = Some(life);
@@ -113,6 +126,29 @@ mod tests {
         assert_eq!(outcome(&[Gone, Gone]), Some(Outcome::Gone));
         assert_eq!(outcome(&[Gone, Alive, Silent]), Some(Outcome::Unknown));
         assert_eq!(outcome(&[Gone, Silent, Silent]), Some(Outcome::Unknown));
+    }
+
+    #[test]
+    fn a_node_that_forgot_it_and_sits_out_has_given_it_to_nobody_else() {
+        use Life::*;
+        // Held on three of five.
+        let outcome = |excused: &[usize], answers: [Life; 5]| {
+            let mut poll = Poll::new(Terms::new(5, Duration::from_secs(1)));
+            excused.iter().for_each(|node| poll.excuse(*node));
+            for (node, life) in answers.into_iter().enumerate() {
+                poll.answer(node, life);
+            }
+            poll.outcome()
+        };
+        let one_forgot = [Alive, Alive, Gone, Gone, Gone];
+        assert_eq!(outcome(&[2], one_forgot), Some(Outcome::Kept));
+        // It votes again, or another ended the hold there.
+        assert_eq!(outcome(&[], one_forgot), Some(Outcome::Gone));
+        let broken = [Gone, Gone, Gone, Gone, Gone];
+        assert_eq!(outcome(&[2], broken), Some(Outcome::Gone));
+        // It is silent as any other.
+        let silent = [Alive, Alive, Silent, Gone, Gone];
+        assert_eq!(outcome(&[2], silent), Some(Outcome::Unknown));
     }
 
     #[test]

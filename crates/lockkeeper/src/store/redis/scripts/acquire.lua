@@ -1,4 +1,5 @@
-local id, mode, lease, wanted = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local id, mode, lease = ARGV[3], ARGV[4], tonumber(ARGV[5])
+local wanted = #ARGV[6] == 16 and 1 or tonumber(ARGV[6])
 local limit, count, beside = tonumber(ARGV[9] or '0'), tonumber(ARGV[10] or '0'), ARGV[11] or ''
 
 local function answer(hold)
@@ -31,7 +32,7 @@ if wait == 0 then
 end
 -- What can never be granted must not keep others waiting.
 if ARGV[8] and ARGV[8] ~= '0' and beside == '' and count <= limit then
-  enqueue(id, mode, lease, wanted, limit, count, who, ARGV[8] == '2')
+  enqueue(id, mode, lease, wanted, limit, count, who, ARGV[8])
 end
 save()
 local theirs = wait > 0 or foreign or foreign_permits > 0 or (pool and made == 0) or foreign_fair_head()

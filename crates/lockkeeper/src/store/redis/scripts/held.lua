@@ -23,8 +23,7 @@ local function try_held()
   end
   if ARGV[8] and ARGV[8] ~= '0' then
     local waiters = 'lockkeeper_waiters:' .. own
-    local waiter = { 'x', tonumber(ARGV[5]), tonumber(ARGV[6]), 0, 0, ARGV[1], now + QUEUE_TTL, ARGV[8] == '2' }
-    line_up(KEYS[3], waiters, id, waiter)
+    line_up(KEYS[3], waiters, id, waiter_of('x', tonumber(ARGV[5]), tonumber(ARGV[6]), 0, 0, ARGV[1], ARGV[8]))
     keep_line(KEYS[3], waiters, 2 * QUEUE_TTL)
   end
   return { 0, left, 0, us }

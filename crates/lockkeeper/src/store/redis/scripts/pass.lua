@@ -1,5 +1,10 @@
 -- The next common case: a hold with its record in the hash goes to whoever waits first, or else to the claim to be
 -- queued; all of them exclusive, and no client of Redisson's waits. Whatever is not so, the rest of the script sees to.
+-- Who that is; of one that waited also where it listens, and when it asked.
+local heir, lease, wanted, heir_who, channel, asked
+local fence, waiters
+
+-- Whether there is such an heir. Changes nothing.
 local function find_heir()
   local main, next_id = KEYS[1], ARGV[4]
   if next_id and (ARGV[5] ~= 'x' or ARGV[8] ~= '0' and us > tonumber(ARGV[8])) then return end
@@ -10,52 +15,52 @@ local function find_heir()
   if fields[1] ~= 'lockkeeper:' .. held and fields[3] ~= 'lockkeeper:' .. held then return end
   local tag = string.find(main, '{', 1, true) and main or '{' .. main .. '}'
   local own = string.sub(KEYS[2], #'lockkeeper_holders:' + 1)
-  local others = redis.call('PUBSUB', NUMSUB, 'redisson_lock__channel:' .. tag, 'redisson_rwlock:' .. tag,
-    'redisson_sc:' .. tag, 'lockkeeper_listen:' .. own)
-  if others[2] + others[4] + others[6] > 3 * others[8] then return end
-  local heir = {
-    id = next_id, lease = ARGV[6], wanted = ARGV[7], who = ARGV[1],
-    fence = 'redisson_lock_token:' .. tag, waiters = 'lockkeeper_waiters:' .. own,
-  }
-  local first = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
-  if not first then return next_id and heir end
-  local packed = redis.call('HGET', heir.waiters, first)
-  local waiter = packed and cmsgpack.unpack(packed)
-  if not waiter or waiter[1] ~= 'x' or waiter[7] <= now then return end
-  local channel = string.match(waiter[6], '^[^\n]*')
-  if SHARDED then channel = 'lockkeeper_wake:' .. own .. string.sub(channel, #'lockkeeper_wake' + 1) end
-  if redis.call(PUBLISH, channel, first .. ' ' .. main) == 0 and not waiter[8] then return end
-  heir.id, heir.lease, heir.wanted, heir.who = first, math.min(waiter[2], GRANT_LEASE), waiter[3], waiter[6]
-  heir.waited = true
+  fence, waiters = 'redisson_lock_token:' .. tag, 'lockkeeper_waiters:' .. own
+  heir = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+  local listen, deaf = 'lockkeeper_listen:' .. own, true
+  if heir then
+    local packed = redis.call('HGET', waiters, heir)
+    local waiter = packed and cmsgpack.unpack(packed)
+    if not waiter or waiter[1] ~= 'x' or waiter[7] <= now then return end
+    lease, wanted, heir_who, deaf, asked = math.min(waiter[2], GRANT_LEASE), waiter[3], waiter[6], waiter[8], waiter[9]
+    channel = wake_channel(own, heir_who)
+  else
+    heir, lease, wanted, heir_who = next_id, ARGV[6], tonumber(ARGV[7]), ARGV[1]
+  end
+  local heard = redis.call('PUBSUB', NUMSUB, 'redisson_lock__channel:' .. tag, 'redisson_rwlock:' .. tag,
+    'redisson_sc:' .. tag, listen, channel or listen)
+  if heard[2] + heard[4] + heard[6] > 3 * heard[8] or heard[10] == 0 and not deaf then return end
   return heir
 end
 
-local function pass(heir)
+local function pass()
   -- First what frees memory: what follows is done then, even if there is too little.
   redis.call('DEL', KEYS[1])
-  if heir.waited then
-    redis.call('ZREM', KEYS[3], heir.id)
-    redis.call('HDEL', heir.waiters, heir.id)
+  if channel then
+    if ARGV[4] then
+      local waiter = waiter_of('x', tonumber(ARGV[6]), tonumber(ARGV[7]), 0, 0, ARGV[1], ARGV[11])
+      line_up(KEYS[3], waiters, ARGV[4], waiter, true)
+      keep_line(KEYS[3], waiters, 2 * QUEUE_TTL)
+    end
+    redis.call('ZREM', KEYS[3], heir)
+    redis.call('HDEL', waiters, heir)
   end
-  local token, run, text = reserve(heir.fence, tonumber(heir.wanted), ARGV[2])
+  local token, run, text = reserve(fence, wanted, ARGV[2])
   if text then
-    local record = text .. ' ' .. run .. ' ' .. heir.who
-    redis.call('HSET', KEYS[1], heir.id, '1', 'lockkeeper:' .. heir.id, record)
+    redis.call('HSET', KEYS[1], heir, '1', 'lockkeeper:' .. heir, text .. ' ' .. run .. ' ' .. heir_who)
   else
-    local hold = { heir.id, 'x', now + heir.lease, token, run, us, 0, 0, heir.who }
-    redis.call('HSET', KEYS[1], heir.id, '1')
-    redis.call('SET', KEYS[2], cmsgpack.pack({ 0, 0, { hold } }), 'PX', heir.lease)
+    local hold = { heir, 'x', now + lease, token, run, us, 0, 0, heir_who }
+    redis.call('HSET', KEYS[1], heir, '1')
+    redis.call('SET', KEYS[2], cmsgpack.pack({ 0, 0, { hold } }), 'PX', lease)
   end
-  redis.call('PEXPIRE', KEYS[1], heir.lease)
-  if not heir.waited then return { 1, token, run, us } end
-  if ARGV[4] then
-    local waiter = { 'x', tonumber(ARGV[6]), tonumber(ARGV[7]), 0, 0, ARGV[1], now + QUEUE_TTL, ARGV[11] == '1' }
-    line_up(KEYS[3], heir.waiters, ARGV[4], waiter)
-    keep_line(KEYS[3], heir.waiters, 2 * QUEUE_TTL)
-  end
+  redis.call('PEXPIRE', KEYS[1], lease)
+  if not channel then return { 1, token, run, us } end
+  -- With its tokens, as in the record; or that it may ask for them.
+  local news = text and asked and heir .. '/' .. text .. '/' .. run .. '/' .. asked or heir
+  redis.call(PUBLISH, channel, news .. ' ' .. KEYS[1])
   return { 1, 0, 0, us }
 end
 
 -- pcall: the key may be of another kind, or something be forbidden, and nothing has been changed yet.
-local found, heir = pcall(find_heir)
-if found and heir then return pass(heir) end
+local found, is_there = pcall(find_heir)
+if found and is_there then return pass() end

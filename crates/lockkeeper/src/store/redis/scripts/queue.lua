@@ -3,14 +3,29 @@
 -- In ms: the contract's GRANT_LEASE and QUEUE_TTL.
 local GRANT_LEASE, QUEUE_TTL = 1000, 5000
 
--- Puts a claim at the end of the line, or keeps its place, and says that it lives.
-local function line_up(queue, waiters, id, waiter)
+-- Who waits, as it is written down. `ears`: 1 it listens, 2 it listens to no channel; or it listens, and this is when it
+-- asked, on its own clock, which a grant tells it again.
+local function waiter_of(mode, lease, wanted, limit, count, who, ears)
+  local asked = #ears > 1 and ears or nil
+  return { mode, lease, wanted, limit, count, who, now + QUEUE_TTL, ears == '2', asked }
+end
+
+-- Puts a claim at the end of the line, or keeps its place unless it is `new` there, and says that it lives.
+local function line_up(queue, waiters, id, waiter, new)
   redis.call('HSET', waiters, id, cmsgpack.pack(waiter))
-  if not redis.call('ZSCORE', queue, id) then
+  if new or not redis.call('ZSCORE', queue, id) then
     -- Behind everyone, also if the clock was set back.
-    local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-    redis.call('ZADD', queue, string.format('%.0f', math.max(us, (tonumber(last) or 0) + 1)), id)
+    local last = tonumber(redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or '0')
+    redis.call('ZADD', queue, last < us and digits or string.format('%.0f', last + 1), id)
   end
+end
+
+-- The channel where a waiter hears of its turn: that of its process. In a cluster with sharded channels a process has
+-- one for each name it waits for, in the name's slot.
+local function wake_channel(own, who)
+  local channel = string.match(who, '^[^\n]*')
+  if SHARDED then channel = 'lockkeeper_wake:' .. own .. string.sub(channel, #'lockkeeper_wake' + 1) end
+  return channel
 end
 
 -- For how long the line is kept after its last sign of life.

@@ -16,7 +16,7 @@ local FAIR_TIMEOUTS, PERMITS = 'redisson_lock_timeout:' .. tag, tag .. ':timeout
 -- Parts of a hold.
 local ID, MODE, EXPIRES, TOKEN, RUN, SINCE, LIMIT, COUNT, WHO = 1, 2, 3, 4, 5, 6, 7, 8, 9
 -- Parts of a waiter.
-local W_MODE, W_LEASE, W_WANTED, W_LIMIT, W_COUNT, W_WHO, W_UNTIL, W_DEAF = 1, 2, 3, 4, 5, 6, 7, 8
+local W_MODE, W_LEASE, W_WANTED, W_LIMIT, W_COUNT, W_WHO, W_UNTIL, W_DEAF, W_ASKED = 1, 2, 3, 4, 5, 6, 7, 8, 9
 
 -- In ms: what is left of a hold whose key has no end, because somebody took that away. Longer than most holders take to
 -- renew.
@@ -59,14 +59,22 @@ local function field_of(hold)
   return hold[MODE] == 'w' and hold[ID] .. ':write' or hold[ID]
 end
 
--- Redisson's permit ids are 16 bytes. Ours follow from the claim, so that they need not be stored.
+-- Redisson's permit ids are 16 bytes. Ours follow from the claim, so that they need not be stored. One claim may have
+-- a thousand, and many claims share a script: few calls for all of them.
 local function permit_ids(hold)
-  local ids = {}
-  for number = 1, hold[COUNT] do
-    local hex = string.sub(redis.sha1hex(hold[ID] .. '/' .. number), 1, 32)
-    ids[number] = string.gsub(hex, '..', function(byte) return string.char(tonumber(byte, 16)) end)
-  end
+  local ids, hex = {}, string.sub(redis.sha1hex(hold[ID]), 1, 24)
+  local claim = string.gsub(hex, '..', function(byte) return string.char(tonumber(byte, 16)) end)
+  for number = 1, hold[COUNT] do ids[number] = claim .. struct.pack('>I4', number) end
   return ids
+end
+
+-- For ZADD: when each permit ends, and its id.
+local function permit_ends(hold)
+  local ends = {}
+  for number, id in ipairs(permit_ids(hold)) do
+    ends[2 * number - 1], ends[2 * number] = hold[EXPIRES], id
+  end
+  return unpack(ends)
 end
 
 local home = aside == 1 and ASIDE or MAIN
@@ -230,9 +238,7 @@ local function grant(id, mode, lease, wanted, limit, count, who)
   if mode == 'p' then
     -- Nobody has said how many permits there are: this claim does.
     if pool == nil then made, pool = 1, limit end
-    for _, permit in ipairs(permit_ids(hold)) do
-      redis.call('ZADD', PERMITS, hold[EXPIRES], permit)
-    end
+    redis.call('ZADD', PERMITS, permit_ends(hold))
     if made == 0 then pool = redis.call('DECRBY', home, count) end
   elseif mode == 'r' then
     if next(fields) == nil then
@@ -260,9 +266,7 @@ local function prolong(hold, lease)
   if hold[MODE] == 'r' then
     redis.call('SET', timeout_key(hold[ID], 1), 1, 'PX', lease)
   elseif hold[MODE] == 'p' then
-    for _, permit in ipairs(permit_ids(hold)) do
-      redis.call('ZADD', PERMITS, 'XX', hold[EXPIRES], permit)
-    end
+    redis.call('ZADD', PERMITS, 'XX', permit_ends(hold))
   end
 end
 
@@ -271,7 +275,7 @@ local function finish(hold, index)
   table.remove(holds, index)
   changed = true
   if hold[MODE] == 'p' then
-    for _, permit in ipairs(permit_ids(hold)) do redis.call('ZREM', PERMITS, permit) end
+    redis.call('ZREM', PERMITS, unpack(permit_ids(hold)))
     if made == 0 then pool = redis.call('INCRBY', home, hold[COUNT]) end
     return
   end
@@ -301,9 +305,9 @@ local function drop_waiter(id, mode)
 end
 
 -- Puts a claim at the end of the queue, or keeps its place. A fair claim stands in Redisson's line as well,
--- with the score its clients would give it. A deaf one listens to no channel.
-local function enqueue(id, mode, lease, wanted, limit, count, who, deaf)
-  line_up(QUEUE, WAITERS, id, { mode, lease, wanted, limit, count, who, now + QUEUE_TTL, deaf })
+-- with the score its clients would give it.
+local function enqueue(id, mode, lease, wanted, limit, count, who, ears)
+  line_up(QUEUE, WAITERS, id, waiter_of(mode, lease, wanted, limit, count, who, ears))
   if mode == 'f' then
     local score = tonumber(redis.call('ZSCORE', FAIR_TIMEOUTS, id) or '0')
     if score == 0 then
@@ -354,12 +358,22 @@ local function queue_head()
   end
 end
 
--- Tells a waiter, on the channel of its process, to try. Answers whether it may live: somebody listens there, or
--- never did. In a cluster with sharded channels a process has one for each name it waits for, in the name's slot.
-local function hint(id, waiter)
-  local channel = string.match(waiter[W_WHO], '^[^\n]*')
-  if SHARDED then channel = 'lockkeeper_wake:' .. own .. string.sub(channel, #'lockkeeper_wake' + 1) end
-  return redis.call(PUBLISH, channel, id .. ' ' .. MAIN) > 0 or waiter[W_DEAF]
+-- Whether a waiter may live: somebody listens on its channel, or never did.
+local function may_live(waiter)
+  return waiter[W_DEAF] or redis.call('PUBSUB', NUMSUB, wake_channel(own, waiter[W_WHO]))[2] > 0
+end
+
+-- What is to be said once all is written down: channel and message.
+local news = {}
+
+-- Tells a waiter to try. Whoever was made the holder, alone, and knows when it asked, need not: its tokens come with it.
+local function hint(id, waiter, hold)
+  local what = id
+  if hold and hold[MODE] == 'x' and waiter[W_ASKED] then
+    local last = hold[TOKEN] + hold[RUN] - 1
+    what = string.format('%s/%.0f/%.0f/%s', id, last, hold[RUN], waiter[W_ASKED])
+  end
+  news[#news + 1] = { wake_channel(own, waiter[W_WHO]), what .. ' ' .. MAIN }
 end
 
 -- When ours last stood back, how often the head of our queue has looked since, and how many grants ours had since.
@@ -404,9 +418,10 @@ local function settle()
       end
     end
     drop_waiter(id, waiter[W_MODE])
-    if hint(id, waiter) then
-      grant(id, waiter[W_MODE], math.min(waiter[W_LEASE], GRANT_LEASE), waiter[W_WANTED], waiter[W_LIMIT],
-        waiter[W_COUNT], waiter[W_WHO])
+    if may_live(waiter) then
+      local hold = grant(id, waiter[W_MODE], math.min(waiter[W_LEASE], GRANT_LEASE), waiter[W_WANTED],
+        waiter[W_LIMIT], waiter[W_COUNT], waiter[W_WHO])
+      hint(id, waiter, hold)
     end
   end
 end
@@ -456,8 +471,8 @@ local function announce(mode)
   end
 end
 
--- Writes down what changed.
-local function save()
+-- Our records, and until when they and Redisson's keys stay.
+local function write_down()
   if not changed then return end
   -- Written anew below, here or there.
   if noted then redis.call('HDEL', home, noted) end
@@ -506,6 +521,13 @@ local function save()
     if theirs == -1 or theirs >= left then return end
   end
   redis.call('PEXPIRE', home, left)
+end
+
+-- Writes down what changed, and then tells those whom it concerns.
+local function save()
+  write_down()
+  for _, one in ipairs(news) do redis.call(PUBLISH, one[1], one[2]) end
+  news = {}
 end
 
 -- When the earliest lease in the way ends, in ms from now; -1 if it is not known.

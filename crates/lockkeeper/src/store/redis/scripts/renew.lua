@@ -26,12 +26,20 @@ local function renew(number)
     renewed = both[1] and both[2]
     if renewed and redis.call('PTTL', home) < lease then redis.call('PEXPIRE', home, lease) end
   elseif mode == 'p' then
-    for permit = 1, found[8] do
-      local hex = string.sub(redis.sha1hex(id .. '/' .. permit), 1, 32)
-      local member = string.gsub(hex, '..', function(byte) return string.char(tonumber(byte, 16)) end)
-      renewed = redis.call('ZSCORE', KEYS[key + 4], member)
-      if not renewed then break end
-      redis.call('ZADD', KEYS[key + 4], 'XX', found[3], member)
+    -- Ids as in the other scripts.
+    local permits, count, hex = KEYS[key + 4], found[8], string.sub(redis.sha1hex(id), 1, 24)
+    local claim = string.gsub(hex, '..', function(byte) return string.char(tonumber(byte, 16)) end)
+    local ends = {}
+    for permit = 1, count do
+      ends[2 * permit - 1], ends[2 * permit] = found[3], claim .. struct.pack('>I4', permit)
+    end
+    renewed = redis.call('ZADD', permits, 'XX', 'CH', unpack(ends)) == count
+    if not renewed then
+      -- Some are gone, or all last as long already.
+      renewed = true
+      for permit = 1, count do
+        renewed = renewed and redis.call('ZSCORE', permits, ends[2 * permit])
+      end
     end
     -- Only where we said how many permits there are do the keys have an end.
     for _, expiring in ipairs({ home, KEYS[key + 4] }) do

@@ -1,6 +1,5 @@
--- Opens the scripts that need the time: it is one for the whole script.
+-- The time in numbers. Follows `clock`.
 -- A double holds integers up to 2^53 exactly; microseconds since 1970 stay below that until the year 2255.
-local time = redis.call('TIME')
 -- As text as well: Lua takes longer than a call to turn such a number into text.
 local digits = time[1] .. time[2]
 if #time[2] < 6 then digits = time[1] .. string.sub('000000', #time[2] + 1) .. time[2] end

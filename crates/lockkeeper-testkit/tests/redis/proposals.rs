@@ -1,0 +1,83 @@
+//! Tokens that the client proposes: the server's time as it knows it, if that is above the fence.
+
+use crate::common::*;
+use lockkeeper::store::redis::RedisStore;
+use lockkeeper::store::{Mode, Store};
+use lockkeeper_testkit::servers::redis::RedisServer;
+
+const FENCES: [(&str, &str); 2] = [
+    ("redisson", "redisson_lock_token:{n}"),
+    ("plain", "lockkeeper_token:{n}"),
+];
+
+async fn pair(store: &RedisStore) -> u64 {
+    let claim = claim("n", Mode::Exclusive);
+    let grant = granted(store, &claim).await;
+    assert_eq!(grant.tokens, 1);
+    let shown = store.inspect(&claim.name).await.expect("looks");
+    let shown = shown.expect("is held");
+    assert_eq!(shown.holders[0].token, grant.token);
+    assert_eq!(shown.last_token, Some(grant.token));
+    assert_eq!(release(store, &claim).await, Ok(true));
+    grant.token.get()
+}
+
+fn server_micros(server: &RedisServer) -> u64 {
+    let time = server.strings(&["TIME"]);
+    let part = |at: usize| time[at].parse::<u64>().expect("a number");
+    part(0) * 1_000_000 + part(1)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_are_the_servers_time_and_grow() {
+    let server = RedisServer::start();
+    for (dialect, fence) in FENCES {
+        let store = open(&format!("{}?dialect={dialect}", server.url())).await;
+        let mut last = pair(&store).await;
+        for _ in 0..50 {
+            let before = server_micros(&server);
+            let token = pair(&store).await;
+            let after = server_micros(&server);
+            assert!(token > last, "{dialect}: {token} after {last}");
+            // As it is known here: an answer takes as long as the error may be.
+            let slack = 50_000;
+            assert!(token + slack > before && token < after + slack, "{dialect}");
+            assert_eq!(server.strings(&["GET", fence]), [token.to_string()]);
+            last = token;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proposal_that_is_not_above_the_fence_is_not_taken() {
+    let server = RedisServer::start();
+    for (dialect, fence) in FENCES {
+        let store = open(&format!("{}?dialect={dialect}", server.url())).await;
+        let first = pair(&store).await;
+        // As after the clock was set back, by a little and by centuries.
+        for ahead in [first + 600_000_000, 9_000_000_000_000_000] {
+            server.command(&["SET", fence, &ahead.to_string()]);
+            assert_eq!(pair(&store).await, ahead + 1, "{dialect}");
+            assert_eq!(pair(&store).await, ahead + 2, "{dialect}");
+        }
+        // As Redisson's clients count; as a text it would be more.
+        server.command(&["SET", fence, "9"]);
+        assert!(pair(&store).await > first, "{dialect}");
+        server.command(&["DEL", fence]);
+        assert!(pair(&store).await > first, "{dialect}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn asking_again_answers_the_token_that_was_proposed() {
+    let server = RedisServer::start();
+    for (dialect, _) in FENCES {
+        let store = open(&format!("{}?dialect={dialect}", server.url())).await;
+        pair(&store).await;
+        let ours = claim("n", Mode::Exclusive);
+        let grant = granted(&store, &ours).await;
+        assert_eq!(granted(&store, &ours).await, grant, "{dialect}");
+        busy(&store, &claim("n", Mode::Exclusive)).await;
+        assert_eq!(release(&store, &ours).await, Ok(true));
+    }
+}
