@@ -20,6 +20,7 @@ usage: cargo xtask COMMAND
                     histories of a quorum with faults by chance (default 500)
   fuzz [SECONDS]    runs each fuzz target for SECONDS (default 30)
   deny              licences, advisories and sources of all dependencies (cargo-deny)
+  screenshots       pictures of the laboratory's page: writes docs/lab/
   interop redisson  Redis locks shared with Java's Redisson, from its registry
   interop plain     the plain dialect of Redis with redis-py, redsync and redlock,
                     which are installed from their registries
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
             Err(_) => Err(format!("{seconds:?} is not a whole number of seconds")),
         },
         ["deny"] => tools::deny(),
+        ["screenshots"] => tools::screenshots(),
         ["bench", "peers"] => bench::run(false),
         ["bench", "peers", "--quick"] => bench::run(true),
         ["interop", peers] => interop::run(peers),

@@ -1,18 +1,12 @@
 //! `cargo xtask nightly`: what takes too long for every change.
 
 use crate::packages;
-use crate::steps::Steps;
+use crate::steps::{self, Steps};
 use crate::tools::cargo;
 
 /// Histories of a quorum with faults by chance, as many as asked for. Each prints its seed.
 pub fn run(histories: u64) -> Result<(), String> {
-    let mut steps = Steps::default();
-    let result = all(&mut steps, histories);
-    if let Err(reason) = &result {
-        println!("\n{reason}");
-    }
-    steps.summary();
-    result.map_err(|_| "a step failed".into())
+    steps::run(|steps| all(steps, histories))
 }
 
 fn all(steps: &mut Steps, histories: u64) -> Result<(), String> {

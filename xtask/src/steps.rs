@@ -62,6 +62,17 @@ impl Counts {
     }
 }
 
+/// Takes steps until one fails, then sums up.
+pub fn run(all: impl FnOnce(&mut Steps) -> Result<(), String>) -> Result<(), String> {
+    let mut steps = Steps::default();
+    let result = all(&mut steps);
+    if let Err(reason) = &result {
+        println!("\n{reason}");
+    }
+    steps.summary();
+    result.map_err(|_| "a step failed".into())
+}
+
 impl Steps {
     /// Runs something of our own as a step.
     pub fn step(
@@ -131,7 +142,7 @@ impl Steps {
     }
 
     /// Prints what was run, how long it took, and last of all `N passed, N failed`.
-    pub fn summary(&self) {
+    fn summary(&self) {
         let width = self.done.iter().map(|done| done.title.len()).max();
         let width = width.unwrap_or(0);
         println!("\n==> summary");

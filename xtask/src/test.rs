@@ -4,18 +4,12 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::packages;
-use crate::steps::Steps;
+use crate::steps::{self, Steps};
 use crate::tools::{FUZZ_TARGETS, cargo, fuzz_plainly};
 
 /// Runs every step until one fails, then sums up.
 pub fn run(quick: bool) -> Result<(), String> {
-    let mut steps = Steps::default();
-    let result = all(&mut steps, quick);
-    if let Err(reason) = &result {
-        println!("\n{reason}");
-    }
-    steps.summary();
-    result.map_err(|_| "a step failed".into())
+    steps::run(|steps| all(steps, quick))
 }
 
 fn all(steps: &mut Steps, quick: bool) -> Result<(), String> {
@@ -79,7 +73,7 @@ fn all(steps: &mut Steps, quick: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// The test targets of a crate, but not those that its manifest keeps for `cargo xtask interop`.
+/// The test targets of a crate, but not those that its manifest keeps for another `cargo xtask` command.
 fn targets(krate: &Path) -> Result<Vec<String>, String> {
     let manifest = krate.join("Cargo.toml");
     let manifest = std::fs::read_to_string(&manifest).map_err(|e| format!("{manifest:?}: {e}"))?;

@@ -75,6 +75,16 @@ pub fn deny() -> Result<(), String> {
     succeed(cargo().args(["deny", "check"]))
 }
 
+/// Takes the pictures of the documentation, in a real browser.
+pub fn screenshots() -> Result<(), String> {
+    let package = ["test", "-p", "lockkeeper-cli"];
+    succeed(
+        cargo()
+            .args(package)
+            .args(["--features", "screenshots", "--test", "screenshots"]),
+    )
+}
+
 fn has_nightly() -> bool {
     Command::new("rustup")
         .args(["run", "nightly", "rustc", "--version"])

@@ -9,6 +9,7 @@ use crate::output::print;
 ///
 /// For instance: lockkeeper completions bash > ~/.local/share/bash-completion/completions/lockkeeper
 #[derive(Debug, clap::Args)]
+#[command(arg = crate::store::unused())]
 pub struct Args {
     /// The shell
     shell: clap_complete::Shell,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::exit::{Failure, INTERNAL, UNAVAILABLE, USAGE, signaled};
 use crate::output::{print, print_json};
 use crate::signals::Signals;
-use crate::store::StoreArgs;
+use crate::store::{self, StoreArgs};
 
 /// A naive lock held, or ours did not.
 const UNEXPECTED: u8 = 1;
@@ -36,6 +36,7 @@ enum Verb {
     /// Runs chapters: each is played with a naive lock and with ours
     ///
     /// Exits with 0 only if every naive lock failed and every one of ours held.
+    #[command(arg = store::unused())]
     Run {
         /// Which, by number or name; `lockkeeper lab list` has them
         #[arg(value_name = "CHAPTER", required_unless_present = "all")]
@@ -45,6 +46,7 @@ enum Verb {
         all: bool,
     },
     /// Lists the chapters
+    #[command(arg = store::unused())]
     List,
 }
 

@@ -3,13 +3,15 @@
 //! # Layout
 //! One file a verb: [`run`], [`ls`], [`show`], [`watch`], [`break_`], [`stores`], [`completions`], [`man`].
 //! Under `run`: [`supervise`] runs the command, [`guardian`] is the second process that ends it in time,
-//! [`plan`] is the rule both follow; [`group`], [`signals`], [`terminal`] and [`notes`] are its tools.
+//! [`plan`] is the rule both follow, [`ending`] says what became of it; [`group`], [`signals`], [`terminal`] and
+//! [`notes`] are its tools.
 //! [`bench`] and [`shop`] are folders. [`lab`] plays the laboratory's chapters.
 //! Shared by verbs: [`store`] opens a store, [`output`] and [`view`] print, [`exit`] has the exit codes.
 
 mod bench;
 mod break_;
 mod completions;
+mod ending;
 mod exit;
 mod group;
 mod guardian;

@@ -9,6 +9,7 @@ use crate::output::{print, print_json};
 
 /// Prints the manual page, or writes all of them into a folder
 #[derive(Debug, clap::Args)]
+#[command(arg = crate::store::unused())]
 pub struct Args {
     /// The folder, for instance ~/.local/share/man/man1
     folder: Option<PathBuf>,

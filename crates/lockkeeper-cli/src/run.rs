@@ -4,21 +4,21 @@ use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal};
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::clock::Moment;
 use lockkeeper::store::{NodeState, Reach};
-use lockkeeper::{Error, Event, Guard, Lockkeeper, Observer, ReleaseOutcome};
-use serde::Serialize;
+use lockkeeper::{Error, Guard, Lockkeeper};
 use tokio::time::timeout;
 
+use crate::ending::{Report, Trouble, finish};
 use crate::exit::{self, Failure};
 use crate::notes::Notes;
 use crate::output::{ago, human, millis, plain, unix_ms};
 use crate::signals::Signals;
 use crate::store::{self, StoreArgs};
-use crate::supervise::{self, End, Hold, Outcome, supervise};
+use crate::supervise::{self, Hold, supervise};
 
 /// How long to wait for what is given back to the store when we leave.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
@@ -96,28 +96,6 @@ impl Hold for Guard {
     }
 }
 
-/// Why the lock could last not be renewed, and when that was.
-#[derive(Debug, Default)]
-struct Trouble(Mutex<Option<(Moment, String)>>);
-
-impl Trouble {
-    /// What went wrong within this time.
-    fn within(&self, time: Duration) -> Option<String> {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, error) = last.take()?;
-        (Moment::now().since(at) <= time).then_some(error)
-    }
-}
-
-impl Observer for Trouble {
-    fn event(&self, event: &Event<'_>) {
-        if let Event::RenewalFailed { error, .. } = event {
-            let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            *last = Some((Moment::now(), error.to_string()));
-        }
-    }
-}
-
 /// Tells a person at a terminal, once, why nothing happens.
 async fn say_who_is_in_the_way(keeper: &Lockkeeper, args: &Args, notes: &mut Notes) -> Infallible {
     tokio::time::sleep(QUIET).await;
@@ -145,31 +123,6 @@ async fn say_who_is_in_the_way(keeper: &Lockkeeper, args: &Args, notes: &mut Not
         });
     }
     std::future::pending().await
-}
-
-/// What `--json` prints at the end, on standard error: standard output belongs to the command.
-#[derive(Default, Serialize)]
-struct Report<'a> {
-    name: &'a str,
-    #[serde(skip)]
-    ttl: Duration,
-    outcome: &'static str,
-    exit_code: u8,
-    token: Option<u64>,
-    owner: Option<String>,
-    waited_ms: Option<u64>,
-    held_ms: Option<u64>,
-    command: Option<CommandReport>,
-    error: Option<String>,
-    notes: Vec<String>,
-}
-
-/// How the command ended; neither when it did not.
-#[derive(Serialize)]
-struct CommandReport {
-    pid: i32,
-    exited: Option<i32>,
-    signal: Option<&'static str>,
 }
 
 /// Runs the verb and answers the exit code.
@@ -255,63 +208,12 @@ async fn hold_and_run(
     match result {
         Ok(outcome) => {
             let trouble = trouble.within(ttl);
-            finish(args, &outcome, acquired, released, trouble, report, notes)
+            finish(
+                &args.name, &outcome, acquired, released, trouble, report, notes,
+            )
         }
         Err(failure) => Err(could_not_run(args, failure)),
     }
-}
-
-/// Decides how the run ended, once the command has ended and the lock was given back.
-fn finish(
-    args: &Args,
-    outcome: &Outcome,
-    acquired: SystemTime,
-    released: Result<ReleaseOutcome, Error>,
-    trouble: Option<String>,
-    report: &mut Report<'_>,
-    notes: &mut Notes,
-) -> Result<u8, Failure> {
-    let (exited, signal) = match outcome.end {
-        End::Exited(code) => (Some(code), None),
-        End::Signaled(signal) => (None, Some(signal)),
-        End::Stuck => (None, None),
-    };
-    report.command = Some(CommandReport {
-        pid: outcome.pid.as_raw(),
-        exited,
-        signal: signal.map(|signal| signal.as_str()),
-    });
-    let not_held = matches!(released, Ok(ReleaseOutcome::NotHeld { .. }));
-    if outcome.lost || not_held {
-        report.outcome = "lost";
-        let why = match &released {
-            // The last break may be an old one that has nothing to do with this.
-            Ok(ReleaseOutcome::NotHeld {
-                broken: Some(broken),
-                ..
-            }) if broken.at >= acquired => format!(" (broken: {})", plain(&broken.reason)),
-            _ => trouble.map_or_else(String::new, |error| format!(" ({error})")),
-        };
-        let command = match outcome.end {
-            End::Stuck => "which could not be killed and is still there",
-            _ => "which has ended",
-        };
-        let name = &args.name;
-        let message = format!("the lock {name:?} was lost{why} under the command, {command}");
-        return Err(Failure::new(exit::LOST, message));
-    }
-    if let Err(error) = released {
-        let within = human(report.ttl);
-        notes.add(&format!(
-            "the lock was not released and frees itself within {within}: {error}"
-        ));
-    }
-    report.outcome = "finished";
-    Ok(match (exited, signal) {
-        (Some(code), _) => code as u8,
-        (None, Some(signal)) => exit::signaled(signal),
-        (None, None) => exit::INTERNAL,
-    })
 }
 
 async fn close(keeper: &Lockkeeper) {

@@ -18,16 +18,30 @@ pub struct StoreArgs {
     pub json: bool,
 }
 
-/// Refuses a URL that must not stand in an argument. What is wrong with it is told without repeating it.
+/// `--store` of a verb that works on no store: not in its help.
+pub fn unused() -> clap::Arg {
+    clap::Arg::new("store")
+        .long("store")
+        .value_name("URL")
+        .global(true)
+        .hide(true)
+}
+
+/// Refuses a store's URL that must not stand in an argument.
 pub fn check(url: &str) -> Result<(), Failure> {
+    without_password(url, &format!("{STORE_VARIABLE} instead of --store"))
+}
+
+/// Refuses a URL that must not stand in an argument, and says which variable is `better`. What is wrong with it is told
+/// without repeating it.
+pub fn without_password(url: &str, better: &str) -> Result<(), Failure> {
     if !StoreUrl::parse(url)?.has_password() {
         return Ok(());
     }
-    let advice = format!(
-        "everyone on this machine can see the password in an argument; put the URL into the variable \
-         {STORE_VARIABLE} instead of --store"
+    let message = format!(
+        "everyone on this machine can see the password in an argument; put the URL into the variable {better}"
     );
-    Err(Failure::new(USAGE, advice))
+    Err(Failure::new(USAGE, message))
 }
 
 /// Opens the store.

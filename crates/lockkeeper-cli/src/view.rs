@@ -57,7 +57,7 @@ pub struct HolderView<'a> {
     pub host: &'a str,
     pub pid: u32,
     pub program: &'a str,
-    pub mode: &'static str,
+    pub mode: String,
     /// Of a semaphore: how many permits this hold has, and how many there are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permits: Option<(u32, u32)>,
@@ -71,12 +71,8 @@ pub struct HolderView<'a> {
 impl<'a> HolderView<'a> {
     pub fn new(holder: &'a Holder) -> HolderView<'a> {
         let (mode, permits) = match holder.mode {
-            Mode::Exclusive => ("exclusive", None),
-            Mode::Fair => ("fair", None),
-            Mode::Read => ("read", None),
-            Mode::Write => ("write", None),
-            Mode::Permit { limit, count } => ("permit", Some((count, limit))),
-            _ => ("other", None),
+            Mode::Permit { limit, count } => ("permit".to_owned(), Some((count, limit))),
+            mode => (mode.to_string(), None),
         };
         HolderView {
             owner: holder.claim.to_string(),

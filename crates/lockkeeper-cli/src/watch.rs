@@ -183,7 +183,7 @@ fn show(name: &str, event: &Event<'_>, json: bool) -> Result<(), Failure> {
     let text = match event {
         Event::Free => "free".to_owned(),
         Event::Acquired { holder } => {
-            let (mode, token) = (holder.mode, holder.token);
+            let (mode, token) = (&holder.mode, holder.token);
             format!("acquired by {}, {mode}, token {token}", who(holder))
         }
         Event::Released { holder } => {

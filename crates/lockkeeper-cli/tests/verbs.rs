@@ -196,6 +196,30 @@ fn completions_and_manual_pages() {
 }
 
 #[test]
+fn help_names_a_store_only_where_one_is_used() {
+    let help = |verb: &[&str]| finish(bare(verb).arg("--help")).code(0).out();
+    for verb in ["run", "ls", "stores", "bench", "lab"] {
+        assert!(help(&[verb]).contains("--store"), "{verb}");
+    }
+    assert!(help(&["shop", "serve"]).contains("--store"));
+    let without: [&[&str]; 6] = [
+        &["lab", "list"],
+        &["lab", "run"],
+        &["shop", "load"],
+        &["shop", "reset"],
+        &["completions"],
+        &["man"],
+    ];
+    for verb in without {
+        assert!(!help(verb).contains("--store"), "{verb:?}");
+        assert!(help(verb).contains("--json"), "{verb:?}");
+    }
+    // It may stand there all the same: scripts put it everywhere.
+    finish(&mut bare(&["--store", "memory:", "lab", "list"])).code(0);
+    finish(&mut bare(&["lab", "list", "--store", "memory:"])).code(0);
+}
+
+#[test]
 fn a_reader_that_leaves_is_no_error() {
     let place = Place::new();
     for args in [

@@ -21,6 +21,7 @@
 //! - *L4*: a vote that nobody counts any more is left only where its withdrawal has not arrived.
 //! - That the interesting happens: see [`Scene::expects`].
 
+mod clients;
 mod links;
 mod model;
 mod scene;

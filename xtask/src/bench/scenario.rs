@@ -55,116 +55,91 @@ pub const NODES: usize = 5;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
+/// One task with a name of its own, on one server.
+const ONE_TASK: Scenario = Scenario {
+    name: "",
+    title: "",
+    processes: 1,
+    tasks: 1,
+    apart: true,
+    hold: Duration::ZERO,
+    nodes: 1,
+    stalled: 0,
+    windows: 1.0,
+};
+
+/// Many tasks of one process that want one name.
+const A_CROWD: Scenario = Scenario {
+    tasks: 64,
+    apart: false,
+    windows: 2.0,
+    ..ONE_TASK
+};
+
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: SERIAL,
         title: "Serial: 1 task, 1 name",
-        processes: 1,
-        tasks: 1,
-        apart: true,
-        hold: Duration::ZERO,
-        nodes: 1,
-        stalled: 0,
-        windows: 1.0,
+        ..ONE_TASK
     },
     Scenario {
         name: PARALLEL,
         title: "Parallel: 64 tasks, 64 names",
-        processes: 1,
         tasks: 64,
-        apart: true,
-        hold: Duration::ZERO,
-        nodes: 1,
-        stalled: 0,
-        windows: 1.0,
+        ..ONE_TASK
     },
     Scenario {
         name: CONTENDED,
         title: "Contended: 64 tasks of one process, 1 name",
-        processes: 1,
-        tasks: 64,
-        apart: false,
-        hold: Duration::ZERO,
-        nodes: 1,
-        stalled: 0,
-        windows: 2.0,
+        ..A_CROWD
     },
     Scenario {
         name: CONTENDED_HELD,
         title: "Contended, held for 1 ms",
-        processes: 1,
-        tasks: 64,
-        apart: false,
         hold: MILLISECOND,
-        nodes: 1,
-        stalled: 0,
-        windows: 2.0,
+        ..A_CROWD
     },
     Scenario {
         name: PROCESSES,
         title: "Processes: 4 × 16 tasks, 1 name",
         processes: 4,
         tasks: 16,
-        apart: false,
-        hold: Duration::ZERO,
-        nodes: 1,
-        stalled: 0,
-        windows: 2.0,
+        ..A_CROWD
     },
     Scenario {
         name: PROCESSES_HELD,
         title: "Processes, held for 1 ms",
         processes: 4,
         tasks: 16,
-        apart: false,
         hold: MILLISECOND,
-        nodes: 1,
-        stalled: 0,
-        windows: 2.0,
+        ..A_CROWD
     },
     Scenario {
         name: HANDOFF,
         title: "Hand-off: from the release in one process to the waiter in another",
         processes: 2,
         tasks: 1,
-        apart: false,
-        hold: Duration::ZERO,
-        nodes: 1,
-        stalled: 0,
-        windows: 2.0,
+        ..A_CROWD
     },
     Scenario {
         name: QUORUM,
         title: "Quorum: 5 servers, 1 task, 1 name",
-        processes: 1,
-        tasks: 1,
-        apart: true,
-        hold: Duration::ZERO,
         nodes: NODES,
-        stalled: 0,
-        windows: 1.0,
+        ..ONE_TASK
     },
     Scenario {
         name: QUORUM_STALLED,
         title: "Quorum, 2 of the 5 servers stopped: 1 task, 1 name",
-        processes: 1,
-        tasks: 1,
-        apart: true,
-        hold: Duration::ZERO,
         nodes: NODES,
         stalled: NODES / 2,
         windows: 2.0,
+        ..ONE_TASK
     },
     Scenario {
         name: QUORUM_CONTENDED,
         title: "Quorum, contended: 5 servers, 64 tasks of one process, 1 name",
-        processes: 1,
-        tasks: 64,
-        apart: false,
-        hold: Duration::ZERO,
         nodes: NODES,
-        stalled: 0,
-        windows: 2.0,
+        ..A_CROWD
     },
 ];
 

@@ -3,18 +3,12 @@
 use std::process::Command;
 
 use crate::peers::{self, Need};
-use crate::steps::Steps;
+use crate::steps::{self, Steps};
 use crate::tools::{cargo, root};
 
 /// Builds the peer, runs its tests, and sums up.
 pub fn run() -> Result<(), String> {
-    let mut steps = Steps::default();
-    let result = all(&mut steps);
-    if let Err(reason) = &result {
-        println!("\n{reason}");
-    }
-    steps.summary();
-    result.map_err(|_| "a step failed".into())
+    steps::run(all)
 }
 
 fn all(steps: &mut Steps) -> Result<(), String> {

@@ -1,14 +1,13 @@
 //! Counts what is asked of a store.
 
 use std::ops::{Add, Sub};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lockkeeper::Name;
 use lockkeeper::store::{
-    Answer, Attempt, Break, Capabilities, Claim, ClaimId, Holder, Interest, LatchRequest,
-    LatchState, LockInfo, Release, Released, Renewal, Renewed, Store, Subscription,
+    Answer, Attempt, Claim, ClaimId, Interest, Release, Released, Renewal, Renewed, Store,
+    Subscription,
 };
 use serde::{Deserialize, Serialize};
 
@@ -114,10 +113,9 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Relaxed);
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Store for Counting {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
+    lockkeeper::forward!(store: facts ends_in_time inspect list break_lock latch);
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         count(&self.counters.try_acquire);
         self.store.try_acquire(claim)
@@ -139,23 +137,5 @@ impl Store for Counting {
     fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {
         count(&self.counters.subscribe);
         self.store.subscribe(interest)
-    }
-    fn inspect<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<LockInfo>> {
-        self.store.inspect(name)
-    }
-    fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>> {
-        self.store.list(prefix)
-    }
-    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>> {
-        self.store.break_lock(request)
-    }
-    fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState> {
-        self.store.latch(request)
-    }
-    fn ends_in_time(&self) -> bool {
-        self.store.ends_in_time()
-    }
-    fn liveness(&self) -> Option<OwnedFd> {
-        self.store.liveness()
     }
 }

@@ -14,6 +14,7 @@ use crate::output::{plain, print, print_json, table, table_text};
 ///
 /// Ends with 1 if more were sold than there were, or if the stock does not know of a sale that the ledger has.
 #[derive(Debug, clap::Args)]
+#[command(arg = crate::store::unused())]
 pub struct Args {
     /// The instances, such as http://127.0.0.1:8080
     #[arg(required = true, value_name = "URL")]

@@ -4,12 +4,11 @@ mod load;
 mod reset;
 mod serve;
 
-use lockkeeper::url::StoreUrl;
 use lockkeeper_lab::shop::stock::{self, STOCK_VARIABLE};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::exit::{Failure, UNAVAILABLE, USAGE};
-use crate::store::StoreArgs;
+use crate::store::{StoreArgs, without_password};
 
 pub use serve::address;
 
@@ -55,17 +54,6 @@ fn stock_url(argument: Option<&str>) -> Result<String, Failure> {
     let advice = format!("{STOCK_VARIABLE} instead of --stock");
     without_password(url, &advice)?;
     Ok(url.to_owned())
-}
-
-/// Refuses a URL that must not stand in an argument.
-fn without_password(url: &str, advice: &str) -> Result<(), Failure> {
-    if !StoreUrl::parse(url)?.has_password() {
-        return Ok(());
-    }
-    let message = format!(
-        "everyone on this machine can see the password in an argument; put the URL into the variable {advice}"
-    );
-    Err(Failure::new(USAGE, message))
 }
 
 /// What of the shop, or of the laboratory's page, went wrong.

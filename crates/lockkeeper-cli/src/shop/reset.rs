@@ -8,6 +8,7 @@ use crate::output::{print, print_json};
 
 /// Puts the stock back to its start: full shelves, no rewards given, an empty ledger
 #[derive(Debug, clap::Args)]
+#[command(arg = crate::store::unused())]
 pub struct Args {
     /// Where the stock is [default: $LOCKKEEPER_SHOP_STOCK, or a SQLite file in your state folder]
     #[arg(long, value_name = "URL")]

@@ -11,12 +11,12 @@ use lockkeeper_lab::shop::stock::USUAL_SIZE;
 use lockkeeper_lab::shop::{Opened, ServeOptions, serve};
 use tokio::sync::watch;
 
-use super::{failure, stock_url, without_password};
+use super::{failure, stock_url};
 use crate::exit::{Failure, USAGE};
 use crate::notes::say;
 use crate::output::{print, print_json};
 use crate::signals::Signals;
-use crate::store::{StoreArgs, check};
+use crate::store::{StoreArgs, check, without_password};
 
 /// Serves one instance; start as many as you like, on different ports
 #[derive(Debug, clap::Args)]

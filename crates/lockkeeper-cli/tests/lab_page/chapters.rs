@@ -3,18 +3,19 @@
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::browser::{Browser, DESKTOP, ENTER, RIGHT, TAB};
 use crate::common::{Place, alive, until};
-use crate::lab::Lab;
+use crate::lab::{ENDED, Lab};
 
-const ENDED: &str = "!document.querySelector('#verdict').hidden";
 /// Writes down all that the status says from now on: a busy machine shows what passes to nobody who looks now and then.
 const LISTEN: &str = "(() => {
     const status = document.querySelector('#status');
     window.said = [];
     new MutationObserver(() => said.push(status.innerText)).observe(status, { childList: true, characterData: true, subtree: true });
 })()";
+const HOLDS: &str = "document.querySelectorAll('#side-naive .bar.holds').length > 0";
 const OVERLAP: &str = "#side-naive .bar.overlap";
 
 fn open(place: &Place) -> (Lab, Browser) {
@@ -28,6 +29,31 @@ fn turn_to(browser: &Browser, lab: &Lab, chapter: u8) {
     browser.open(&lab.url(&format!("/#/lab/{chapter}")));
     let there = format!("document.querySelector('article[data-chapter=\"{chapter}\"] #run')");
     browser.until(&format!("{there}?.innerText === 'Run'"));
+}
+
+/// Opens the page and runs a chapter on it, as far as its first hold.
+fn at_work(place: &Place) -> (Lab, Browser) {
+    let (lab, browser) = open(place);
+    turn_to(&browser, &lab, 9);
+    browser.click("#run");
+    browser.until(HOLDS);
+    (lab, browser)
+}
+
+/// The processes that a chapter runs with.
+fn processes(lab: &Lab) -> Vec<Pid> {
+    let processes = lab.descendants();
+    assert!(
+        processes.len() >= 3,
+        "two actors and a server: {processes:?}"
+    );
+    processes
+}
+
+fn until_gone(processes: &[Pid]) {
+    until("its processes are gone", || {
+        !processes.iter().any(|pid| alive(*pid))
+    });
 }
 
 /// How wide what is drawn of a kind is, in all.
@@ -146,13 +172,10 @@ fn a_chapter_is_run_and_read_by_keyboard_alone() {
 #[test]
 fn a_run_goes_on_when_the_page_is_reloaded_and_ends_when_it_is_cancelled() {
     let place = Place::new();
-    let (lab, browser) = open(&place);
-    turn_to(&browser, &lab, 9);
-    browser.click("#run");
-    browser.until("document.querySelectorAll('#side-naive .bar.holds').length > 0");
+    let (lab, browser) = at_work(&place);
     browser.reload();
     // What has happened so far is there again, and it goes on.
-    browser.until("document.querySelectorAll('#side-naive .bar.holds').length > 0");
+    browser.until(HOLDS);
     browser.until(ENDED);
     let once = browser.text("[data-figure=overlap_ms]");
     browser.reload();
@@ -165,46 +188,32 @@ fn a_run_goes_on_when_the_page_is_reloaded_and_ends_when_it_is_cancelled() {
     browser.until("document.querySelectorAll('.state.running').length === 1");
     browser.until("document.querySelectorAll('.state.queued').length > 2");
     browser.until_says("#status", "In the queue");
-    let helpers = lab.descendants();
+    let processes = lab.descendants();
     browser.click("#run-all");
     browser.until_says("#run-all", "Run all");
     assert_eq!(browser.count(".state.queued"), 0);
-    until("its processes are gone", || {
-        !helpers.iter().any(|pid| alive(*pid))
-    });
+    until_gone(&processes);
     browser.is_content();
 }
 
 #[test]
 fn ctrl_c_leaves_no_process() {
     let place = Place::new();
-    let (lab, browser) = open(&place);
-    turn_to(&browser, &lab, 9);
-    browser.click("#run");
-    browser.until("document.querySelectorAll('#side-naive .bar.holds').length > 0");
-    let helpers = lab.descendants();
-    assert!(helpers.len() >= 3, "two actors and a server: {helpers:?}");
+    let (lab, browser) = at_work(&place);
+    let processes = processes(&lab);
     let status = lab.interrupt();
     assert!(status.success(), "{status}");
-    until("its processes are gone", || {
-        !helpers.iter().any(|pid| alive(*pid))
-    });
+    until_gone(&processes);
     browser.until_says(".notice", "does not answer");
 }
 
 #[test]
 fn a_killed_laboratory_leaves_no_process_either() {
     let place = Place::new();
-    let (lab, browser) = open(&place);
-    turn_to(&browser, &lab, 9);
-    browser.click("#run");
-    browser.until("document.querySelectorAll('#side-naive .bar.holds').length > 0");
-    let helpers = lab.descendants();
-    assert!(helpers.len() >= 3, "two actors and a server: {helpers:?}");
+    let (lab, _browser) = at_work(&place);
+    let processes = processes(&lab);
     kill(lab.pid(), Signal::SIGKILL).expect("it runs");
-    until("its processes are gone", || {
-        !helpers.iter().any(|pid| alive(*pid))
-    });
+    until_gone(&processes);
 }
 
 #[test]

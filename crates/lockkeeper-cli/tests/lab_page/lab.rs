@@ -7,6 +7,9 @@ use nix::unistd::Pid;
 
 use crate::common::{Place, first_line};
 
+/// Whether the page shows how a chapter has ended, as the browser sees it. While the page is drawn anew there is nothing.
+pub const ENDED: &str = "document.querySelector('#verdict')?.hidden === false";
+
 /// `lockkeeper lab`, until it is dropped.
 pub struct Lab {
     child: Child,

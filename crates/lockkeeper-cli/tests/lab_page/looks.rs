@@ -2,7 +2,7 @@
 
 use crate::browser::{Browser, DESKTOP, Options, PHONE};
 use crate::common::Place;
-use crate::lab::{Lab, Run};
+use crate::lab::{ENDED, Lab, Run};
 
 const BACKGROUND: &str = "getComputedStyle(document.body).backgroundColor";
 
@@ -90,7 +90,7 @@ fn nothing_scrolls_sideways_on_a_phone() {
     browser.until("document.querySelector('#run')");
     fits("the start");
     browser.click("#run");
-    browser.until("!document.querySelector('#verdict').hidden");
+    browser.until(ENDED);
     fits("a chapter that has run");
     let inside = browser.eval(
         "[...document.querySelectorAll('svg.drawing')].every((e) => e.getBoundingClientRect().right <= innerWidth)",

@@ -11,4 +11,3 @@ mod http;
 mod lab;
 mod locks;
 mod looks;
-mod screenshots;

@@ -38,8 +38,7 @@ pub const CHAPTER: Chapter = Chapter {
 async fn play(scene: &mut Scene) -> Result<()> {
     let _server = scene.redis().await?;
     scene.stock(5).await?;
-    let mut a = scene.actor("A").await?;
-    let mut b = scene.actor("B").await?;
+    let [mut a, mut b] = scene.actors(["A", "B"]).await?;
     a.acquires(SOON).await?;
     a.reads().await?;
     scene
@@ -56,6 +55,5 @@ async fn play(scene: &mut Scene) -> Result<()> {
             "B 要卖货，愿意等三个租期。",
         )
         .await;
-    b.tell_to_sell(patience)?;
-    b.ends_its_sale(patience).await.map(drop)
+    b.sells(patience).await.map(drop)
 }

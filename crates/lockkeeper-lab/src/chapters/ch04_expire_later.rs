@@ -47,8 +47,7 @@ async fn play(scene: &mut Scene) -> Result<()> {
     scene
         .step("B sells one: all is well.", "B 先卖出一件，一切正常。")
         .await;
-    b.tell_to_sell(SOON)?;
-    b.ends_its_sale(SOON).await?;
+    b.sells(SOON).await?;
     scene
         .step(
             "A takes the lock. Its first request arrives; the next one is still on its way.",
@@ -76,6 +75,5 @@ async fn play(scene: &mut Scene) -> Result<()> {
             "B 还要再卖一件，愿意等三个租期。",
         )
         .await;
-    b.tell_to_sell(patience)?;
-    b.ends_its_sale(patience).await.map(drop)
+    b.sells(patience).await.map(drop)
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{Chapter, Needs, naive, ours};
 use crate::scene::Scene;
-use crate::scene::actor::{A_WHILE, SOON, is_read};
+use crate::scene::actor::SOON;
 use crate::text::Text;
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -35,9 +35,7 @@ pub const CHAPTER: Chapter = Chapter {
 async fn play(scene: &mut Scene) -> Result<()> {
     let _server = scene.redis().await?;
     scene.stock(5).await?;
-    let mut a = scene.actor("A").await?;
-    let mut b = scene.actor("B").await?;
-    let mut c = scene.actor("C").await?;
+    let [mut a, mut b, mut c] = scene.actors(["A", "B", "C"]).await?;
     a.acquires(SOON).await?;
     a.reads().await?;
     a.writes().await?;
@@ -58,8 +56,7 @@ async fn play(scene: &mut Scene) -> Result<()> {
         .await;
     a.resume()?;
     a.releases().await?;
-    c.tell_to_sell(SOON)?;
-    c.says_within(A_WHILE, is_read).await?;
+    c.tries_to_sell().await?;
     scene
         .step(
             "B, who has not finished, writes and releases.",

@@ -7,7 +7,7 @@ use lockkeeper_testkit::servers::proxy::Proxy;
 
 use super::{ABOUT_THE_LOCK, Chapter, Needs, by_way_of, naive, ours, until_held_up};
 use crate::scene::Scene;
-use crate::scene::actor::{A_WHILE, SOON, is_read, is_released};
+use crate::scene::actor::{SOON, is_released};
 use crate::scene::orders::Order;
 use crate::text::Text;
 
@@ -40,16 +40,14 @@ pub const CHAPTER: Chapter = Chapter {
 async fn play(scene: &mut Scene) -> Result<()> {
     let server = scene.redis().await?;
     scene.stock(5).await?;
-    let mut b = scene.actor("B").await?;
-    let mut c = scene.actor("C").await?;
+    let [mut b, mut c] = scene.actors(["B", "C"]).await?;
     let proxy = Proxy::to(server.port());
     scene.locks_at(by_way_of(&proxy));
     let mut a = scene.actor("A").await?;
     scene
         .step("B sells one: all is well.", "B 先卖出一件，一切正常。")
         .await;
-    b.tell_to_sell(SOON)?;
-    b.ends_its_sale(SOON).await?;
+    b.sells(SOON).await?;
     a.acquires(SOON).await?;
     a.reads().await?;
     a.writes().await?;
@@ -71,8 +69,7 @@ async fn play(scene: &mut Scene) -> Result<()> {
         )
         .await;
     proxy.heal();
-    c.tell_to_sell(SOON)?;
-    c.says_within(A_WHILE, is_read).await?;
+    c.tries_to_sell().await?;
     scene
         .step(
             "B, who has not finished, writes and releases.",

@@ -51,10 +51,7 @@ async fn play(scene: &mut Scene) -> Result<()> {
     let server = scene.redis().await?;
     scene.stock(5).await?;
     let mut holder = scene.actor("A").await?;
-    let mut waiters = Vec::new();
-    for name in ["B", "C", "D", "E"] {
-        waiters.push(scene.actor(name).await?);
-    }
+    let mut waiters = scene.actors(["B", "C", "D", "E"]).await?;
     holder.acquires(SOON).await?;
     scene
         .step(

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{Chapter, Needs, ours, renewed};
 use crate::scene::Scene;
-use crate::scene::actor::{A_WHILE, SOON, is_read};
+use crate::scene::actor::SOON;
 use crate::text::Text;
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -41,8 +41,7 @@ pub const CHAPTER: Chapter = Chapter {
 async fn play(scene: &mut Scene) -> Result<()> {
     let _server = scene.redis().await?;
     scene.stock(5).await?;
-    let mut a = scene.actor("A").await?;
-    let mut b = scene.actor("B").await?;
+    let [mut a, mut b] = scene.actors(["A", "B"]).await?;
     a.acquires(SOON).await?;
     a.reads().await?;
     scene
@@ -60,8 +59,7 @@ async fn play(scene: &mut Scene) -> Result<()> {
             .await;
         a.leaves().await?;
     }
-    b.tell_to_sell(SOON)?;
-    b.says_within(A_WHILE, is_read).await?;
+    b.tries_to_sell().await?;
     scene.step("A writes and releases.", "A 写回并释放。").await;
     a.writes().await?;
     a.releases().await?;

@@ -42,8 +42,7 @@ pub const CHAPTER: Chapter = Chapter {
 pub(super) async fn play(scene: &mut Scene) -> Result<()> {
     let _server = scene.redis().await?;
     scene.stock(5).await?;
-    let mut a = scene.actor("A").await?;
-    let mut b = scene.actor("B").await?;
+    let [mut a, mut b] = scene.actors(["A", "B"]).await?;
     a.acquires(SOON).await?;
     a.reads().await?;
     scene

@@ -40,9 +40,7 @@ pub const CHAPTER: Chapter = Chapter {
 async fn play(scene: &mut Scene) -> Result<()> {
     let _server = scene.redis().await?;
     scene.stock(5).await?;
-    let mut a = scene.actor("A").await?;
-    let mut b = scene.actor("B").await?;
-    let mut c = scene.actor("C").await?;
+    let [mut a, mut b, mut c] = scene.actors(["A", "B", "C"]).await?;
     a.acquires(SOON).await?;
     a.reads().await?;
     scene
@@ -73,7 +71,6 @@ async fn play(scene: &mut Scene) -> Result<()> {
         .await;
     b.kill()?;
     let patience = LEASE * 5 / 2;
-    c.tell_to_sell(patience)?;
-    c.ends_its_sale(patience).await?;
+    c.sells(patience).await?;
     a.releases().await
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Chapter, Needs};
-use crate::scene::actor::{A_WHILE, SOON, is_read};
+use super::{Chapter, Needs, ours_on_quorum};
+use crate::scene::actor::SOON;
 use crate::scene::{Lives, LockKind, Scene};
 use crate::text::Text;
 
@@ -37,16 +37,7 @@ pub const CHAPTER: Chapter = Chapter {
             "主从 Redis 上的 SET NX PX",
         ),
     },
-    ours: LockKind {
-        kind: "ours",
-        lease: SHORT,
-        renewed: true,
-        lives: Lives::Quorum,
-        about: Text::new(
-            "Lockkeeper on a quorum of three",
-            "Lockkeeper，三节点多数派",
-        ),
-    },
+    ours: ours_on_quorum(SHORT),
     play: |scene| Box::pin(play(scene)),
 };
 
@@ -64,8 +55,7 @@ async fn play(scene: &mut Scene) -> Result<()> {
 
 /// A holds, a server dies, and B would like to sell.
 async fn both_want(scene: &Scene, dies: impl FnOnce(&Scene)) -> Result<()> {
-    let mut a = scene.actor("A").await?;
-    let mut b = scene.actor("B").await?;
+    let [mut a, mut b] = scene.actors(["A", "B"]).await?;
     a.acquires(SOON).await?;
     a.reads().await?;
     scene
@@ -75,8 +65,7 @@ async fn both_want(scene: &Scene, dies: impl FnOnce(&Scene)) -> Result<()> {
         )
         .await;
     dies(scene);
-    b.tell_to_sell(SOON)?;
-    b.says_within(A_WHILE, is_read).await?;
+    b.tries_to_sell().await?;
     scene.step("A writes and releases.", "A 写回并释放。").await;
     a.writes().await?;
     a.releases_somehow().await?;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::{Chapter, Needs, naive};
+use super::{Chapter, Needs, naive, ours_on_quorum};
 use crate::scene::actor::{Actor, SOON};
 use crate::scene::orders::{Event, Order};
-use crate::scene::{Lives, LockKind, Scene};
+use crate::scene::{Lives, Scene};
 use crate::text::Text;
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -33,16 +33,7 @@ pub const CHAPTER: Chapter = Chapter {
         LEASE,
         Text::new("SET NX PX on one server", "单台服务器上的 SET NX PX"),
     ),
-    ours: LockKind {
-        kind: "ours",
-        lease: LEASE,
-        renewed: true,
-        lives: Lives::Quorum,
-        about: Text::new(
-            "Lockkeeper on a quorum of three",
-            "Lockkeeper，三节点多数派",
-        ),
-    },
+    ours: ours_on_quorum(LEASE),
     play: |scene| Box::pin(play(scene)),
 };
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Chapter, Needs};
-use crate::scene::actor::{A_WHILE, SOON, is_read};
+use super::{Chapter, Needs, ours_on_quorum};
+use crate::scene::actor::SOON;
 use crate::scene::{Lives, LockKind, Scene};
 use crate::text::Text;
 
@@ -35,16 +35,7 @@ pub const CHAPTER: Chapter = Chapter {
             "节点一启动就投票的 Redlock",
         ),
     },
-    ours: LockKind {
-        kind: "ours",
-        lease: LEASE,
-        renewed: true,
-        lives: Lives::Quorum,
-        about: Text::new(
-            "Lockkeeper on a quorum of three",
-            "Lockkeeper，三节点多数派",
-        ),
-    },
+    ours: ours_on_quorum(LEASE),
     play: |scene| Box::pin(play(scene)),
 };
 
@@ -70,8 +61,7 @@ async fn play(scene: &mut Scene) -> Result<()> {
     let nodes = nodes.restart_empty(scene, 1).await?;
     scene.locks_at(nodes.url(None));
     let mut b = scene.actor("B").await?;
-    b.tell_to_sell(SOON)?;
-    b.says_within(A_WHILE, is_read).await?;
+    b.tries_to_sell().await?;
     scene.step("A writes and releases.", "A 写回并释放。").await;
     a.writes().await?;
     a.releases_somehow().await?;

@@ -42,8 +42,7 @@ pub const CHAPTER: Chapter = Chapter {
 async fn play(scene: &mut Scene) -> Result<()> {
     let _server = scene.redis().await?;
     scene.stock(5).await?;
-    let mut a = scene.actor("A").await?;
-    let mut b = scene.actor("B").await?;
+    let [mut a, mut b] = scene.actors(["A", "B"]).await?;
     a.acquires(SOON).await?;
     a.reads().await?;
     a.tell(Order::Look)?;
@@ -62,8 +61,7 @@ async fn play(scene: &mut Scene) -> Result<()> {
             "B 等到租期结束，卖出一件。",
         )
         .await;
-    b.tell_to_sell(SOON)?;
-    b.ends_its_sale(SOON).await?;
+    b.sells(SOON).await?;
     scene
         .step(
             "A wakes up (SIGCONT), and writes what it had in mind.",

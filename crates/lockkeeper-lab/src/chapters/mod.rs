@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use lockkeeper_testkit::servers::proxy::Proxy;
 
-use crate::scene::actor::{A_WHILE, Actor, SOON, is_read};
+use crate::scene::actor::{Actor, SOON};
 use crate::scene::board::Updates;
 use crate::scene::orders::Event;
 use crate::scene::update::{Side, Update};
@@ -241,11 +241,24 @@ const fn ours(lease: Duration) -> LockKind {
     }
 }
 
+/// A lock of ours, renewed, on three servers.
+const fn ours_on_quorum(lease: Duration) -> LockKind {
+    LockKind {
+        kind: "ours",
+        lease,
+        renewed: true,
+        lives: Lives::Quorum,
+        about: Text::new(
+            "Lockkeeper on a quorum of three",
+            "Lockkeeper，三节点多数派",
+        ),
+    }
+}
+
 /// Two instances sell the last piece at the same moment: both have read that there is one before either writes.
 async fn last_piece(scene: &mut Scene) -> Result<()> {
     scene.stock(1).await?;
-    let mut a = scene.actor("A").await?;
-    let mut b = scene.actor("B").await?;
+    let [mut a, mut b] = scene.actors(["A", "B"]).await?;
     scene
         .step(
             "One piece is left. A takes its lock, if it has one, and reads the stock.",
@@ -260,8 +273,7 @@ async fn last_piece(scene: &mut Scene) -> Result<()> {
             "A 还没写回，另一位顾客的请求到了 B。",
         )
         .await;
-    b.tell_to_sell(SOON)?;
-    b.says_within(A_WHILE, is_read).await?;
+    b.tries_to_sell().await?;
     scene
         .step(
             "A sells its piece, writes the stock back and lets go.",

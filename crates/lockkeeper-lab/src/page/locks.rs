@@ -67,7 +67,7 @@ struct HolderView<'a> {
     program: &'a str,
     pid: u32,
     host: &'a str,
-    mode: &'static str,
+    mode: String,
     /// Of a semaphore: how many permits this hold has, and how many there are.
     #[serde(skip_serializing_if = "Option::is_none")]
     permits: Option<(u32, u32)>,
@@ -80,12 +80,8 @@ struct HolderView<'a> {
 impl<'a> HolderView<'a> {
     fn new(holder: &'a Holder, wall: SystemTime) -> HolderView<'a> {
         let (mode, permits) = match holder.mode {
-            Mode::Exclusive => ("exclusive", None),
-            Mode::Fair => ("fair", None),
-            Mode::Read => ("read", None),
-            Mode::Write => ("write", None),
-            Mode::Permit { limit, count } => ("permit", Some((count, limit))),
-            _ => ("other", None),
+            Mode::Permit { limit, count } => ("permit".to_owned(), Some((count, limit))),
+            mode => (mode.to_string(), None),
         };
         HolderView {
             claim: holder.claim.to_string(),

@@ -20,7 +20,7 @@ use super::timeline::Doing;
 /// How long something may take that nothing stands in the way of. Machines are slow at times.
 pub const SOON: Duration = Duration::from_secs(20);
 /// How long somebody is given to do what a lock should prevent.
-pub const A_WHILE: Duration = Duration::from_millis(900);
+const A_WHILE: Duration = Duration::from_millis(900);
 /// How long a sale takes between its read and its write.
 const THINKS_MS: u64 = 180;
 
@@ -197,6 +197,18 @@ impl Actor {
             within_ms: within.as_millis() as u64,
             thinks_ms: THINKS_MS,
         })
+    }
+
+    /// Waits for the lock, sells one and lets go. Answers whether it got the lock.
+    pub async fn sells(&mut self, within: Duration) -> Result<bool> {
+        self.tell_to_sell(within)?;
+        self.ends_its_sale(within).await
+    }
+
+    /// Is told to sell while the lock should prevent it, and given a while to get as far as reading the stock.
+    pub async fn tries_to_sell(&mut self) -> Result<()> {
+        self.tell_to_sell(SOON)?;
+        self.says_within(A_WHILE, is_read).await.map(drop)
     }
 
     /// Waits until what [`Actor::tell_to_sell`] began is over. Answers whether it got the lock.

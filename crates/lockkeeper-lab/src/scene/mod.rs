@@ -149,6 +149,15 @@ impl Scene {
         self.url = url;
     }
 
+    /// Some more actors.
+    pub async fn actors<const N: usize>(&self, names: [&str; N]) -> Result<[Actor; N]> {
+        let mut actors = Vec::with_capacity(N);
+        for name in names {
+            actors.push(self.actor(name).await?);
+        }
+        Ok(actors.try_into().expect("one a name"))
+    }
+
     /// One more actor.
     pub async fn actor(&self, name: &str) -> Result<Actor> {
         let casting = Casting {

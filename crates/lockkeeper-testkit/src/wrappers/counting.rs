@@ -1,12 +1,11 @@
 //! Counts what is asked of a store: operations per acquisition are a promise too.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use lockkeeper::Name;
 use lockkeeper::store::{
-    Answer, Attempt, Break, Capabilities, Claim, ClaimId, Holder, Interest, LatchRequest,
-    LatchState, LockInfo, Release, Released, Renewal, Renewed, Store, Subscription,
+    Answer, Attempt, Break, Claim, ClaimId, Holder, Interest, LatchRequest, LatchState, LockInfo,
+    Release, Released, Renewal, Renewed, Store, Subscription,
 };
 
 use super::{Counts, Verb};
@@ -38,10 +37,9 @@ impl Counting {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Store for Counting {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
+    lockkeeper::forward!(inner: facts ends_in_time);
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         self.count(Verb::TryAcquire).try_acquire(claim)
     }
@@ -68,11 +66,5 @@ impl Store for Counting {
     }
     fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState> {
         self.count(Verb::Latch).latch(request)
-    }
-    fn ends_in_time(&self) -> bool {
-        self.inner.ends_in_time()
-    }
-    fn liveness(&self) -> Option<OwnedFd> {
-        self.inner.liveness()
     }
 }

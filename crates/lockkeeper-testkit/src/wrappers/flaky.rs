@@ -1,14 +1,13 @@
 //! A store that misbehaves as networks and servers do, but never breaks the contract.
 
 use std::future::Future;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lockkeeper::store::{
-    Answer, Attempt, Break, Capabilities, Claim, ClaimId, Holder, Interest, LatchRequest,
-    LatchState, LockInfo, Release, Released, Renewal, Renewed, Store, Subscription,
+    Answer, Attempt, Break, Claim, ClaimId, Holder, Interest, LatchRequest, LatchState, LockInfo,
+    Release, Released, Renewal, Renewed, Store, Subscription,
 };
 use lockkeeper::{Error, Name};
 use tokio::sync::Notify;
@@ -269,9 +268,11 @@ impl Drop for Ends {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Store for Flaky {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+    lockkeeper::forward!(inner: facts);
+    fn ends_in_time(&self) -> bool {
+        false
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         let claim = claim.clone();
@@ -319,8 +320,5 @@ impl Store for Flaky {
             Verb::Latch,
             |store| async move { store.latch(&request).await },
         ))
-    }
-    fn liveness(&self) -> Option<OwnedFd> {
-        self.inner.liveness()
     }
 }

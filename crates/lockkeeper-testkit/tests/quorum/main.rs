@@ -6,6 +6,8 @@
 //! server from answering for long, so requests may take long here.
 
 mod acl;
+#[path = "../support/claims.rs"]
+mod claims;
 mod common;
 mod lane;
 mod multi;

@@ -9,7 +9,7 @@ use lockkeeper_testkit::servers::proxy;
 use lockkeeper_testkit::servers::redis::RedisOptions;
 use lockkeeper_testkit::servers::wall_clock::WallClock;
 
-use crate::world::{LEASE, LINGER, Watcher, World, at_once, demands, in_both_dialects, judged};
+use crate::world::{LEASE, LINGER, Watcher, World, at_once, demands, in_both_dialects};
 
 fn other(name: &str) -> FaultKind {
     FaultKind::Other(name.into())
@@ -22,9 +22,7 @@ const LONG: Duration = Duration::from_millis(1_700);
 fn one_of_three_is_down_and_comes_back_empty() {
     in_both_dialects(|query| {
         let mut world = World::new(3, LEASE, query);
-        let url = world.url();
-        world.load(3, &url);
-        world.work(40);
+        world.busy(3, 40);
         world.nodes.server(2).kill();
         world.bitten("down");
         world.work(60);
@@ -40,9 +38,8 @@ fn one_of_three_is_down_and_comes_back_empty() {
         world.nodes.server(0).restart_empty();
         world.healed();
         world.work(20);
-        let events = world.finish();
         let demands = demands().fault(other("down"), 1);
-        judged(&events, &demands.fault(other("another down"), 1)).expect_valid();
+        world.passes(&demands.fault(other("another down"), 1));
     });
 }
 
@@ -56,9 +53,7 @@ fn has_token(world: &World, node: usize) -> bool {
 fn two_of_five_are_stalled() {
     in_both_dialects(|query| {
         let mut world = World::new(5, LEASE, query);
-        let url = world.url();
-        world.load(3, &url);
-        world.work(40);
+        world.busy(3, 40);
         for node in &world.nodes.servers()[3..] {
             node.pause();
         }
@@ -69,8 +64,7 @@ fn two_of_five_are_stalled() {
         }
         world.healed();
         world.work(40);
-        let events = world.finish();
-        judged(&events, &demands().fault(other("stalled"), 1)).expect_valid();
+        world.passes(&demands().fault(other("stalled"), 1));
     });
 }
 
@@ -79,9 +73,7 @@ fn two_of_five_are_stalled() {
 fn three_of_five_are_stalled_longer_than_a_lease() {
     in_both_dialects(|query| {
         let mut world = World::new(5, LEASE, query);
-        let url = world.url();
-        world.load(3, &url);
-        world.work(50);
+        world.busy(3, 50);
         for node in &world.nodes.servers()[..3] {
             node.pause();
         }
@@ -91,8 +83,7 @@ fn three_of_five_are_stalled_longer_than_a_lease() {
         }
         world.healed();
         world.work(60);
-        let events = world.finish();
-        judged(&events, &demands().fault(other("stalled"), 1)).expect_valid();
+        world.passes(&demands().fault(other("stalled"), 1));
     });
 }
 
@@ -104,9 +95,7 @@ fn nodes_restart_with_their_data() {
             ..RedisOptions::default()
         };
         let mut world = World::with(vec![durable; 3], LEASE, query);
-        let url = world.url();
-        world.load(3, &url);
-        world.work(40);
+        world.busy(3, 40);
         for node in 0..3 {
             world.nodes.server(node).restart();
             world.bitten("restart");
@@ -121,9 +110,8 @@ fn nodes_restart_with_their_data() {
         world.nodes.wait_out_quarantine(LEASE);
         world.healed();
         world.work(40);
-        let events = world.finish();
         let demands = demands().fault(other("restart"), 3);
-        judged(&events, &demands.fault(other("all restart"), 1)).expect_valid();
+        world.passes(&demands.fault(other("all restart"), 1));
     });
 }
 
@@ -131,21 +119,9 @@ fn nodes_restart_with_their_data() {
 fn holders_killed() {
     in_both_dialects(|query| {
         let mut world = World::new(3, LEASE, query);
-        let url = world.url();
-        world.load(3, &url);
-        world.work(30);
-        {
-            let watcher = Watcher::new(&url);
-            for _ in 0..3 {
-                let holder = world.stop_a_holder(&watcher);
-                world.kill(holder);
-                world.healed();
-                world.one_more(&url);
-                world.work(25);
-            }
-        }
-        let events = world.finish();
-        judged(&events, &demands().fault(FaultKind::HolderKilled, 1)).expect_valid();
+        world.busy(3, 30);
+        world.kill_holders();
+        world.passes(&demands().fault(FaultKind::HolderKilled, 1));
     });
 }
 
@@ -153,21 +129,10 @@ fn holders_killed() {
 fn holders_stopped() {
     in_both_dialects(|query| {
         let mut world = World::new(3, LEASE, query);
-        let url = world.url();
-        world.load(3, &url);
-        world.work(30);
-        {
-            let watcher = Watcher::new(&url);
-            for _ in 0..3 {
-                let holder = world.stop_a_holder(&watcher);
-                world.oversleep(holder, LEASE * 3 / 2);
-                world.healed();
-                world.work(25);
-            }
-        }
-        let events = world.finish();
+        world.busy(3, 30);
+        world.stop_holders();
         let demands = demands().fault(FaultKind::HolderStopped, 1);
-        judged(&events, &demands.fault(FaultKind::HoldExpired, 1)).expect_valid();
+        world.passes(&demands.fault(FaultKind::HoldExpired, 1));
     });
 }
 
@@ -188,8 +153,7 @@ fn clients_that_see_different_nodes() {
         last.heal();
         world.healed();
         world.work(30);
-        let events = world.finish();
-        judged(&events, &demands().fault(other("split"), 1)).expect_valid();
+        world.passes(&demands().fault(other("split"), 1));
     });
 }
 
@@ -217,12 +181,7 @@ fn split_votes_come_to_an_end_also_on_slow_ways() {
         way.heal();
         world.healed();
         world.work(80);
-        let events = world.finish();
-        judged(
-            &events,
-            &demands().linger(LINGER * 4).fault(other("far away"), 1),
-        )
-        .expect_valid();
+        world.passes(&demands().linger(LINGER * 4).fault(other("far away"), 1));
     });
 }
 
@@ -258,8 +217,7 @@ fn messages_lost_one_way() {
             demands = demands.fault(other(&few), 1).fault(other(&most), 1);
         }
         world.work(30);
-        let events = world.finish();
-        judged(&events, &demands).expect_valid();
+        world.passes(&demands);
     });
 }
 
@@ -285,8 +243,7 @@ fn replies_lost_after_the_nodes_did_it() {
         }
         world.healed();
         world.work(30);
-        let events = world.finish();
-        judged(&events, &demands().fault(FaultKind::ReplyLost, 6)).expect_valid();
+        world.passes(&demands().fault(FaultKind::ReplyLost, 6));
     });
 }
 
@@ -310,8 +267,7 @@ fn requests_that_arrive_late() {
             world.healed();
             world.work(15);
         }
-        let events = world.finish();
-        judged(&events, &demands().fault(FaultKind::Delayed, 6)).expect_valid();
+        world.passes(&demands().fault(FaultKind::Delayed, 6));
     });
 }
 
@@ -337,9 +293,8 @@ fn slow_and_cut_connections() {
         }
         world.healed();
         world.work(20);
-        let events = world.finish();
         let demands = demands().fault(FaultKind::Delayed, 3);
-        judged(&events, &demands.fault(other("cut"), 5)).expect_valid();
+        world.passes(&demands.fault(other("cut"), 5));
     });
 }
 
@@ -348,8 +303,7 @@ fn memory_full_on_a_minority() {
     in_both_dialects(|query| {
         let mut world = World::new(3, LEASE, query);
         let url = world.url();
-        world.load(3, &url);
-        world.work(40);
+        world.busy(3, 40);
         let set = |node: usize, value| {
             let node = &world.nodes.servers()[node];
             node.command(&["CONFIG", "SET", "maxmemory", value]);
@@ -372,8 +326,7 @@ fn memory_full_on_a_minority() {
         drop(watcher);
         world.healed();
         world.work(40);
-        let events = world.finish();
-        judged(&events, &demands().fault(other("full"), 1)).expect_valid();
+        world.passes(&demands().fault(other("full"), 1));
     });
 }
 
@@ -390,8 +343,7 @@ fn script_caches_flushed() {
         }
         world.healed();
         world.work(10);
-        let events = world.finish();
-        let stats = judged(&events, &demands().fault(other("flush"), 30)).expect_valid();
+        let stats = world.passes(&demands().fault(other("flush"), 30));
         assert_eq!(stats.unknown, 0, "a flush cost somebody an answer");
     });
 }
@@ -414,7 +366,6 @@ fn clients_whose_clocks_are_wrong() {
         world.bitten("clocks");
         world.healed();
         world.work(60);
-        let events = world.finish();
-        judged(&events, &demands().fault(other("clocks"), 1)).expect_valid();
+        world.passes(&demands().fault(other("clocks"), 1));
     });
 }

@@ -12,5 +12,7 @@ mod mixed;
 mod naive;
 #[path = "../support/place.rs"]
 mod place;
+#[path = "../support/victim.rs"]
+mod victim;
 mod victims;
 mod world;

@@ -3,38 +3,22 @@
 use std::time::Duration;
 
 use lockkeeper::clock::Moment;
-use lockkeeper_testkit::checker::{Demands, FaultKind, Rule};
+use lockkeeper_testkit::checker::{Demands, FaultKind};
 use lockkeeper_testkit::history::Fault;
-use lockkeeper_testkit::process::Taker;
 use lockkeeper_testkit::servers::redis::RedisOptions;
 use lockkeeper_testkit::servers::wall_clock::WallClock;
 
-use crate::world::{LEASE, World, at_once, demands, grants, in_both_dialects, judged};
+use crate::victim::{
+    ends_well, frees_nothing, last_held, refused, shown_unsafe_but_fenced, told, victim,
+};
+use crate::world::{LEASE, World, at_once, demands, in_both_dialects};
 
-/// A process that holds, and has read the resource.
-fn victim(world: &World, url: &str, lease: &str, more: &[&str]) -> Taker {
-    let mut victim = world.holder("victim", url, lease, more);
-    victim.expect("held");
-    victim.tell("read").expect("listens");
-    victim.expect("read");
-    victim
-}
-
-fn told(taker: &mut Taker, line: &str, answer: &str) {
-    taker.tell(line).expect("listens");
-    taker.expect(answer);
-}
-
-/// When a look of it at its guard last said yes.
-fn last_held(victim: &mut Taker) -> u64 {
-    victim.tell("last-held").expect("listens");
-    victim.expect("last-held").parse().expect("a moment")
-}
-
-fn refused() -> Demands {
-    demands()
-        .fault(FaultKind::HoldExpired, 1)
-        .fault(FaultKind::WriteRefused, 1)
+/// For so long.
+#[track_caller]
+fn nobody_else_works(world: &World, time: Duration) {
+    let before = world.written();
+    std::thread::sleep(time);
+    assert_eq!(world.written(), before, "somebody else was let in");
 }
 
 #[test]
@@ -42,8 +26,7 @@ fn a_stopped_holder_is_fenced_off_and_never_believes_again() {
     in_both_dialects(|query| {
         let mut world = World::new(3, LEASE, query);
         let url = world.url();
-        world.load(2, &url);
-        world.work(30);
+        world.busy(2, 30);
         let mut victim = victim(&world, &url, "1s", &[]);
         victim.stop().expect("is stopped");
         let process = "victim".into();
@@ -60,9 +43,8 @@ fn a_stopped_holder_is_fenced_off_and_never_believes_again() {
         told(&mut victim, "release", "not-held");
         assert!(victim.wait().expect("ends"));
         world.work(30);
-        let events = world.finish();
         let demands = refused().fault(FaultKind::HolderStopped, 1);
-        judged(&events, &demands).expect_valid();
+        world.passes(&demands);
     });
 }
 
@@ -71,9 +53,7 @@ fn a_stopped_holder_is_fenced_off_and_never_believes_again() {
 fn a_holder_cut_off_is_told_in_time_and_fenced_off() {
     in_both_dialects(|query| {
         let mut world = World::new(5, LEASE, query);
-        let url = world.url();
-        world.load(2, &url);
-        world.work(30);
+        world.busy(2, 30);
         let way = world.way();
         let mut victim = victim(&world, &way.url(), "1s", &[]);
         for proxy in &way.proxies[1..4] {
@@ -89,15 +69,10 @@ fn a_holder_cut_off_is_told_in_time_and_fenced_off() {
         told(&mut victim, "write", "refused");
         let last = last_held(&mut victim);
         assert!(last < healed.as_nanos(), "it believes again");
-        victim.tell("release").expect("listens");
-        // Or in doubt, if it is not connected yet. It never says that it freed the lock.
-        let said = victim.expect_one(&["not-held", "release-unknown", "released"]);
-        assert!(!said.starts_with("released"), "{said}");
-        assert!(victim.wait().expect("ends"));
+        frees_nothing(&mut victim);
         world.work(30);
-        let events = world.finish();
         let demands = refused().fault(FaultKind::Other("cut off".into()), 1);
-        judged(&events, &demands).expect_valid();
+        world.passes(&demands);
     });
 }
 
@@ -106,9 +81,7 @@ fn a_holder_cut_off_is_told_in_time_and_fenced_off() {
 fn work_longer_than_the_lease_goes_on_with_most_nodes() {
     in_both_dialects(|query| {
         let mut world = World::new(5, LEASE, query);
-        let url = world.url();
-        world.load(2, &url);
-        world.work(50);
+        world.busy(2, 50);
         let way = world.way();
         let mut victim = victim(&world, &way.url(), "1s", &[]);
         // More than a bare majority: what it has on those two, it can miss.
@@ -116,20 +89,14 @@ fn work_longer_than_the_lease_goes_on_with_most_nodes() {
         way.proxies[0].black_hole();
         way.proxies[4].refuse();
         world.bitten("two gone");
-        let before = world.written();
-        std::thread::sleep(LEASE * 4);
-        assert_eq!(world.written(), before, "somebody else was let in");
-        told(&mut victim, "is-held", "is-held true");
-        told(&mut victim, "write", "accepted");
-        told(&mut victim, "release", "released");
-        assert!(victim.wait().expect("ends"));
+        nobody_else_works(&world, LEASE * 4);
+        ends_well(&mut victim);
         way.heal();
         world.healed();
         world.work(60);
-        let events = world.finish();
         let demands = demands().linger(LEASE * 10);
         let demands = demands.fault(FaultKind::Other("two gone".into()), 1);
-        judged(&events, &demands).expect_valid();
+        world.passes(&demands);
     });
 }
 
@@ -139,8 +106,7 @@ fn a_hold_is_taken_back_to_a_node_that_forgot_it() {
     in_both_dialects(|query| {
         let mut world = World::new(3, LEASE * 3, query);
         let url = world.url();
-        world.load(2, &url);
-        world.work(50);
+        world.busy(2, 50);
         let mut victim = victim(&world, &url, "3s", &[]);
         world.until("it is on every node", || world.all_agree());
         world.nodes.server(2).restart_empty();
@@ -149,19 +115,13 @@ fn a_hold_is_taken_back_to_a_node_that_forgot_it() {
         world.until("it is there again", || world.all_agree());
         world.nodes.server(0).kill();
         world.bitten("another down");
-        let before = world.written();
-        std::thread::sleep(LEASE * 4);
-        assert_eq!(world.written(), before, "somebody else was let in");
-        told(&mut victim, "is-held", "is-held true");
-        told(&mut victim, "write", "accepted");
-        told(&mut victim, "release", "released");
-        assert!(victim.wait().expect("ends"));
+        nobody_else_works(&world, LEASE * 4);
+        ends_well(&mut victim);
         world.nodes.server(0).restart_empty();
         world.healed();
         world.work(60);
-        let events = world.finish();
         let demands = demands().fault(FaultKind::Other("restart".into()), 1);
-        judged(&events, &demands).expect_valid();
+        world.passes(&demands);
     });
 }
 
@@ -187,9 +147,8 @@ fn a_killed_holder_is_followed_after_its_lease() {
         assert!(next.wait().expect("ends"));
         world.load(2, &url);
         world.work(120);
-        let events = world.finish();
         let demands = demands().fault(FaultKind::HolderKilled, 1);
-        judged(&events, &demands).expect_valid();
+        world.passes(&demands);
     });
 }
 
@@ -208,18 +167,6 @@ fn waits(world: &World) -> bool {
     listening.count() >= 3
 }
 
-/// Two hold at the same time, and the checker sees it; but tokens grow and no update is lost.
-fn shown_unsafe_but_fenced(world: &mut World) {
-    world.work(60);
-    let events = world.finish();
-    assert!(grants(&events) >= 100, "{} grants", grants(&events));
-    let verdict = judged(&events, &demands());
-    assert!(verdict.breaks(Rule::S1), "it was safe: {verdict}");
-    // That it was gone before its deadline is the same thing, seen by its holder.
-    let expected = [Rule::S1, Rule::S4].into();
-    assert!(verdict.rules().is_subset(&expected), "{verdict}");
-}
-
 /// Held on A, B and C of five; C restarts empty. Whoever reaches C, D and E must not get it, because C sits out; with
 /// quarantine switched off it does, and only the fence is left.
 #[test]
@@ -235,9 +182,7 @@ fn a_node_that_forgot_the_lock_does_not_give_it_to_another() {
                 false => format!("{query}&quarantine=off"),
             };
             let mut world = World::new(5, lease, &query);
-            let url = world.url();
-            world.load(2, &url);
-            world.work(50);
+            world.busy(2, 50);
             let (first, last) = (world.way(), world.way());
             first.only(&[0, 1, 2]);
             last.only(&[2, 3, 4]);
@@ -274,21 +219,18 @@ fn a_node_that_forgot_the_lock_does_not_give_it_to_another() {
                 told(&mut other, "release", "released");
             }
             assert!(other.wait().expect("ends"));
-            victim.tell("release").expect("listens");
-            victim.expect_one(&["not-held", "release-unknown"]);
-            assert!(victim.wait().expect("ends"));
+            frees_nothing(&mut victim);
             for number in 0..2 {
                 world.taker(number).go_on().expect("goes on");
             }
             world.healed();
+            world.work(60);
             match quarantine {
-                false => shown_unsafe_but_fenced(&mut world),
+                false => shown_unsafe_but_fenced(&world.finish()),
                 true => {
-                    world.work(60);
-                    let events = world.finish();
                     let demands = demands().linger(lease * 2);
                     let demands = demands.fault(FaultKind::Other("restart".into()), 1);
-                    judged(&events, &demands).expect_valid();
+                    world.passes(&demands);
                 }
             }
         },
@@ -311,27 +253,20 @@ fn clocks_of_a_minority_set_forward_let_nobody_in() {
     in_both_dialects(|query| {
         let (mut world, clocks) = with_clocks(query);
         let url = world.url();
-        world.load(2, &url);
-        world.work(50);
+        world.busy(2, 50);
         let mut victim = victim(&world, &url, "4s", &[]);
         world.until("it is on every node", || world.all_agree());
         for clock in &clocks[..2] {
             clock.ahead(Duration::from_secs(90));
         }
         world.bitten("set forward");
-        let before = world.written();
-        std::thread::sleep(LEASE * 5);
-        assert_eq!(world.written(), before, "somebody else was let in");
-        told(&mut victim, "is-held", "is-held true");
-        told(&mut victim, "write", "accepted");
-        told(&mut victim, "release", "released");
-        assert!(victim.wait().expect("ends"));
+        nobody_else_works(&world, LEASE * 5);
+        ends_well(&mut victim);
         world.healed();
         world.work(60);
-        let events = world.finish();
         let demands = demands().linger(LEASE * 10);
         let demands = demands.fault(FaultKind::Other("set forward".into()), 1);
-        judged(&events, &demands).expect_valid();
+        world.passes(&demands);
     });
 }
 
@@ -340,9 +275,7 @@ fn clocks_of_a_minority_set_forward_let_nobody_in() {
 fn clocks_of_a_majority_set_forward_let_a_second_holder_in_and_tokens_still_grow() {
     in_both_dialects(|query| {
         let (mut world, clocks) = with_clocks(query);
-        let url = world.url();
-        world.load(2, &url);
-        world.work(50);
+        world.busy(2, 50);
         let way = world.way();
         let mut victim = victim(&world, &way.url(), "4s", &["--fixed", "yes"]);
         for clock in &clocks[..3] {
@@ -352,10 +285,9 @@ fn clocks_of_a_majority_set_forward_let_a_second_holder_in_and_tokens_still_grow
         world.work(3);
         told(&mut victim, "is-held", "is-held true");
         told(&mut victim, "write", "refused");
-        victim.tell("release").expect("listens");
-        victim.expect_one(&["not-held", "release-unknown"]);
-        assert!(victim.wait().expect("ends"));
-        shown_unsafe_but_fenced(&mut world);
+        frees_nothing(&mut victim);
+        world.work(60);
+        shown_unsafe_but_fenced(&world.finish());
     });
 }
 
@@ -365,8 +297,7 @@ fn clocks_set_back_keep_every_rule() {
     in_both_dialects(|query| {
         let (mut world, clocks) = with_clocks(query);
         let url = world.url();
-        world.load(2, &url);
-        world.work(30);
+        world.busy(2, 30);
         let mut victim = victim(&world, &url, "1s", &[]);
         for clock in &clocks[..2] {
             clock.behind(Duration::from_secs(3600));
@@ -374,15 +305,11 @@ fn clocks_set_back_keep_every_rule() {
         world.bitten("set back");
         // Renewed by the clock as it is now.
         std::thread::sleep(LEASE * 2);
-        told(&mut victim, "is-held", "is-held true");
-        told(&mut victim, "write", "accepted");
-        told(&mut victim, "release", "released");
-        assert!(victim.wait().expect("ends"));
+        ends_well(&mut victim);
         world.healed();
         world.work(80);
-        let events = world.finish();
         let demands = Demands::default().recovery(Duration::from_secs(15));
         let demands = demands.fault(FaultKind::Other("set back".into()), 1);
-        judged(&events, &demands).expect_valid();
+        world.passes(&demands);
     });
 }

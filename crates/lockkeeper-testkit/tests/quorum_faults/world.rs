@@ -3,6 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+use lockkeeper_testkit::checker::{Demands, Stats};
 use lockkeeper_testkit::history::{Event, Fault};
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::proxy::Proxy;
@@ -63,11 +64,6 @@ impl World {
         }
     }
 
-    /// Records that a fault was made that bites.
-    pub fn bitten(&self, fault: &str) {
-        self.driver.fault(Fault::Other(fault.to_owned()));
-    }
-
     /// Stops a process of the load, which may hold.
     pub fn stop_load(&mut self, number: usize) {
         self.taker(number).stop().expect("is stopped");
@@ -103,6 +99,13 @@ impl World {
             });
             left.collect()
         })
+    }
+
+    /// Ends the load. Every rule was kept, and what is demanded was seen.
+    #[track_caller]
+    pub fn passes(&mut self, demands: &Demands) -> Stats {
+        let events = self.finish();
+        judged(&events, demands).expect_valid()
     }
 }
 

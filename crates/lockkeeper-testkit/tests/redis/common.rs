@@ -1,15 +1,14 @@
 //! What the tests of the Redis store share.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockkeeper::clock::Moment;
 use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{
-    Attempt, Claim, ClaimId, Grant, Interest, KeeperId, Mode, Release, Store, Subscription,
-};
+use lockkeeper::store::{Attempt, Claim, Grant, Interest, Mode, Store, Subscription};
 use lockkeeper::url::StoreUrl;
 use lockkeeper::{Error, Lockkeeper, Name};
+
+pub use crate::claims::until;
+use crate::claims::{self, claim_for};
 
 pub const LEASE: Duration = Duration::from_secs(30);
 
@@ -25,22 +24,12 @@ pub fn name(text: &str) -> Name {
     Name::new(text).expect("a name")
 }
 
-/// A fresh claim of a keeper of its own.
 pub fn claim(text: &str, mode: Mode) -> Claim {
-    static NUMBER: AtomicU64 = AtomicU64::new(1);
-    Claim {
-        id: ClaimId {
-            keeper: KeeperId::new(),
-            number: NUMBER.fetch_add(1, Ordering::Relaxed),
-        },
-        name: name(text),
-        mode,
-        lease: LEASE,
-        reserve: 1,
-        not_after: Moment::now() + LEASE,
-        enqueue: false,
-        beside: None,
-    }
+    claim_for(LEASE, text, mode)
+}
+
+pub async fn release(store: &RedisStore, claim: &Claim) -> Result<bool, Error> {
+    claims::release(store, claim).await
 }
 
 pub fn waiting(text: &str, mode: Mode) -> Claim {
@@ -64,27 +53,9 @@ pub async fn busy(store: &RedisStore, claim: &Claim) -> Option<Duration> {
     }
 }
 
-pub async fn release(store: &RedisStore, claim: &Claim) -> Result<bool, Error> {
-    let release = Release {
-        name: claim.name.clone(),
-        claim: claim.id,
-        requeue: None,
-    };
-    store.release(&release).await.map(|done| done.was_held)
-}
-
 pub async fn subscribe(store: &RedisStore, claim: &Claim) -> Subscription {
     let interest = Interest::Claim(claim.name.clone(), claim.id);
     store.subscribe(interest).await.expect("subscribes")
-}
-
-/// Waits for something that has to become true.
-pub async fn until(what: &str, mut check: impl AsyncFnMut() -> bool) {
-    let end = Moment::now() + Duration::from_secs(20);
-    while !check().await {
-        assert!(Moment::now() < end, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// Every kind of lock, by somebody who is in a hurry.

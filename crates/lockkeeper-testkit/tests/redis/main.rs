@@ -6,6 +6,8 @@
 
 mod acl;
 mod batch;
+#[path = "../support/claims.rs"]
+mod claims;
 mod common;
 mod direct;
 mod faults;

@@ -2,6 +2,8 @@
 //!
 //! The suite's cases share one cluster, each with a prefix of its own.
 
+#[path = "../support/claims.rs"]
+mod claims;
 #[path = "../redis/common.rs"]
 #[allow(dead_code, reason = "shared with the tests of a single server")]
 mod common;

@@ -9,9 +9,7 @@ use lockkeeper_testkit::servers::proxy::Way;
 use lockkeeper_testkit::servers::redis::RedisOptions;
 use lockkeeper_testkit::servers::wall_clock::WallClock;
 
-use crate::world::{
-    LEASE, PLAIN, REDISSON, Watcher, World, at_once, demands, in_both_dialects, judged,
-};
+use crate::world::{PLAIN, REDISSON, Watcher, World, at_once, demands, in_both_dialects, judged};
 
 fn other(name: &str) -> FaultKind {
     FaultKind::Other(name.into())
@@ -28,18 +26,8 @@ const LATE: Duration = Duration::from_millis(1_200);
 fn holders_killed() {
     in_both_dialects(|query| {
         let mut world = World::new(query);
-        let url = world.url();
         world.busy(3, 30);
-        {
-            let watcher = Watcher::new(&url);
-            for _ in 0..3 {
-                let holder = world.stop_a_holder(&watcher);
-                world.kill(holder);
-                world.healed();
-                world.one_more(&url);
-                world.work(25);
-            }
-        }
+        world.kill_holders();
         let demands = demands().fault(FaultKind::HolderKilled, 1);
         world.passes(&demands);
     });
@@ -49,17 +37,8 @@ fn holders_killed() {
 fn holders_stopped() {
     in_both_dialects(|query| {
         let mut world = World::new(query);
-        let url = world.url();
         world.busy(3, 30);
-        {
-            let watcher = Watcher::new(&url);
-            for _ in 0..3 {
-                let holder = world.stop_a_holder(&watcher);
-                world.oversleep(holder, LEASE * 3 / 2);
-                world.healed();
-                world.work(25);
-            }
-        }
+        world.stop_holders();
         let demands = demands()
             .fault(FaultKind::HolderStopped, 1)
             .fault(FaultKind::HoldExpired, 1);
@@ -81,7 +60,7 @@ fn server_killed_and_restarted_with_its_data() {
             world.work(50);
             world.server.kill();
             match down.is_zero() {
-                true => world.driver.fault(Fault::Other("restart".into())),
+                true => world.bitten("restart"),
                 false => world.bites("down", down),
             }
             world.server.restart();
@@ -115,7 +94,7 @@ fn server_stalled_longer_than_a_lease() {
         assert!(slept.elapsed() >= LONGER);
         // Only what was granted before was written.
         assert!(world.written() <= before + 20, "work went on");
-        world.driver.fault(Fault::Other("asleep".into()));
+        world.bitten("asleep");
         world.healed();
         world.work(50);
         let events = world.finish();
@@ -178,7 +157,7 @@ fn slow_and_cut_connections() {
         world.proxy.heal();
         for _ in 0..5 {
             world.proxy.cut();
-            world.driver.fault(Fault::Other("cut".into()));
+            world.bitten("cut");
             world.work(20);
         }
         world.healed();
@@ -219,7 +198,7 @@ fn script_cache_flushed() {
         for _ in 0..40 {
             world.work(5);
             world.server.command(&["SCRIPT", "FLUSH"]);
-            world.driver.fault(Fault::Other("flush".into()));
+            world.bitten("flush");
         }
         world.healed();
         world.work(10);
@@ -239,7 +218,7 @@ fn memory_full() {
         let error = Watcher::new(&url).take("b").expect_err("there is no room");
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
         assert!(error.to_string().contains("raise `maxmemory`"), "{error}");
-        world.driver.fault(Fault::Other("full".into()));
+        world.bitten("full");
         // A release that finds a waiter goes on working: it frees memory before it uses some.
         std::thread::sleep(LONG);
         set("0");
@@ -264,7 +243,7 @@ fn clients_whose_clocks_are_wrong() {
         world.work(60);
         early.ahead(Duration::from_secs(7200));
         late.behind(Duration::from_secs(7200));
-        world.driver.fault(Fault::Other("clocks".into()));
+        world.bitten("clocks");
         world.healed();
         world.work(60);
         world.passes(&demands().fault(other("clocks"), 1));

@@ -13,5 +13,7 @@ mod naive;
 #[path = "../support/place.rs"]
 mod place;
 mod sentinel;
+#[path = "../support/victim.rs"]
+mod victim;
 mod victims;
 mod world;

@@ -3,47 +3,26 @@
 use std::time::Duration;
 
 use lockkeeper::clock::Moment;
-use lockkeeper_testkit::checker::{Demands, FaultKind, Rule};
+use lockkeeper_testkit::checker::{Demands, FaultKind};
 use lockkeeper_testkit::history::Fault;
 use lockkeeper_testkit::process::Taker;
 use lockkeeper_testkit::servers::redis::RedisOptions;
 use lockkeeper_testkit::servers::wall_clock::WallClock;
 
 use crate::crews;
-use crate::world::{LEASE, World, demands, grants, in_both_dialects, judged};
-
-/// A process that holds, and has read the resource.
-fn victim(world: &World, url: &str) -> Taker {
-    let mut victim = world.holder("victim", url, "1s", &[]);
-    victim.expect("held");
-    victim.tell("read").expect("listens");
-    victim.expect("read");
-    victim
-}
-
-/// When a look of it at its guard last said yes.
-fn last_held(victim: &mut Taker) -> u64 {
-    victim.tell("last-held").expect("listens");
-    victim.expect("last-held").parse().expect("a moment")
-}
+use crate::victim::{
+    ends_well, frees_nothing, last_held, refused, shown_unsafe_but_fenced, told, victim,
+};
+use crate::world::{LEASE, World, in_both_dialects};
 
 /// What comes after a loss: it knows, its late write is refused, and its release says so.
 fn is_over(victim: &mut Taker, healed: Moment) {
     victim.expect("lost");
-    victim.tell("is-held").expect("listens");
-    victim.expect("is-held false");
-    victim.tell("write").expect("listens");
-    victim.expect("refused");
+    told(victim, "is-held", "is-held false");
+    told(victim, "write", "refused");
     assert!(last_held(victim) < healed.as_nanos(), "it believes again");
-    victim.tell("release").expect("listens");
-    victim.expect("not-held");
+    told(victim, "release", "not-held");
     assert!(victim.wait().expect("ends"));
-}
-
-fn refused() -> Demands {
-    demands()
-        .fault(FaultKind::HoldExpired, 1)
-        .fault(FaultKind::WriteRefused, 1)
 }
 
 #[test]
@@ -52,7 +31,7 @@ fn a_stopped_holder_is_fenced_off_and_never_believes_again() {
         let mut world = World::new(query);
         let url = world.url();
         world.busy(2, 30);
-        let mut victim = victim(&world, &url);
+        let mut victim = victim(&world, &url, "1s", &[]);
         victim.stop().expect("is stopped");
         let process = "victim".into();
         world.driver.fault(Fault::Stopped { process });
@@ -72,56 +51,42 @@ fn a_holder_cut_off_is_told_in_time_and_fenced_off() {
     in_both_dialects(|query| {
         let mut world = World::new(query);
         world.busy(2, 30);
-        let mut victim = victim(&world, &world.proxied());
+        let mut victim = victim(&world, &world.proxied(), "1s", &[]);
         world.proxy.black_hole();
         victim.expect("lost");
         world.work(60);
         assert!(world.proxy.stopped() > 0, "it asked nothing meanwhile");
-        world.driver.fault(Fault::Other("cut off".into()));
+        world.bitten("cut off");
         let healed = Moment::now();
         world.proxy.heal();
         world.proxy.cut();
         world.healed();
         world.until("it connects again", || world.proxy.connections() > 0);
-        victim.tell("write").expect("listens");
-        victim.expect("refused");
+        told(&mut victim, "write", "refused");
         assert!(
             last_held(&mut victim) < healed.as_nanos(),
             "it believes again"
         );
-        victim.tell("release").expect("listens");
-        // Or in doubt, if it is not connected yet. It never says that it freed the lock.
-        let said = victim.expect_one(&["not-held", "release-unknown", "released"]);
-        assert!(!said.starts_with("released"), "{said}");
-        assert!(victim.wait().expect("ends"));
+        frees_nothing(&mut victim);
         world.work(30);
         let demands = refused().fault(FaultKind::Other("cut off".into()), 1);
         world.passes(&demands);
     });
 }
 
-/// Two hold at the same time, and the checker sees it; but tokens grow and no update is lost.
-fn shown_unsafe_but_fenced(world: &mut World, victim: &mut Taker) {
-    victim.tell("release").expect("listens");
-    victim.expect("not-held");
+/// Its release says that it was no longer the only one.
+fn is_shown_unsafe_but_fenced(world: &mut World, victim: &mut Taker) {
+    told(victim, "release", "not-held");
     assert!(victim.wait().expect("ends"));
     world.work(60);
-    let events = world.finish();
-    assert!(grants(&events) >= 100);
-    let verdict = judged(&events, &demands());
-    assert!(verdict.breaks(Rule::S1), "it was safe: {verdict}");
-    // That it was gone before its deadline is the same thing, seen by its holder.
-    let expected = [Rule::S1, Rule::S4].into();
-    assert!(verdict.rules().is_subset(&expected), "{verdict}");
+    shown_unsafe_but_fenced(&world.finish());
 }
 
 /// The victim believes while others work, and only the fence keeps it out.
 fn believes_in_vain(world: &World, victim: &mut Taker) {
     world.work(60);
-    victim.tell("is-held").expect("listens");
-    victim.expect("is-held true");
-    victim.tell("write").expect("listens");
-    victim.expect("refused");
+    told(victim, "is-held", "is-held true");
+    told(victim, "write", "refused");
 }
 
 #[test]
@@ -137,7 +102,7 @@ fn data_lost_in_a_restart_lets_a_second_holder_in_and_tokens_still_grow() {
         believes_in_vain(&world, &mut victim);
         world.proxy.heal();
         victim.expect("lost");
-        shown_unsafe_but_fenced(&mut world, &mut victim);
+        is_shown_unsafe_but_fenced(&mut world, &mut victim);
     });
 }
 
@@ -160,7 +125,7 @@ fn a_clock_set_forward_lets_a_second_holder_in_and_tokens_still_grow() {
         clock.ahead(Duration::from_secs(90));
         world.healed();
         believes_in_vain(&world, &mut victim);
-        shown_unsafe_but_fenced(&mut world, &mut victim);
+        is_shown_unsafe_but_fenced(&mut world, &mut victim);
     });
 }
 
@@ -171,19 +136,13 @@ fn a_clock_set_back_keeps_every_rule() {
         let (mut world, clock) = with_clock(query);
         let url = world.url();
         world.busy(2, 30);
-        let mut victim = victim(&world, &url);
+        let mut victim = victim(&world, &url, "1s", &[]);
         clock.behind(Duration::from_secs(3600));
-        world.driver.fault(Fault::Other("set back".into()));
+        world.bitten("set back");
         world.healed();
         // Renewed by the clock as it is now.
         std::thread::sleep(LEASE * 2);
-        victim.tell("is-held").expect("listens");
-        victim.expect("is-held true");
-        victim.tell("write").expect("listens");
-        victim.expect("accepted");
-        victim.tell("release").expect("listens");
-        victim.expect("released");
-        assert!(victim.wait().expect("ends"));
+        ends_well(&mut victim);
         world.healed();
         world.work(80);
         let demands = Demands::default().recovery(Duration::from_secs(15));

@@ -57,13 +57,6 @@ impl World {
         world
     }
 
-    /// Load straight to the server, which has written so much already.
-    pub fn busy(&mut self, processes: usize, written: u64) {
-        let url = self.url();
-        self.load(processes, &url);
-        self.work(written);
-    }
-
     /// The URL through the proxy.
     pub fn proxied(&self) -> String {
         format!("redis://127.0.0.1:{}/0{}", self.proxy.port(), self.query)

@@ -109,10 +109,9 @@ impl BrokenStore {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Store for BrokenStore {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
+    lockkeeper::forward!(inner: facts ends_in_time withdraw subscribe inspect list break_lock latch);
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(async move {
             let was_free = self.holder(&claim.name).await.is_none();
@@ -124,9 +123,6 @@ impl Store for BrokenStore {
                 other => Ok(other),
             }
         })
-    }
-    fn withdraw<'a>(&'a self, name: &'a Name, claim: ClaimId) -> Answer<'a, ()> {
-        self.inner.withdraw(name, claim)
     }
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Answer<'a, Vec<Renewed>> {
         Box::pin(async move {
@@ -146,20 +142,5 @@ impl Store for BrokenStore {
             }
             self.inner.release(&release).await
         })
-    }
-    fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {
-        self.inner.subscribe(interest)
-    }
-    fn inspect<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<LockInfo>> {
-        self.inner.inspect(name)
-    }
-    fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>> {
-        self.inner.list(prefix)
-    }
-    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>> {
-        self.inner.break_lock(request)
-    }
-    fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState> {
-        self.inner.latch(request)
     }
 }

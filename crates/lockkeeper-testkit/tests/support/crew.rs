@@ -64,6 +64,13 @@ impl Crew {
         }
     }
 
+    /// Load straight to its store, which has written so much already.
+    pub fn busy(&mut self, processes: usize, written: u64) {
+        let url = self.url();
+        self.load(processes, &url);
+        self.work(written);
+    }
+
     pub fn one_more(&mut self, url: &str) {
         self.one_more_in(url, Vec::new());
     }
@@ -132,6 +139,11 @@ impl Crew {
         // But for the one that held when it began, and was slow.
         let written = self.written() - before;
         assert!(written <= 1, "{name} lets work go on: {written} writes");
+        self.bitten(name);
+    }
+
+    /// Records that a fault was made that bites.
+    pub fn bitten(&self, name: &str) {
         self.driver.fault(Fault::Other(name.into()));
     }
 
@@ -181,6 +193,30 @@ impl Crew {
     }
 
     /// A load process, by its place in the order of starts.
+    /// Kills three holders, one after the other. Another process comes for each.
+    pub fn kill_holders(&mut self) {
+        let url = self.url();
+        let watcher = Watcher::new(&url);
+        for _ in 0..3 {
+            let holder = self.stop_a_holder(&watcher);
+            self.kill(holder);
+            self.healed();
+            self.one_more(&url);
+            self.work(25);
+        }
+    }
+
+    /// Stops three holders, one after the other, for longer than a lease.
+    pub fn stop_holders(&mut self) {
+        let watcher = Watcher::new(&self.url());
+        for _ in 0..3 {
+            let holder = self.stop_a_holder(&watcher);
+            self.oversleep(holder, LEASE * 3 / 2);
+            self.healed();
+            self.work(25);
+        }
+    }
+
     pub fn taker(&mut self, index: usize) -> &mut Taker {
         &mut self.load[index].1
     }

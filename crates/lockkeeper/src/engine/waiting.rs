@@ -16,8 +16,8 @@ use crate::{Error, Event, Name};
 const SLEEP: Duration = Duration::from_millis(750);
 const JITTER_NANOS: u64 = 150_000_000;
 
-/// What has to be left of a direct grant, or it is asked for: enough for a renewal that does not succeed at once.
-const DIRECT_LEFT: Duration = Duration::from_millis(300);
+/// What has to be left of a direct grant, or it is asked for: a busy machine or server may stall for a while.
+const DIRECT_LEFT: Duration = Duration::from_millis(600);
 
 /// How long to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::hints::HintBoard;
 use super::*;
-use crate::clock::Clock;
+use crate::Token;
+use crate::clock::{Clock, Moment};
 use crate::token::next_run;
 
 /// Records without holder or waiter are kept for their last token until there are this many of them.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lockkeeper::store::memory::MemoryStore;
 use lockkeeper::store::*;
-use lockkeeper::{Error, Lockkeeper, Name};
+use lockkeeper::{Error, Guard, Lockkeeper, Name};
 
 pub const MS: fn(u64) -> Duration = Duration::from_millis;
 /// Long enough that a busy machine does not lose it by accident.
@@ -126,6 +126,12 @@ impl Tampered {
     }
 }
 
+/// A hold of the lock `x`.
+pub async fn acquired(keeper: &Lockkeeper) -> Guard {
+    let lock = keeper.lock("x").expect("a name");
+    lock.acquire().await.expect("acquired")
+}
+
 /// Waits once.
 pub async fn pause() {
     let mut paused = false;
@@ -150,9 +156,11 @@ pub async fn eventually(what: &str, so: impl AsyncFn() -> bool) {
     assert!(wait.await.is_ok(), "never came: {what}");
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Store for Tampered {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+    lockkeeper::forward!(inner: facts);
+    fn ends_in_time(&self) -> bool {
+        false
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(self.verb(Verb::Acquire, self.inner.try_acquire(claim)))

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
 
 use ::redis::Value;
 
@@ -13,7 +12,7 @@ use super::node::Silence;
 use super::release::any;
 use crate::clock::Moment;
 use crate::store::redis::answer::{self, Reply, wall};
-use crate::store::{Break, Broken, ClaimId, Holder, KeeperId, LockInfo, Mode, Process};
+use crate::store::{Break, Broken, ClaimId, Holder, LockInfo, Mode};
 use crate::{Error, Name, Token};
 
 /// What one node says of a name.
@@ -51,8 +50,7 @@ impl Inner {
             last_token,
             broken,
         };
-        let known = !info.holders.is_empty() || info.last_token.is_some() || info.broken.is_some();
-        Ok(known.then_some(info))
+        Ok(info.if_known())
     }
 
     /// Waits for all of them, but no longer than one may take.
@@ -133,7 +131,7 @@ impl Inner {
         for field in reply.list(1)? {
             let field = answer::text(field)?;
             let id = field.strip_suffix(":write").unwrap_or(&field).to_owned();
-            let holder = stranger(&id, mode_of(&mode), left, "a Redisson client");
+            let holder = answer::stranger(&id, mode_of(&mode), left, "a Redisson client");
             holders.push((id, holder));
         }
         Ok(Sight {
@@ -280,7 +278,7 @@ fn plain_holder(reply: &Reply) -> Result<Option<(String, Holder)>, Error> {
             holder(claim, Mode::Exclusive, left, record),
         ),
         None => {
-            let holder = stranger(&value, Mode::Exclusive, left, "another client");
+            let holder = answer::stranger(&value, Mode::Exclusive, left, "another client");
             (value, holder)
         }
     }))
@@ -297,28 +295,7 @@ fn holder(id: &str, mode: Mode, left: i64, record: &str) -> Holder {
         process: answer::process(parts.next().unwrap_or_default()),
         token: Token::new(token),
         since: wall(since),
-        ..stranger(id, mode, left, "")
-    }
-}
-
-/// A hold of another kind of client, as far as its key tells.
-fn stranger(id: &str, mode: Mode, left: i64, program: &str) -> Holder {
-    let unknown = ClaimId {
-        keeper: KeeperId::from_bits(0),
-        number: 0,
-    };
-    Holder {
-        claim: id.parse().unwrap_or(unknown),
-        process: Process {
-            host: "unknown".into(),
-            pid: 0,
-            program: program.into(),
-        },
-        mode,
-        token: Token::new(0),
-        since: UNIX_EPOCH,
-        remaining: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
-        depth: None,
+        ..answer::stranger(id, mode, left, "")
     }
 }
 

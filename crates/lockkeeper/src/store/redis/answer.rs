@@ -6,6 +6,7 @@ use ::redis::Value;
 
 use super::fault::{Fault, refused};
 use super::server_clock::ServerClock;
+use crate::Token;
 use crate::clock::Moment;
 use crate::store::*;
 
@@ -160,6 +161,27 @@ fn holder(reply: &Reply) -> Result<Holder, Error> {
         remaining: Duration::from_millis(reply.number(2)?),
         depth: None,
     })
+}
+
+/// A hold of another kind of client, as far as its key tells.
+pub(in crate::store) fn stranger(id: &str, mode: Mode, left: i64, program: &str) -> Holder {
+    let unknown = ClaimId {
+        keeper: KeeperId::from_bits(0),
+        number: 0,
+    };
+    Holder {
+        claim: id.parse().unwrap_or(unknown),
+        process: Process {
+            host: "unknown".into(),
+            pid: 0,
+            program: program.into(),
+        },
+        mode,
+        token: Token::new(0),
+        since: UNIX_EPOCH,
+        remaining: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
+        depth: None,
+    }
 }
 
 /// Why and when a lock was broken, if it was.

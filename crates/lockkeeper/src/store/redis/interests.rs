@@ -32,7 +32,7 @@ impl RedisStore {
                     subscriptions.claim(name, claim, Some((wake, keys.slot())));
                 self.servers.synced(&keys, version).await?;
                 // The claim has not tried yet: a hint so far was only that the channel is open.
-                std::pin::pin!(subscription.hints.notified()).enable();
+                subscription.forget();
                 Ok(subscription)
             }
             (Dialect::Redisson, Interest::Latch(name)) => {

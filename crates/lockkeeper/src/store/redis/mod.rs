@@ -61,6 +61,7 @@ mod way;
 mod wire;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;

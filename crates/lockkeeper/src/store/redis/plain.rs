@@ -1,7 +1,7 @@
 //! The plain recipe of redsync, redis-py, rslock and node-redlock: `SET name value NX PX`, compare and
 //! delete, compare and expire. It has no queue: whoever waits tries again, as its peers do.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use ::redis::{Cmd, Value};
 
@@ -12,6 +12,7 @@ use super::keys::Keys;
 use super::scripts;
 use super::way::Way;
 use super::{BREAK_MEMORY, RENEW_SLICE, millis};
+use crate::Token;
 use crate::clock::Moment;
 use crate::store::*;
 
@@ -146,8 +147,7 @@ impl Plain<'_> {
                 .map(Token::new),
             broken: answer::broken(reply.list(3)?)?,
         };
-        let known = !info.holders.is_empty() || info.last_token.is_some() || info.broken.is_some();
-        Ok(known.then_some(info))
+        Ok(info.if_known())
     }
 
     pub async fn break_lock(&self, request: &Break) -> Result<Vec<Holder>, Error> {
@@ -172,42 +172,24 @@ fn held(reply: &Reply) -> Result<Vec<Holder>, Error> {
         return Ok(Vec::new());
     }
     let value = reply.text(0)?;
-    let left = u64::try_from(reply.signed(1)?).unwrap_or(0);
-    Ok(vec![holder(&value, Duration::from_millis(left))])
+    Ok(vec![holder(&value, reply.signed(1)?)])
 }
 
 /// `<claim> <token> <tokens> <since> <process>`, or whatever a peer of ours wrote.
-fn holder(value: &str, remaining: Duration) -> Holder {
+fn holder(value: &str, left: i64) -> Holder {
     let ours = || {
         let mut parts = value.splitn(5, ' ');
-        let claim = parts.next()?.parse().ok()?;
+        let id = parts.next()?;
+        let _: ClaimId = id.parse().ok()?;
         let token = parts.next()?.parse().ok()?;
         let _tokens: u32 = parts.next()?.parse().ok()?;
         let since = parts.next()?.parse().ok()?;
-        Some((claim, token, since, answer::process(parts.next()?)))
+        Some(Holder {
+            process: answer::process(parts.next()?),
+            token: Token::new(token),
+            since: wall(since),
+            ..answer::stranger(id, Mode::Exclusive, left, "")
+        })
     };
-    let (claim, token, since, process) = ours().unwrap_or_else(|| {
-        let nobody = ClaimId {
-            keeper: KeeperId::from_bits(0),
-            number: 0,
-        };
-        let process = Process {
-            host: "unknown".into(),
-            pid: 0,
-            program: "another client".into(),
-        };
-        (nobody, 0, 0, process)
-    });
-    Holder {
-        claim,
-        process,
-        mode: Mode::Exclusive,
-        token: Token::new(token),
-        since: match since {
-            0 => UNIX_EPOCH,
-            since => wall(since),
-        },
-        remaining,
-        depth: None,
-    }
+    ours().unwrap_or_else(|| answer::stranger("", Mode::Exclusive, left, "another client"))
 }

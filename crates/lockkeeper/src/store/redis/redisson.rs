@@ -1,7 +1,7 @@
 //! The dialect that Redisson speaks: its keys, fields, channels and messages, with a queue of ours beside
 //! them. See `docs/redis.md`.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use ::redis::{Cmd, Value};
 
@@ -13,6 +13,7 @@ use super::scripts::{self, Verb};
 use super::subscriptions::Topic;
 use super::way::Way;
 use super::{BREAK_MEMORY, MAX_PERMITS, RENEW_SLICE, millis};
+use crate::Token;
 use crate::clock::Moment;
 use crate::store::*;
 
@@ -297,11 +298,7 @@ impl Redisson<'_> {
                 .map(Token::new),
             broken: answer::broken(reply.list(6)?)?,
         };
-        let known = !info.holders.is_empty()
-            || info.waiters > 0
-            || info.last_token.is_some()
-            || info.broken.is_some();
-        Ok(known.then_some(info))
+        Ok(info.if_known())
     }
 
     pub async fn break_lock(&self, request: &Break) -> Result<Vec<Holder>, Error> {
@@ -371,28 +368,13 @@ impl Redisson<'_> {
     }
 }
 
-/// A hold of a client of Redisson's, as far as its key tells.
+/// A hold of a client of Redisson's.
 fn foreign(field: &str, mode: &str, left: i64) -> Holder {
     let id = field.strip_suffix(":write").unwrap_or(field);
-    let unknown = ClaimId {
-        keeper: KeeperId::from_bits(0),
-        number: 0,
+    let mode = match mode {
+        "r" => Mode::Read,
+        "w" => Mode::Write,
+        _ => Mode::Exclusive,
     };
-    Holder {
-        claim: id.parse().unwrap_or(unknown),
-        process: Process {
-            host: "unknown".into(),
-            pid: 0,
-            program: "a Redisson client".into(),
-        },
-        mode: match mode {
-            "r" => Mode::Read,
-            "w" => Mode::Write,
-            _ => Mode::Exclusive,
-        },
-        token: Token::new(0),
-        since: UNIX_EPOCH,
-        remaining: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
-        depth: None,
-    }
+    answer::stranger(id, mode, left, "a Redisson client")
 }

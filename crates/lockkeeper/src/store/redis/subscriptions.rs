@@ -141,7 +141,7 @@ impl Subscriptions {
             claim,
             interest,
         };
-        (and(subscription, ends), version)
+        (subscription.and(ends), version)
     }
 
     /// Whether a claim waits.
@@ -190,7 +190,7 @@ impl Subscriptions {
             topic,
             interest,
         };
-        (and(subscription, ends), version)
+        (subscription.and(ends), version)
     }
 
     /// The topics that `here` picks by themselves and their slots, and the version of all.
@@ -274,16 +274,6 @@ impl State {
         }
         self.version += 1;
     }
-}
-
-/// The same subscription, that ends more when it is dropped.
-fn and(subscription: Subscription, ends: impl std::any::Any + Send + Sync) -> Subscription {
-    let Subscription {
-        hints,
-        grants,
-        _ends,
-    } = subscription;
-    Subscription::new(hints, (_ends, ends)).with_grants(grants)
 }
 
 struct ClaimEnds {

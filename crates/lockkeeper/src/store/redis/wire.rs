@@ -34,12 +34,9 @@ enum Waiting {
 }
 
 impl Waiting {
-    /// Whether somebody waits for it still.
-    fn is_wanted(&self) -> bool {
-        match self {
-            Waiting::Asked(waiting) => !waiting.is_closed(),
-            Waiting::Tell(_) => true,
-        }
+    /// Whether nobody waits any more.
+    fn is_in_vain(&self) -> bool {
+        matches!(self, Waiting::Asked(waiting) if waiting.is_closed())
     }
 
     fn answer(self, answer: RedisResult<Value>) {
@@ -147,7 +144,7 @@ impl Wire {
     pub fn awaited(&self) -> usize {
         let queue = self.0.queue();
         let waiting = queue.waiting.iter();
-        waiting.filter(|answer| answer.is_wanted()).count()
+        waiting.filter(|answer| !answer.is_in_vain()).count()
     }
 
     /// Tells whoever waits that no answer comes any more.

@@ -140,12 +140,11 @@ impl Sentry {
 
     /// Keeps an eye on what the subscription is about, for as long as it runs.
     pub fn accompany(&self, interest: Interest, subscription: Subscription) -> Subscription {
-        let hints = subscription.hints.clone();
         let attention = Attention::new(self.watch.clone(), interest);
         if self.watch.dormant.swap(false, SeqCst) {
             self.kick();
         }
-        Subscription::new(hints, (subscription, attention))
+        subscription.and(attention)
     }
 
     pub fn stop(&mut self) {

@@ -1,12 +1,11 @@
 //! The engine over a store that fails, loses answers or is silent.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Fault, LEASE, MS, SHORT, Tampered, Verb, eventually};
 use lockkeeper::*;
+
+use crate::common::{Fault, LEASE, MS, SHORT, Tampered, Verb, acquired, eventually};
 
 #[derive(Default)]
 struct Told(Mutex<Vec<String>>);
@@ -42,12 +41,7 @@ async fn an_outage_puts_locks_at_risk_and_its_end_brings_them_back() {
         .connect()
         .await
         .expect("connects");
-    let guard = keeper
-        .lock("x")
-        .expect("a name")
-        .acquire()
-        .await
-        .expect("acquired");
+    let guard = acquired(&keeper).await;
     store.set(Verb::Renew, Some(Fault::Refused));
     guard.at_risk().await;
     assert!(guard.is_held());
@@ -69,12 +63,7 @@ async fn an_outage_longer_than_the_lease_loses_the_lock_before_the_store_does() 
         .store(store.clone())
         .observer(told.clone());
     let keeper = builder.lease(SHORT).connect().await.expect("connects");
-    let guard = keeper
-        .lock("x")
-        .expect("a name")
-        .acquire()
-        .await
-        .expect("acquired");
+    let guard = acquired(&keeper).await;
     store.set(Verb::Renew, Some(Fault::Refused));
     let lost = guard.run(std::future::pending::<()>()).await;
     assert!(matches!(lost, Err(Error::Lost { .. })));
@@ -88,12 +77,7 @@ async fn an_outage_longer_than_the_lease_loses_the_lock_before_the_store_does() 
 async fn an_answer_lost_on_renewal_is_not_a_loss_as_long_as_one_comes_through() {
     let store = Tampered::new();
     let keeper = store.keeper(Duration::from_secs(2)).await;
-    let guard = keeper
-        .lock("x")
-        .expect("a name")
-        .acquire()
-        .await
-        .expect("acquired");
+    let guard = acquired(&keeper).await;
     store.set(Verb::Renew, Some(Fault::AnswerLost));
     guard.at_risk().await;
     store.set(Verb::Renew, None);
@@ -181,12 +165,7 @@ async fn a_lost_hint_costs_a_bounded_delay() {
     let store = Tampered::new();
     let deaf = store.keeper(LEASE).await;
     let other = store.keeper(LEASE).await;
-    let held = other
-        .lock("x")
-        .expect("a name")
-        .acquire()
-        .await
-        .expect("acquired");
+    let held = acquired(&other).await;
     // Subscribed to nothing: no hint can arrive.
     store.set(Verb::Subscribe, Some(Fault::AnswerLost));
     let lock = deaf.lock("x").expect("a name");

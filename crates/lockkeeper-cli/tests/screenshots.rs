@@ -1,19 +1,27 @@
-//! Pictures of the page for the documentation.
+//! Pictures of the page for the documentation: `cargo xtask screenshots` writes docs/lab/*.png.
+
+mod common;
+
+#[allow(dead_code, reason = "the tests of the page use the rest of it")]
+#[path = "lab_page/browser.rs"]
+mod browser;
+#[allow(dead_code, reason = "the tests of the page use the rest of it")]
+#[path = "lab_page/http.rs"]
+mod http;
+#[allow(dead_code, reason = "the tests of the page use the rest of it")]
+#[path = "lab_page/lab.rs"]
+mod lab;
 
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
 
-use crate::browser::{Browser, DESKTOP, Options, PHONE};
-use crate::common::Place;
-use crate::lab::Lab;
+use browser::{Browser, DESKTOP, Options, PHONE};
+use common::Place;
+use lab::{ENDED, Lab};
 
-const ENDED: &str = "!document.querySelector('#verdict').hidden";
-
-#[test]
-#[ignore = "writes docs/lab/*.png; run it when the page has changed"]
-fn screenshots() {
+fn main() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab");
     std::fs::create_dir_all(&folder).expect("docs/lab");
     let place = Place::new();

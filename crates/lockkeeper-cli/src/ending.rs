@@ -1,0 +1,112 @@
+//! How a run ended: its exit code, and what is told of it.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use lockkeeper::clock::Moment;
+use lockkeeper::{Error, Event, Observer, ReleaseOutcome};
+use serde::Serialize;
+
+use crate::exit::{self, Failure};
+use crate::notes::Notes;
+use crate::output::{human, plain};
+use crate::supervise::{End, Outcome};
+
+/// What `--json` prints at the end, on standard error: standard output belongs to the command.
+#[derive(Default, Serialize)]
+pub struct Report<'a> {
+    pub name: &'a str,
+    #[serde(skip)]
+    pub ttl: Duration,
+    pub outcome: &'static str,
+    pub exit_code: u8,
+    pub token: Option<u64>,
+    pub owner: Option<String>,
+    pub waited_ms: Option<u64>,
+    pub held_ms: Option<u64>,
+    pub command: Option<CommandReport>,
+    pub error: Option<String>,
+    pub notes: Vec<String>,
+}
+
+/// How the command ended; neither when it did not.
+#[derive(Serialize)]
+pub struct CommandReport {
+    pub pid: i32,
+    pub exited: Option<i32>,
+    pub signal: Option<&'static str>,
+}
+
+/// Why the lock could last not be renewed, and when that was.
+#[derive(Debug, Default)]
+pub struct Trouble(Mutex<Option<(Moment, String)>>);
+
+impl Trouble {
+    /// What went wrong within this time.
+    pub fn within(&self, time: Duration) -> Option<String> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, error) = last.take()?;
+        (Moment::now().since(at) <= time).then_some(error)
+    }
+}
+
+impl Observer for Trouble {
+    fn event(&self, event: &Event<'_>) {
+        if let Event::RenewalFailed { error, .. } = event {
+            let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            *last = Some((Moment::now(), error.to_string()));
+        }
+    }
+}
+
+/// Decides how the run ended, once the command has ended and the lock was given back.
+pub fn finish(
+    name: &str,
+    outcome: &Outcome,
+    acquired: SystemTime,
+    released: Result<ReleaseOutcome, Error>,
+    trouble: Option<String>,
+    report: &mut Report<'_>,
+    notes: &mut Notes,
+) -> Result<u8, Failure> {
+    let (exited, signal) = match outcome.end {
+        End::Exited(code) => (Some(code), None),
+        End::Signaled(signal) => (None, Some(signal)),
+        End::Stuck => (None, None),
+    };
+    report.command = Some(CommandReport {
+        pid: outcome.pid.as_raw(),
+        exited,
+        signal: signal.map(|signal| signal.as_str()),
+    });
+    let not_held = matches!(released, Ok(ReleaseOutcome::NotHeld { .. }));
+    if outcome.lost || not_held {
+        report.outcome = "lost";
+        let why = match &released {
+            // The last break may be an old one that has nothing to do with this.
+            Ok(ReleaseOutcome::NotHeld {
+                broken: Some(broken),
+                ..
+            }) if broken.at >= acquired => format!(" (broken: {})", plain(&broken.reason)),
+            _ => trouble.map_or_else(String::new, |error| format!(" ({error})")),
+        };
+        let command = match outcome.end {
+            End::Stuck => "which could not be killed and is still there",
+            _ => "which has ended",
+        };
+        let message = format!("the lock {name:?} was lost{why} under the command, {command}");
+        return Err(Failure::new(exit::LOST, message));
+    }
+    if let Err(error) = released {
+        let within = human(report.ttl);
+        notes.add(&format!(
+            "the lock was not released and frees itself within {within}: {error}"
+        ));
+    }
+    report.outcome = "finished";
+    Ok(match (exited, signal) {
+        (Some(code), _) => code as u8,
+        (None, Some(signal)) => exit::signaled(signal),
+        (None, None) => exit::INTERNAL,
+    })
+}

@@ -1,0 +1,44 @@
+//! Claims, straight to a store.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lockkeeper::clock::Moment;
+use lockkeeper::store::{Claim, ClaimId, KeeperId, Mode, Release, Store};
+use lockkeeper::{Error, Name};
+
+/// A fresh claim of a keeper of its own.
+pub fn claim_for(lease: Duration, text: &str, mode: Mode) -> Claim {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    Claim {
+        id: ClaimId {
+            keeper: KeeperId::new(),
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+        },
+        name: Name::new(text).expect("a name"),
+        mode,
+        lease,
+        reserve: 1,
+        not_after: Moment::now() + lease,
+        enqueue: false,
+        beside: None,
+    }
+}
+
+pub async fn release(store: &dyn Store, claim: &Claim) -> Result<bool, Error> {
+    let release = Release {
+        name: claim.name.clone(),
+        claim: claim.id,
+        requeue: None,
+    };
+    store.release(&release).await.map(|done| done.was_held)
+}
+
+/// Waits for something that has to become true.
+pub async fn until(what: &str, mut check: impl AsyncFnMut() -> bool) {
+    let end = Moment::now() + Duration::from_secs(30);
+    while !check().await {
+        assert!(Moment::now() < end, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

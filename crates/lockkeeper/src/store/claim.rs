@@ -1,0 +1,246 @@
+//! One try to hold one name, and what became of it.
+
+use std::fmt;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::clock::Moment;
+use crate::{Error, Name, Token};
+
+/// Identifies one keeper: 128 random bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeeperId(u128);
+
+impl KeeperId {
+    /// A new, unique id.
+    #[allow(clippy::new_without_default, reason = "a random value is no default")]
+    pub fn new() -> KeeperId {
+        KeeperId(Uuid::new_v4().as_u128())
+    }
+
+    /// The id with these bits.
+    pub const fn from_bits(bits: u128) -> KeeperId {
+        KeeperId(bits)
+    }
+
+    /// The id's bits.
+    pub const fn to_bits(self) -> u128 {
+        self.0
+    }
+}
+
+impl fmt::Display for KeeperId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Uuid::from_u128(self.0).fmt(f)
+    }
+}
+
+impl fmt::Debug for KeeperId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Identifies one claim: its keeper, and a number that counts up. Used for one grant and never again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimId {
+    /// Whose claim.
+    pub keeper: KeeperId,
+    /// Which of its claims.
+    pub number: u64,
+}
+
+impl fmt::Display for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.keeper, self.number)
+    }
+}
+
+impl fmt::Debug for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::str::FromStr for ClaimId {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<ClaimId, Error> {
+        let parsed = text.split_once(':').and_then(|(keeper, number)| {
+            Some(ClaimId {
+                keeper: KeeperId(Uuid::parse_str(keeper).ok()?.as_u128()),
+                number: number.parse().ok()?,
+            })
+        });
+        parsed.ok_or_else(|| Error::InvalidArgument {
+            what: "claim id",
+            reason: format!("{text:?} is not <uuid>:<number>"),
+        })
+    }
+}
+
+/// In which way a claim wants a name, and so which holds it can stand beside.
+///
+/// ```
+/// use lockkeeper::store::Mode;
+/// assert!(Mode::Read.admits([Mode::Read]));
+/// assert!(!Mode::Write.admits([Mode::Read]));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Alone.
+    Exclusive,
+    /// Alone, and strictly first come, first served among all processes.
+    Fair,
+    /// Beside other readers.
+    Read,
+    /// Alone, as the writer among readers.
+    Write,
+    /// Beside other permits, as long as their counts add up to no more than the limit. Where holders name
+    /// different limits the smallest counts.
+    Permit {
+        /// How many permits there are in all.
+        limit: u32,
+        /// How many this claim takes, at most the limit: a claim for more is never granted and never queued.
+        count: u32,
+    },
+}
+
+impl Mode {
+    /// Whether a hold of this mode leaves room for no other.
+    pub fn is_exclusive(self) -> bool {
+        matches!(self, Mode::Exclusive | Mode::Fair | Mode::Write)
+    }
+
+    /// Whether a claim of this mode may hold beside these holds.
+    pub fn admits(self, holds: impl IntoIterator<Item = Mode>) -> bool {
+        let mut holds = holds.into_iter();
+        match self {
+            Mode::Exclusive | Mode::Fair | Mode::Write => holds.next().is_none(),
+            Mode::Read => holds.all(|held| held == Mode::Read),
+            Mode::Permit { limit, count } => {
+                let (mut taken, mut smallest) = (u64::from(count), limit);
+                for held in holds {
+                    let Mode::Permit { limit, count } = held else {
+                        return false;
+                    };
+                    taken += u64::from(count);
+                    smallest = smallest.min(limit);
+                }
+                taken <= u64::from(smallest)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mode::Exclusive => f.write_str("exclusive"),
+            Mode::Fair => f.write_str("fair"),
+            Mode::Read => f.write_str("read"),
+            Mode::Write => f.write_str("write"),
+            Mode::Permit { limit, count } => write!(f, "{count} of {limit} permits"),
+        }
+    }
+}
+
+/// One keeper's wish to hold one name.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// Fresh for every wish.
+    pub id: ClaimId,
+    /// What to hold.
+    pub name: Name,
+    /// How to hold it.
+    pub mode: Mode,
+    /// For how long, from the grant on, unless renewed.
+    pub lease: Duration,
+    /// How many tokens to reserve, at least 1: the run is handed on between local tasks.
+    pub reserve: u32,
+    /// When this request, arriving late, must do nothing.
+    pub not_after: Moment,
+    /// Whether to wait in the queue when busy.
+    pub enqueue: bool,
+    /// An exclusive hold of the same keeper that this claim may stand beside: how a writer becomes a reader
+    /// without letting go. While that hold stands, the claim goes before the queue; it never joins it.
+    pub beside: Option<ClaimId>,
+}
+
+/// What became of one try.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Attempt {
+    /// The claim holds.
+    Granted(Grant),
+    /// Others hold, or wait before it.
+    Busy {
+        /// When the earliest lease in the way ends at the latest, if known.
+        free_in: Option<Duration>,
+    },
+    /// The request arrived past its `not_after` and did nothing.
+    TooLate,
+}
+
+/// A hold, as granted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// The first fencing token of the reserved run.
+    pub token: Token,
+    /// How many tokens in a row are reserved, at least 1.
+    pub tokens: u32,
+}
+
+/// A grant that came with a hint: whoever let go of the lock has made the claim its holder, for the claim's lease but at
+/// most [`GRANT_LEASE`](super::GRANT_LEASE).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirectGrant {
+    /// The hold.
+    pub grant: Grant,
+    /// When a request was sent that found the claim still waiting, as the store knows it: the lease counts from then, as
+    /// it cannot have begun any earlier.
+    pub sent: Moment,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const P: fn(u32, u32) -> Mode = |limit, count| Mode::Permit { limit, count };
+
+    #[test]
+    fn modes_stand_beside_each_other_only_where_they_may() {
+        for alone in [Mode::Exclusive, Mode::Fair, Mode::Write] {
+            assert!(alone.admits([]));
+            for held in [
+                Mode::Exclusive,
+                Mode::Fair,
+                Mode::Read,
+                Mode::Write,
+                P(9, 1),
+            ] {
+                assert!(!alone.admits([held]));
+                if held != Mode::Read {
+                    assert!(!Mode::Read.admits([held]));
+                }
+            }
+        }
+        assert!(Mode::Read.admits([Mode::Read, Mode::Read]));
+        assert!(P(3, 1).admits([P(3, 2)]));
+        assert!(!P(3, 2).admits([P(3, 2)]));
+        assert!(!P(3, 1).admits([Mode::Read]));
+        // Where limits differ, nobody's expectation is broken.
+        assert!(!P(9, 1).admits([P(2, 1), P(9, 1)]));
+        assert!(!P(u32::MAX, u32::MAX).admits([P(u32::MAX, u32::MAX)]));
+    }
+
+    #[test]
+    fn claim_ids_read_back() {
+        let id = ClaimId {
+            keeper: KeeperId::new(),
+            number: 42,
+        };
+        assert_eq!(id.to_string().parse::<ClaimId>().expect("reads back"), id);
+        assert!("nonsense".parse::<ClaimId>().is_err());
+    }
+}

@@ -1,0 +1,107 @@
+//! What a store knows about a name, and who is behind it.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use super::{ClaimId, Mode};
+use crate::{Name, Token};
+
+/// What a store knows about a name.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let keeper = lockkeeper::Lockkeeper::connect("memory:info-example").await?;
+/// # let guard = keeper.lock("report")?.acquire().await?;
+/// if let Some(info) = keeper.inspect("report").await? {
+///     for holder in &info.holders {
+///         println!("{} holds it, for {:?} more", holder.process, holder.remaining);
+///     }
+/// }
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct LockInfo {
+    /// The name.
+    pub name: Name,
+    /// Who holds it now; empty when free.
+    pub holders: Vec<Holder>,
+    /// How many claims wait in the store. A process waits with one claim a lock, however many of its tasks do.
+    pub waiters: usize,
+    /// The last token given out.
+    pub last_token: Option<Token>,
+    /// The last time it was broken.
+    pub broken: Option<Broken>,
+}
+
+impl LockInfo {
+    /// `None` when nothing is known.
+    #[cfg(feature = "redis")]
+    pub(super) fn if_known(self) -> Option<LockInfo> {
+        let known = !self.holders.is_empty()
+            || self.waiters > 0
+            || self.last_token.is_some()
+            || self.broken.is_some();
+        known.then_some(self)
+    }
+}
+
+/// One hold, as others see it.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    /// Which claim.
+    pub claim: ClaimId,
+    /// Of which process.
+    pub process: Process,
+    /// How it holds.
+    pub mode: Mode,
+    /// Its first token.
+    pub token: Token,
+    /// Since when, by the wall clock of the store.
+    pub since: SystemTime,
+    /// How long its lease still runs.
+    pub remaining: Duration,
+    /// How deep its owner has re-entered. Known only to the keeper that holds.
+    pub depth: Option<u32>,
+}
+
+/// When and why a lock was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// The administrator's reason.
+    pub reason: String,
+    /// When, by the wall clock of the store.
+    pub at: SystemTime,
+}
+
+/// The process behind a claim.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Process {
+    /// Its machine.
+    pub host: String,
+    /// Its process id there.
+    pub pid: u32,
+    /// Its program.
+    pub program: String,
+}
+
+impl Process {
+    /// This process.
+    pub fn current() -> Process {
+        let program = std::env::args_os().next().map(std::path::PathBuf::from);
+        let program = program.as_deref().and_then(|p| p.file_name());
+        Process {
+            host: rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned(),
+            pid: std::process::id(),
+            program: program.map_or_else(String::new, |p| p.to_string_lossy().into_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}] on {}", self.program, self.pid, self.host)
+    }
+}

@@ -1,0 +1,90 @@
+//! Hints, and the grants that come with them.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::{ClaimId, DirectGrant, KeeperId};
+use crate::Name;
+
+/// What to be hinted about.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Interest {
+    /// A queued claim may now succeed.
+    Claim(Name, ClaimId),
+    /// Anything about this name may have changed.
+    Name(Name),
+    /// The latch of this name may have changed.
+    Latch(Name),
+    /// A hold of this keeper may have been broken.
+    Keeper(KeeperId),
+}
+
+/// A running subscription; dropping it ends it.
+pub struct Subscription {
+    hints: Arc<Notify>,
+    grants: Option<Arc<GrantSlot>>,
+    _ends: Box<dyn Any + Send + Sync>,
+}
+
+impl Subscription {
+    /// A subscription that wakes when `hints` is notified; `ends` is dropped with it.
+    pub fn new(hints: Arc<Notify>, ends: impl Any + Send + Sync) -> Subscription {
+        Subscription {
+            hints,
+            grants: None,
+            _ends: Box::new(ends),
+        }
+    }
+
+    /// What the hints bring is found in `grants`.
+    pub(super) fn with_grants(mut self, grants: Option<Arc<GrantSlot>>) -> Subscription {
+        self.grants = grants;
+        self
+    }
+
+    /// The same subscription, that ends more when it is dropped.
+    #[cfg(any(feature = "redis", feature = "sqlite"))]
+    pub(super) fn and(self, ends: impl Any + Send + Sync) -> Subscription {
+        Subscription {
+            _ends: Box::new((self._ends, ends)),
+            ..self
+        }
+    }
+
+    /// Waits for the next hint. A hint given since the last call counts; several count once.
+    ///
+    /// Cancel safe: a hint is not lost when the future is dropped.
+    pub async fn hint(&self) {
+        self.hints.notified().await;
+    }
+
+    /// Forgets the hints that were given so far.
+    #[cfg(feature = "redis")]
+    pub(super) fn forget(&self) {
+        std::pin::pin!(self.hints.notified()).enable();
+    }
+
+    /// Takes the grant that the last hint brought, if it did.
+    pub fn granted(&self) -> Option<DirectGrant> {
+        self.grants.as_ref()?.lock().take()
+    }
+}
+
+/// Where a grant waits until its claim takes it.
+#[derive(Debug, Default)]
+pub(super) struct GrantSlot(Mutex<Option<DirectGrant>>);
+
+impl GrantSlot {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Option<DirectGrant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Subscription")
+    }
+}

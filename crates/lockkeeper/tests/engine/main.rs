@@ -1,0 +1,11 @@
+//! The engine over a memory store, and over one that fails, answers late or not at all.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod closing;
+mod corners;
+mod crowds;
+mod faults;
+mod late;
+mod leases;
