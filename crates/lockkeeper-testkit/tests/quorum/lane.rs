@@ -262,7 +262,7 @@ async fn a_node_whose_lane_ends_while_it_is_behind_comes_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blocked_runtime_keeps_its_locks_and_its_requests() {
     let nodes = Independent::start(3);
-    let url = nodes.url_at_once("120s&node_timeout=500ms&response_timeout=2s");
+    let url = nodes.url_at_once("120s&node_timeout=500ms&response_timeout=10s");
     let keeper = with_lanes(&url, &nodes).await;
     let guard = keeper.lock("kept").expect("a lock").acquire().await;
     let guard = guard.expect("acquires");
@@ -273,7 +273,7 @@ async fn a_blocked_runtime_keeps_its_locks_and_its_requests() {
     // Else the answers may be there before they are looked for.
     nodes.servers().iter().for_each(RedisServer::pause);
     assert!(asked.as_mut().poll(&mut context).is_pending());
-    // Longer than the lease and the time-outs.
+    // Longer than the lease, and than a node may take.
     let end = Moment::now() + Duration::from_secs(4);
     for _ in 0..2 {
         tokio::spawn(async { std::thread::sleep(Duration::from_secs(4)) });
@@ -323,4 +323,62 @@ fn threads_that_block_need_no_runtime() {
     });
     let ended = ends.recv_timeout(Duration::from_secs(60));
     ended.expect("it waits for the runtime that it keeps busy");
+}
+
+/// Blocks a thread until a future is there, as other executors do.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let mut future = std::pin::pin!(future);
+    let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(output) => return output,
+            std::task::Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+fn tasks_may_block_all_threads_of_their_runtime() {
+    let (done, ends) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let nodes = Independent::start(3);
+        let url = nodes.url_at_once("120s&node_timeout=500ms&response_timeout=1s");
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(2).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let keeper = runtime.block_on(with_lanes(&url, &nodes));
+        let all = std::sync::Arc::new(std::sync::Barrier::new(2));
+        let tasks = [1, 2].map(|number| {
+            let (keeper, all) = (keeper.clone(), all.clone());
+            runtime.spawn(async move {
+                all.wait();
+                let lock = keeper.lock(&format!("{number}")).expect("a lock");
+                let guard = block_on(lock.acquire()).expect("acquires");
+                // In doubt, as with nodes that are silent.
+                if let Err(error) = block_on(guard.release()) {
+                    assert!(error.is_transient(), "{error}");
+                }
+                // Neither goes back to its runtime before both are done.
+                all.wait();
+            })
+        });
+        for task in tasks {
+            runtime.block_on(task).expect("finishes");
+        }
+        runtime.block_on(async {
+            let left = async || nodes.count_key("1") + nodes.count_key("2") == 0;
+            until("they are let go of", left).await;
+            lanes_are_used(&keeper, nodes.servers()).await;
+        });
+        done.send(()).expect("somebody waits");
+    });
+    let ended = ends.recv_timeout(Duration::from_secs(60));
+    ended.expect("they wait for the runtime that they keep busy");
 }

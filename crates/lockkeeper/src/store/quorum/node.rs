@@ -241,7 +241,10 @@ impl Node {
 
     /// Whether it can be asked and may not vote.
     pub fn sits_out(&self) -> bool {
-        matches!(self.status().state, NodeState::SittingOut { .. })
+        let up = self.link.admission();
+        up.is_some_and(|(number, admission)| {
+            self.behind.load(SeqCst) != number && admission.sits_out(Moment::now()).is_some()
+        })
     }
 
     pub fn status(&self) -> NodeStatus {

@@ -286,6 +286,12 @@ impl NodeLink {
         }
     }
 
+    /// The number of the main connection that is in use, and from when the server votes.
+    pub fn admission(&self) -> Option<(u64, Admission)> {
+        let up = self.admitted(|_| ()).ok();
+        up.map(|((), number, admission)| (number, admission))
+    }
+
     /// The main connection that is in use: something of it, its number, and from when the server votes.
     fn admitted<T>(&self, of: impl FnOnce(&Up) -> T) -> Result<(T, u64, Admission), String> {
         let shared = self.main().shared();
