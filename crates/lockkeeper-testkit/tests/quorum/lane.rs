@@ -386,8 +386,6 @@ fn tasks_may_block_all_threads_of_their_runtime() {
 /// A runtime that ends in the middle of what its tasks ask leaves nothing, and the keeper goes on.
 #[test]
 fn a_runtime_that_ends_under_a_request_leaves_nothing() {
-    let nodes = Independent::start(3);
-    let url = nodes.url_at_once("120s&node_timeout=5s");
     let build = || {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(2).enable_all().build();
@@ -395,6 +393,8 @@ fn a_runtime_that_ends_under_a_request_leaves_nothing() {
     };
     let after = build();
     for round in 0..5_u64 {
+        let nodes = Independent::start(3);
+        let url = nodes.url_at_once(PATIENT);
         let runtime = build();
         let keeper = runtime.block_on(with_lanes(&url, &nodes));
         for number in 0..4 {
