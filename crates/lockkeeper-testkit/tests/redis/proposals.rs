@@ -137,3 +137,20 @@ async fn nothing_is_proposed_to_a_server_that_is_still_being_connected_to() {
         assert!(token > last, "{dialect}: {token} after {last}");
     }
 }
+
+/// A fence that something else has taken the place of: the error comes when the key is there already.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proposal_that_fails_midway_leaves_nothing() {
+    let server = RedisServer::start();
+    for (dialect, fence) in FENCES {
+        let store = open(&format!("{}?dialect={dialect}", server.url())).await;
+        pair(&store).await;
+        server.command(&["DEL", fence]);
+        server.command(&["RPUSH", fence, "somebody's"]);
+        let failed = store.try_acquire(&claim("n", Mode::Exclusive)).await;
+        let error = failed.expect_err("the fence is no number");
+        assert!(error.to_string().contains("WRONGTYPE"), "{error}");
+        assert_eq!(server.keys(), [fence], "{dialect}");
+        server.command(&["DEL", fence]);
+    }
+}

@@ -79,6 +79,11 @@ impl Plain<'_> {
             },
         };
         let answer = self.connection.run_verb(op).await;
+        if answer.as_ref().is_err_and(Fault::came_midway) {
+            // A proposal is tried with the key in place.
+            let _ = self.release(&claim.name, claim.id).await;
+            self.connection.stay();
+        }
         Tried::new(answer.map_err(Fault::of_change)?, proposed, clock, sent)
     }
 
