@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{Mode, Store};
+use lockkeeper::store::{Attempt, Mode, Store};
 use lockkeeper_testkit::servers::proxy::{Proxy, Way};
 use lockkeeper_testkit::servers::redis::RedisServer;
 
@@ -127,8 +127,13 @@ async fn nothing_is_proposed_to_a_server_that_is_still_being_connected_to() {
         let stopped = proxy.stopped();
         until("it connects", async || proxy.stopped() > stopped).await;
         let waits = tokio::spawn(async move {
-            let claim = claim("n", Mode::Exclusive);
-            granted(&far, &claim).await.token.get()
+            // A connection may fail, and the next be waited for.
+            loop {
+                let attempt = far.try_acquire(&claim("n", Mode::Exclusive)).await;
+                if let Ok(Attempt::Granted(grant)) = attempt {
+                    return grant.token.get();
+                }
+            }
         });
         tokio::time::sleep(Duration::from_millis(100)).await;
         let last = pair(&near).await;
