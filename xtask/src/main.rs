@@ -2,6 +2,7 @@
 
 mod bench;
 mod interop;
+mod interrupts;
 mod nightly;
 mod packages;
 mod peers;
@@ -29,6 +30,7 @@ usage: cargo xtask COMMAND
                     --quick only sees whether it works, in a minute";
 
 fn main() -> ExitCode {
+    interrupts::hear();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match args.as_slice() {

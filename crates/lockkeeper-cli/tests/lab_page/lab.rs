@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::common::{Place, first_line};
+use crate::common::{Place, first_line, until};
 
 /// Whether the page shows how a chapter has ended, as the browser sees it. While the page is drawn anew there is nothing.
 pub const ENDED: &str = "document.querySelector('#verdict')?.hidden === false";
@@ -48,6 +48,10 @@ impl Lab {
     /// Presses Ctrl-C, and waits for the end.
     pub fn interrupt(mut self) -> ExitStatus {
         kill(self.pid(), Signal::SIGINT).expect("it runs");
+        until(
+            "Ctrl-C ends it, unless whoever started us ignores that",
+            || self.child.try_wait().expect("it is ours").is_some(),
+        );
         self.child.wait().expect("it ends")
     }
 
