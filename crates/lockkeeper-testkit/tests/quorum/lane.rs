@@ -382,3 +382,117 @@ fn tasks_may_block_all_threads_of_their_runtime() {
     let ended = ends.recv_timeout(Duration::from_secs(60));
     ended.expect("they wait for the runtime that they keep busy");
 }
+
+/// A runtime that ends in the middle of what its tasks ask leaves nothing, and the keeper goes on.
+#[test]
+fn a_runtime_that_ends_under_a_request_leaves_nothing() {
+    let build = || {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(2).enable_all().build();
+        runtime.expect("a runtime")
+    };
+    let after = build();
+    for round in 0..5_u64 {
+        let nodes = Independent::start(3);
+        let url = nodes.url_at_once(PATIENT);
+        let runtime = build();
+        let keeper = runtime.block_on(with_lanes(&url, &nodes));
+        for number in 0..4 {
+            let lock = keeper.lock(&format!("ends {number}")).expect("a lock");
+            let lock = lock.ttl(Duration::from_secs(100)).expect("a lease");
+            runtime.spawn(async move {
+                // In doubt once the lanes have ended.
+                while let Ok(guard) = lock.acquire().await {
+                    let _ = guard.release().await;
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(20 + round));
+        drop(runtime);
+        after.block_on(async {
+            for number in 0..4 {
+                let lock = keeper.lock(&format!("ends {number}")).expect("a lock");
+                let guard = lock.acquire_within(Duration::from_secs(20)).await;
+                let guard = guard.expect("works").expect("it is let go of");
+                guard.release().await.expect("releases");
+            }
+            all_are_up(&keeper).await;
+            keeper.close().await;
+        });
+        after.block_on(until("nothing is left", async || {
+            (0..4).all(|number| nodes.count_key(&format!("ends {number}")) == 0)
+        }));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_forgot_its_scripts_is_told_them_again() {
+    let nodes = Independent::start(3);
+    let keeper = with_lanes(&nodes.url_at_once(PATIENT), &nodes).await;
+    let lock = keeper.lock("forgotten").expect("a lock");
+    let lock = lock.ttl(Duration::from_secs(100)).expect("a lease");
+    let mut context = Context::from_waker(Waker::noop());
+    for round in 0..60_u32 {
+        for node in nodes.servers() {
+            node.command(&["SCRIPT", "FLUSH"]);
+        }
+        let mut acquire = Box::pin(lock.acquire());
+        let mut left = round % 4;
+        while left > 0 && acquire.as_mut().poll(&mut context).is_pending() {
+            left -= 1;
+            tokio::time::sleep(Duration::from_micros(u64::from(round % 7) * 100)).await;
+        }
+        drop(acquire);
+        let guard = lock.acquire_within(Duration::from_secs(20)).await;
+        let guard = guard.expect("works").expect("nothing is left in the way");
+        for node in nodes.servers() {
+            node.command(&["SCRIPT", "FLUSH"]);
+        }
+        guard.release().await.expect("releases");
+    }
+    // The last node may be told after the majority has answered.
+    until("nothing is left", async || {
+        nodes.count_key("forgotten") == 0
+    })
+    .await;
+}
+
+/// What nobody reads on the lanes does not count against what keeps the locks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_blocked_runtime_with_much_under_way_keeps_its_locks() {
+    let nodes = Independent::start(3);
+    let url = nodes.url_at_once("120s&node_timeout=500ms&response_timeout=10s");
+    let keeper = with_lanes(&url, &nodes).await;
+    let guard = keeper.lock("kept").expect("a lock").acquire().await;
+    let guard = guard.expect("acquires");
+    let locks: Vec<_> = (0..5_000)
+        .map(|number| keeper.lock(&format!("{number}")).expect("a lock"))
+        .collect();
+    let mut context = Context::from_waker(Waker::noop());
+    nodes.servers().iter().for_each(RedisServer::pause);
+    let asked: Vec<_> = locks
+        .iter()
+        .map(|lock| {
+            let mut asked = Box::pin(tokio::task::unconstrained(lock.try_acquire()));
+            let _ = asked.as_mut().poll(&mut context);
+            asked
+        })
+        .collect();
+    // Longer than the lease.
+    let end = Moment::now() + Duration::from_secs(4);
+    for _ in 0..2 {
+        tokio::spawn(async { std::thread::sleep(Duration::from_secs(4)) });
+    }
+    nodes.servers().iter().for_each(RedisServer::resume);
+    while Moment::now() < end {
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(guard.is_held());
+    }
+    drop(asked);
+    // All that is taken back now may keep the nodes busy for longer than they have.
+    if let Err(error) = guard.release().await {
+        assert!(error.is_transient(), "{error}");
+    }
+    until("nothing is left", async || nodes.count_key("kept") == 0).await;
+    all_are_up(&keeper).await;
+}

@@ -1,8 +1,11 @@
 //! Tokens that the client proposes: the server's time as it knows it, if that is above the fence.
 
+use std::time::Duration;
+
 use crate::common::*;
 use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{Mode, Store};
+use lockkeeper::store::{Attempt, Mode, Store};
+use lockkeeper_testkit::servers::proxy::{Proxy, Way};
 use lockkeeper_testkit::servers::redis::RedisServer;
 
 const FENCES: [(&str, &str); 2] = [
@@ -79,5 +82,80 @@ async fn asking_again_answers_the_token_that_was_proposed() {
         assert_eq!(granted(&store, &ours).await, grant, "{dialect}");
         busy(&store, &claim("n", Mode::Exclusive)).await;
         assert_eq!(release(&store, &ours).await, Ok(true));
+    }
+}
+
+/// The server has lost its data meanwhile, and with it the fence: only its clock tells what was granted before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proposal_that_comes_late_is_not_taken() {
+    for (dialect, _) in FENCES {
+        let server = RedisServer::start();
+        let proxy = Proxy::to(server.port());
+        let option = format!("?dialect={dialect}&response_timeout=10s");
+        let near = open(&format!("{}{option}", server.url())).await;
+        let far = format!("redis://127.0.0.1:{}{option}", proxy.port());
+        let far = open(&far).await;
+        pair(&far).await;
+        proxy.requests(Way::Held);
+        let late = tokio::spawn(async move {
+            let claim = claim("n", Mode::Exclusive);
+            granted(&far, &claim).await.token.get()
+        });
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        let last = pair(&near).await;
+        server.command(&["FLUSHALL"]);
+        proxy.heal();
+        let token = late.await.expect("it is granted");
+        assert!(token > last, "{dialect}: {token} after {last}");
+    }
+}
+
+/// A fail-over to a server that has not heard of the last grant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_proposed_to_a_server_that_is_still_being_connected_to() {
+    for (dialect, _) in FENCES {
+        let (first, second) = (RedisServer::start(), RedisServer::start());
+        let proxy = Proxy::to(first.port());
+        let option = format!("?dialect={dialect}&response_timeout=10s&connect_timeout=10s");
+        let near = open(&format!("{}{option}", first.url())).await;
+        let far = format!("redis://127.0.0.1:{}{option}", proxy.port());
+        let far = open(&far).await;
+        pair(&far).await;
+        proxy.point_to(second.port());
+        proxy.requests(Way::Held);
+        proxy.cut();
+        let stopped = proxy.stopped();
+        until("it connects", async || proxy.stopped() > stopped).await;
+        let waits = tokio::spawn(async move {
+            // A connection may fail, and the next be waited for.
+            loop {
+                let attempt = far.try_acquire(&claim("n", Mode::Exclusive)).await;
+                if let Ok(Attempt::Granted(grant)) = attempt {
+                    return grant.token.get();
+                }
+            }
+        });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let last = pair(&near).await;
+        proxy.heal();
+        let token = waits.await.expect("it is granted");
+        assert!(token > last, "{dialect}: {token} after {last}");
+    }
+}
+
+/// A fence that something else has taken the place of: the error comes when the key is there already.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proposal_that_fails_midway_leaves_nothing() {
+    let server = RedisServer::start();
+    for (dialect, fence) in FENCES {
+        let store = open(&format!("{}?dialect={dialect}", server.url())).await;
+        pair(&store).await;
+        server.command(&["DEL", fence]);
+        server.command(&["RPUSH", fence, "somebody's"]);
+        let failed = store.try_acquire(&claim("n", Mode::Exclusive)).await;
+        let error = failed.expect_err("the fence is no number");
+        assert!(error.to_string().contains("WRONGTYPE"), "{error}");
+        assert_eq!(server.keys(), [fence], "{dialect}");
+        server.command(&["DEL", fence]);
     }
 }

@@ -32,7 +32,8 @@ pub(super) struct Node {
     timeout: Duration,
     /// The number of the connection on which it is behind; 0 if it is not.
     behind: AtomicU64,
-    under_way: AtomicUsize,
+    /// Requests over the main connection, and over the lane: what a busy runtime does not read keeps nothing else back.
+    under_way: [AtomicUsize; 2],
     owed: Mutex<HashMap<ClaimId, Owed>>,
     /// Something is owed, or the node is back.
     look: Notify,
@@ -96,7 +97,7 @@ impl Node {
             dialect,
             timeout,
             behind: AtomicU64::new(0),
-            under_way: AtomicUsize::new(0),
+            under_way: Default::default(),
             owed: Mutex::default(),
             look: Notify::new(),
             courier: Mutex::default(),
@@ -122,7 +123,7 @@ impl Node {
         if self.behind.load(SeqCst) == ticket.number {
             return Err(format!("it did not answer within {:?}", self.timeout));
         }
-        if self.under_way.load(SeqCst) >= MOST_UNDER_WAY {
+        if self.under_way(ticket.lane().is_some()).load(SeqCst) >= MOST_UNDER_WAY {
             return Err("too many requests to it are under way".into());
         }
         Ok(ticket)
@@ -131,20 +132,24 @@ impl Node {
     /// Asks over this connection.
     pub async fn ask(self: Arc<Node>, ticket: Ticket, call: Call) -> Result<Value, Silence> {
         let number = ticket.number;
-        let _under_way = UnderWay::of(&self);
+        let _under_way = UnderWay::of(&self, ticket.lane().is_some());
         let answer = self.link.run(ticket, &call).await;
         self.heard(number, &answer);
         answer.map_err(Silence::from)
     }
 
+    fn under_way(&self, lane: bool) -> &AtomicUsize {
+        &self.under_way[usize::from(lane)]
+    }
+
     /// A request is on its way.
-    pub fn sending(&self) {
-        self.under_way.fetch_add(1, SeqCst);
+    pub fn sending(&self, lane: bool) {
+        self.under_way(lane).fetch_add(1, SeqCst);
     }
 
     /// A request was answered, or lost.
-    pub fn sent(&self, number: u64, answer: &Result<Value, Fault>) {
-        self.under_way.fetch_sub(1, SeqCst);
+    pub fn sent(&self, lane: bool, number: u64, answer: &Result<Value, Fault>) {
+        self.under_way(lane).fetch_sub(1, SeqCst);
         self.heard(number, answer);
     }
 
@@ -308,18 +313,18 @@ impl Drop for Node {
 }
 
 /// A request under way.
-struct UnderWay<'a>(&'a Node);
+struct UnderWay<'a>(&'a AtomicUsize);
 
 impl UnderWay<'_> {
-    fn of(node: &Node) -> UnderWay<'_> {
-        node.sending();
-        UnderWay(node)
+    fn of(node: &Node, lane: bool) -> UnderWay<'_> {
+        node.sending(lane);
+        UnderWay(node.under_way(lane))
     }
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, SeqCst);
+        self.0.fetch_sub(1, SeqCst);
     }
 }
 

@@ -103,12 +103,14 @@ impl<C: Count> Question<C> {
         for (number, ticket) in tickets {
             let node = &inner.nodes[number];
             let call = call(node, &ticket);
+            let lane = ticket.lane().is_some();
             let sent = Sent {
                 question: Some(question.clone()),
                 number,
                 connection: ticket.number,
+                lane,
             };
-            node.sending();
+            node.sending(lane);
             node.link.tell(ticket, call, |answer| sent.answered(answer));
         }
         question
@@ -181,6 +183,8 @@ struct Sent<C: Count> {
     question: Option<Arc<Question<C>>>,
     number: usize,
     connection: u64,
+    /// Whether it is over the lane beside that connection.
+    lane: bool,
 }
 
 impl<C: Count> Sent<C> {
@@ -193,7 +197,7 @@ impl<C: Count> Sent<C> {
             return;
         };
         let node = &question.inner.nodes[self.number];
-        node.sent(self.connection, &answer);
+        node.sent(self.lane, self.connection, &answer);
         question.answered(self.number, answer.map_err(Silence::from));
     }
 }

@@ -60,8 +60,9 @@ impl Plain<'_> {
     async fn try_once(&self, claim: &Claim, keys: &Keys) -> Result<Tried, Error> {
         let clock = self.connection.clock();
         let (sent, not_after) = (Moment::now(), clock.at(claim.not_after));
-        let proposed = match claim.reserve == 1 && sent < claim.not_after {
-            true => clock.proposal(sent),
+        // Who has to wait for a connection may find another server, or one that lost its fence.
+        let proposed = match claim.reserve == 1 && self.connection.is_up() {
+            true => clock.proposal(sent, claim.not_after),
             false => None,
         };
         let op = Op {
@@ -78,6 +79,11 @@ impl Plain<'_> {
             },
         };
         let answer = self.connection.run_verb(op).await;
+        if answer.as_ref().is_err_and(Fault::came_midway) {
+            // A proposal is tried with the key in place.
+            let _ = self.release(&claim.name, claim.id).await;
+            self.connection.stay();
+        }
         Tried::new(answer.map_err(Fault::of_change)?, proposed, clock, sent)
     }
 

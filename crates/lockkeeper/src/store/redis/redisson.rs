@@ -117,8 +117,9 @@ impl Redisson<'_> {
         };
         let least = !claim.enqueue && claim.beside.is_none() && count == 0;
         let simple = least && claim.mode == Mode::Exclusive && claim.reserve == 1;
-        let proposed = match simple && sent < claim.not_after {
-            true => clock.proposal(sent),
+        // Who has to wait for a connection may find another server, or one that lost its fence.
+        let proposed = match simple && self.connection.is_up() {
+            true => clock.proposal(sent, claim.not_after),
             false => None,
         };
         let args = |cmd: &mut Cmd| {

@@ -1,5 +1,6 @@
 //! What the server's clock shows at a moment of ours.
 
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,6 +10,10 @@ use crate::clock::Moment;
 const FRESH: Duration = Duration::from_secs(1);
 /// An answer that took longer than this says too little for that.
 const PROMPT: Duration = Duration::from_millis(50);
+/// A proposal is taken in the second that it names, and so for less than this: who may not be that late proposes nothing.
+const TAKEN: Duration = Duration::from_secs(2);
+/// What scripts take for a proposal: 16 digits.
+const PROPOSALS: Range<u64> = 1_000_000_000_000_000..10_000_000_000_000_000;
 
 /// How far the server's clock is from ours. Every answer that carries the server's time narrows it down: the
 /// server read its clock between our sending and our receiving.
@@ -42,11 +47,16 @@ impl ServerClock {
         self.known().offset.is_some()
     }
 
-    /// The server's time at a moment, if that is known well enough to propose it as a token.
-    pub fn proposal(&self, now: Moment) -> Option<u64> {
+    /// The server's time at a moment, if that is known well enough to propose it as a token, in a request that counts as
+    /// late only long after.
+    pub fn proposal(&self, now: Moment, not_after: Moment) -> Option<u64> {
+        if now + TAKEN > not_after {
+            return None;
+        }
         let known = self.known();
         let offset = known.offset.filter(|_| known.fresh_until > Some(now))?;
-        u64::try_from(micros(now) + offset).ok()
+        let time = u64::try_from(micros(now) + offset).ok()?;
+        Some(time).filter(|time| PROPOSALS.contains(time))
     }
 
     /// The server's time at a moment, in microseconds; 0 for a moment that never comes.
@@ -95,18 +105,35 @@ mod tests {
         assert_eq!(clock.at(at(4_000)), 4_000);
         assert_eq!(clock.at(Moment::NEVER), 0);
     }
+
     #[test]
     fn a_token_is_proposed_only_while_the_time_is_known() {
+        const T: u64 = 1_700_000_000_000_000;
         let clock = ServerClock::default();
-        assert_eq!(clock.proposal(at(10)), None);
-        clock.saw(1_000_000, at(100), at(100));
-        assert_eq!(clock.proposal(at(250)), Some(1_000_150));
-        assert_eq!(clock.proposal(at(1_000_099)), Some(1_999_999));
-        assert_eq!(clock.proposal(at(1_000_100)), None);
+        let proposal = |micros| clock.proposal(at(micros), Moment::NEVER);
+        assert_eq!(proposal(10), None);
+        clock.saw(T, at(100), at(100));
+        assert_eq!(proposal(250), Some(T + 150));
+        assert_eq!(proposal(1_000_099), Some(T + 999_999));
+        assert_eq!(proposal(1_000_100), None);
         // A slow answer tells the time, but not well enough.
-        clock.saw(3_000_000, at(2_000_000), at(2_200_000));
-        assert_eq!(clock.proposal(at(2_200_001)), None);
-        clock.saw(3_500_000, at(2_500_000), at(2_500_100));
-        assert!(clock.proposal(at(2_500_200)).is_some());
+        clock.saw(T + 2_000_000, at(2_000_000), at(2_200_000));
+        assert_eq!(proposal(2_200_001), None);
+        clock.saw(T + 2_500_000, at(2_500_000), at(2_500_100));
+        assert!(proposal(2_500_200).is_some());
+        // Nor in a request that may soon be late.
+        let soon = at(2_500_200) + TAKEN;
+        assert!(clock.proposal(at(2_500_200), soon).is_some());
+        assert_eq!(clock.proposal(at(2_500_201), soon), None);
+    }
+
+    #[test]
+    fn a_time_that_a_script_would_take_for_a_number_of_tokens_is_not_proposed() {
+        // A server without a clock of its own, as it starts in 1970; and one that is centuries ahead.
+        for time in [1_000_000, 999_999_999_999_998, 10_000_000_000_000_000] {
+            let clock = ServerClock::default();
+            clock.saw(time, at(100), at(100));
+            assert_eq!(clock.proposal(at(101), Moment::NEVER), None, "{time}");
+        }
     }
 }
