@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper::clock::Moment;
-use lockkeeper_testkit::checker::FaultKind;
+use lockkeeper_testkit::checker::{FaultKind, Rule};
 use lockkeeper_testkit::naive::{QUORUM_MISTAKES, QuorumMistake};
 use lockkeeper_testkit::process::Taker;
 use lockkeeper_testkit::servers::proxy;
@@ -40,7 +40,12 @@ fn caught(mistake: QuorumMistake, fault: &str, scene: Scene) {
         let took = Moment::now().since(started);
         assert!(took < QUICKLY, "{lock} took {took:?}");
         match lock == *name {
-            true => assert!(verdict.breaks(*rule), "{lock} was not caught: {verdict}"),
+            // What is left behind is seen even where a busy machine let nobody wait for it for long.
+            true => assert!(
+                verdict.breaks(*rule)
+                    || mistake == QuorumMistake::NotCleanedUp && verdict.breaks(Rule::L4),
+                "{lock} was not caught: {verdict}"
+            ),
             false => drop(verdict.expect_valid()),
         }
     });
