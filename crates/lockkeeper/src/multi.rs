@@ -211,7 +211,7 @@ impl MultiGuard {
         self.guards.iter().all(Guard::is_held)
     }
 
-    /// Whether all of them stay held for at least `d` without renewal.
+    /// Whether all of them stay held for at least `d` without renewal; see [`Guard::ensure`](crate::Guard::ensure).
     pub fn ensure(&self, d: Duration) -> bool {
         self.guards.iter().all(|guard| guard.ensure(d))
     }

@@ -67,7 +67,8 @@ impl Guard {
         self.0.is_held()
     }
 
-    /// Whether the lock stays held for at least `d` without renewal.
+    /// Whether the lock stays held for at least `d` without renewal. One that was waited for may begin with a lease of a
+    /// second, as [`crate::Guard::ensure`] says.
     pub fn ensure(&self, d: Duration) -> bool {
         self.0.ensure(d)
     }

@@ -74,7 +74,7 @@ impl MultiGuard {
         self.0.is_held()
     }
 
-    /// Whether all of them stay held for at least `d` without renewal.
+    /// Whether all of them stay held for at least `d` without renewal; see [`Guard::ensure`](crate::Guard::ensure).
     pub fn ensure(&self, d: Duration) -> bool {
         self.0.ensure(d)
     }
