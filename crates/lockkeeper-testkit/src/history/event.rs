@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// One thing that happened.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Event {
-    /// When, in nanoseconds of [`Moment`].
+    /// When, in nanoseconds of [`Moment`](lockkeeper::clock::Moment).
     pub at: u64,
     /// In which process; unique for each one started.
     pub process: String,
