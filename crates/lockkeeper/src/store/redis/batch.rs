@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 
 use super::connection::Connection;
 use super::fault::{Fault, words};
-use super::link::{Pipe, Sending};
+use super::pipe::{Pipe, Sending};
 use super::scripts::{Text, Verb};
 use super::shared::{Shared, State as Link, Up};
 use crate::clock::Moment;

@@ -39,6 +39,7 @@ mod link;
 mod listing;
 pub(super) mod node;
 mod options;
+mod pipe;
 mod plain;
 mod pushes;
 mod redisson;
