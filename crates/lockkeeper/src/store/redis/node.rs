@@ -8,7 +8,6 @@
 mod call;
 mod settings;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ::redis::{RedisResult, Value};
@@ -21,18 +20,15 @@ pub(in crate::store) use self::settings::NodeSettings;
 use super::checks::ServerInfo;
 use super::connection::Connection;
 use super::fault::Fault;
-use super::keys::{self, FENCE};
 use super::lane::{Lanes, Releasing};
-use super::listing::scan;
 use super::pipe::Pipe;
 use super::shared::{Shared, State, Target, Up};
 use super::subscriptions::{Subscriptions, Topic};
 use super::supervisor::{reason, supervise};
-use super::url::Dialect;
+use crate::Error;
 use crate::clock::Moment;
 use crate::store::quorum::protocol::Admission;
 use crate::store::{Answer, Interest, Subscription};
-use crate::{Error, Name};
 
 /// Judges a server on every new connection to it.
 pub(in crate::store) trait Vet: Send + Sync {
@@ -199,7 +195,7 @@ impl NodeLink {
         self.main().runtime()
     }
 
-    fn main(&self) -> &Connection {
+    pub(super) fn main(&self) -> &Connection {
         &self.0.main
     }
 
@@ -271,43 +267,5 @@ impl NodeLink {
     /// Hints from the channel of this process.
     pub fn hints(&self, interest: Interest) -> Subscription {
         self.main().subscriptions().hints().subscribe(interest)
-    }
-
-    /// Names that start like this and have a key: those with a fence.
-    pub async fn names(&self, prefix: &str) -> Result<BTreeSet<Name>, Error> {
-        let settings = self.main().settings();
-        let (own, plain) = (&settings.prefix, settings.dialect == Dialect::Plain);
-        let start = format!("{own}{prefix}");
-        let mut names = BTreeSet::new();
-        let mut cursor = "0".to_owned();
-        loop {
-            let fences = if plain { keys::OWN } else { FENCE };
-            let (fences, next) = scan(self.main(), &cursor, fences).await?;
-            let mains: Vec<String> = match plain {
-                true => {
-                    let names = fences
-                        .iter()
-                        .filter_map(|fence| keys::name_with_token(own, fence));
-                    names.map(|name| format!("{own}{name}")).collect()
-                }
-                false => {
-                    let mains = fences.iter().flat_map(|fence| keys::fenced(fence));
-                    mains.map(str::to_owned).collect()
-                }
-            };
-            let mains: Vec<&str> = mains.iter().map(String::as_str).collect();
-            let mains: Vec<&str> = mains
-                .into_iter()
-                .filter(|m| m.starts_with(&start))
-                .collect();
-            let exist = self.main().exist(&mains).await.map_err(Fault::of_look)?;
-            for (main, _) in mains.iter().zip(exist).filter(|(_, exists)| *exists) {
-                names.extend(Name::new(&main[own.len()..]).ok());
-            }
-            if next == "0" {
-                return Ok(names);
-            }
-            cursor = next;
-        }
     }
 }
