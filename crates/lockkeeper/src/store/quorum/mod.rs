@@ -16,6 +16,7 @@
 //! * A holder that is paused past its lease. Its token tells the resource, as ever.
 //!
 //! # Layout
+//! `open` connects to the nodes.
 //! `url` says where the nodes are; `gate` judges each on every connection, `node` asks it and remembers what it is owed.
 //! `acquire`, `release` and `renew` drive the state machines of [`protocol`]: a `question` counts answers where they are
 //! read, `gather` hands them over as they come; `holds` remembers rounds. `dialect` writes the requests, in `scripts`. `look` puts together what nodes
@@ -54,7 +55,8 @@ use self::gather::Gather;
 use self::holds::Holds;
 use self::node::Node;
 use self::protocol::Terms;
-use self::question::{Lates, Watch};
+use self::question::Lates;
+use super::ends::Ends;
 use super::*;
 use crate::url::StoreUrl;
 
@@ -75,7 +77,7 @@ struct Inner {
     holds: Holds,
     rounds: AtomicU64,
     lates: Arc<Lates>,
-    _watch: Watch,
+    _watch: Ends,
     runtime: Handle,
 }
 

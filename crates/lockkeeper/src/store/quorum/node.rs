@@ -8,17 +8,17 @@ mod debts;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use ::redis::Value;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 
 use self::debts::{Owed, pay_off};
 use super::dialect::Dialect;
 use crate::Error;
 use crate::clock::Moment;
+use crate::store::ends::Ends;
 use crate::store::redis::fault::Fault;
 use crate::store::redis::node::{Call, NodeLink, Ticket};
 use crate::store::{ClaimId, NodeState, NodeStatus};
@@ -38,7 +38,7 @@ pub(super) struct Node {
     owed: Mutex<HashMap<ClaimId, Owed>>,
     /// Something is owed, or the node is back.
     look: Notify,
-    courier: Mutex<Option<AbortHandle>>,
+    courier: OnceLock<Ends>,
 }
 
 /// Why a node has no answer.
@@ -92,12 +92,10 @@ impl Node {
             under_way: Default::default(),
             owed: Mutex::default(),
             look: Notify::new(),
-            courier: Mutex::default(),
+            courier: OnceLock::new(),
         });
         let courier = tokio::spawn(pay_off(Arc::downgrade(&node)));
-        let mut slot = node.courier.lock().unwrap_or_else(PoisonError::into_inner);
-        *slot = Some(courier.abort_handle());
-        drop(slot);
+        node.courier.get_or_init(|| Ends::of(&courier));
         node
     }
 
@@ -206,18 +204,6 @@ impl Node {
         NodeStatus {
             node: self.address.clone(),
             state,
-        }
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let courier = self
-            .courier
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(courier) = courier {
-            courier.abort();
         }
     }
 }

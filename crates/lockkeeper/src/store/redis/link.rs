@@ -24,6 +24,7 @@ use super::topology::Address;
 use super::url::Settings;
 use super::wire::{Stream, Wire};
 use crate::Error;
+use crate::store::ends::Ends;
 
 /// How many requests may wait to be written.
 const WRITE_QUEUE: usize = 4096;
@@ -41,12 +42,6 @@ struct Driver {
     task: AbortHandle,
     /// What took the library's place.
     wire: Option<Wire>,
-}
-
-impl Driver {
-    fn library(task: AbortHandle) -> Driver {
-        Driver { task, wire: None }
-    }
 }
 
 impl Drop for Driver {
@@ -151,7 +146,7 @@ impl Link {
             })
         });
         // Nobody waits any longer: it ends.
-        let _ends = Driver::library(task.abort_handle());
+        let _ends = Ends::of(&task);
         task.await.unwrap_or(Err(Error::Closed))
     }
 
@@ -218,7 +213,10 @@ impl Link {
             Ok((connection, driver)) => Ok(Link {
                 connection,
                 lent: None,
-                driver: Driver::library(tokio::spawn(driver).abort_handle()),
+                driver: Driver {
+                    task: tokio::spawn(driver).abort_handle(),
+                    wire: None,
+                },
             }),
             // A server that expects TLS closes the connection, or says something that is none of ours.
             Err(error) if login.first && error.code().is_none() && !settings.tls => {
