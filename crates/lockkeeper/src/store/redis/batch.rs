@@ -148,7 +148,7 @@ impl Connection {
             Err(fault) => return Some(Err(fault)),
         };
         let script = &op.verb.script.usual;
-        let cmd = request("EVALSHA", &script.sha, |cmd| op.write(cmd, &shared.batch));
+        let cmd = request("EVALSHA", script.sha(), |cmd| op.write(cmd, &shared.batch));
         let sent = Moment::now();
         let (mut slot, began, send) = {
             let mut state = shared.batch.state();
@@ -303,7 +303,7 @@ impl Shared {
                 connection,
                 slot: Slot::of(self, Moment::now()),
             };
-            let cmd = self.batch_request("EVALSHA", &script.sha, &batch.ops);
+            let cmd = self.batch_request("EVALSHA", script.sha(), &batch.ops);
             let (began, sending) = hand_over(&batch.connection, cmd);
             together.push((batch, sending, began));
         }

@@ -1,6 +1,6 @@
 //! The scripts: constant text, called by their hash and sent in full only when the server does not know it.
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 /// A Lua script. Names and values travel in KEYS and ARGV only. It has two texts, as the command that publishes
 /// is part of it.
@@ -15,7 +15,21 @@ pub(in crate::store) struct Script {
 #[derive(Debug)]
 pub(in crate::store) struct Text {
     pub text: &'static str,
-    pub sha: LazyLock<String>,
+    sha: OnceLock<String>,
+}
+
+impl Text {
+    pub const fn new(text: &'static str) -> Text {
+        Text {
+            text,
+            sha: OnceLock::new(),
+        }
+    }
+
+    pub fn sha(&self) -> &str {
+        let sha = || ::redis::Script::new(self.text).get_hash().to_owned();
+        self.sha.get_or_init(sha)
+    }
 }
 
 impl Script {
@@ -40,29 +54,16 @@ pub(super) struct Verb {
     pub batch: &'static Script,
 }
 
-fn sha(text: &str) -> String {
-    ::redis::Script::new(text).get_hash().to_owned()
-}
-
 macro_rules! files {
     ($($file:literal),+) => { concat!($(include_str!(concat!("scripts/", $file))),+) };
-}
-
-macro_rules! text {
-    ($text:expr) => {
-        Text {
-            text: $text,
-            sha: LazyLock::new(|| sha($text)),
-        }
-    };
 }
 
 /// Scripts that publish.
 macro_rules! publishing {
     ($($name:ident = $($file:literal),+;)*) => {$(
         pub(super) static $name: Script = Script {
-            usual: text!(files!("publish.lua", $($file),+)),
-            sharded: Some(text!(files!("publish_sharded.lua", $($file),+))),
+            usual: Text::new(files!("publish.lua", $($file),+)),
+            sharded: Some(Text::new(files!("publish_sharded.lua", $($file),+))),
         };
     )*};
 }
@@ -71,7 +72,7 @@ macro_rules! publishing {
 macro_rules! silent {
     ($($name:ident = $text:expr;)*) => {$(
         pub(super) static $name: Script = Script {
-            usual: text!($text),
+            usual: Text::new($text),
             sharded: None,
         };
     )*};

@@ -182,7 +182,7 @@ impl Shared {
             cmd
         };
         let script = script.text(self.sharded());
-        match self.send(&request("EVALSHA", &script.sha), asking).await {
+        match self.send(&request("EVALSHA", script.sha()), asking).await {
             Err(fault) if fault.is_unknown_script() => {
                 self.send(&request("EVAL", script.text), asking).await
             }

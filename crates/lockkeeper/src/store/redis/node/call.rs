@@ -20,7 +20,7 @@ impl Call {
         let script = &script.usual;
         let mut cmd = Cmd::with_capacity(24, 640);
         cmd.arg("EVALSHA")
-            .arg(&*script.sha)
+            .arg(script.sha())
             .arg(keys.len())
             .arg(keys);
         Call { script, cmd }
