@@ -79,8 +79,6 @@ use self::way::Way;
 use super::*;
 use crate::url::StoreUrl;
 
-/// How many holds one script renews: longer ones would keep others waiting, as each may have a thousand permits.
-const RENEW_SLICE: usize = 32;
 /// How many permits one claim may take: each is an entry of its own, as Redisson has it.
 const MAX_PERMITS: u32 = 1_000;
 /// How long it is remembered that a lock was broken.
