@@ -10,6 +10,8 @@ mod acl;
 mod claims;
 mod common;
 mod lane;
+#[path = "../support/lanes.rs"]
+mod lanes;
 mod multi;
 mod nodes;
 mod quarantine;
