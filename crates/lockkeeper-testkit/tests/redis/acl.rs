@@ -6,9 +6,7 @@ use std::time::Duration;
 use crate::common::*;
 use lockkeeper::store::LatchOp::{CountDown, Open, Read, Set};
 use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{
-    Break, Claim, ClaimId, Interest, LatchRequest, Mode, Release, Renewal, Store,
-};
+use lockkeeper::store::{Break, Claim, ClaimId, Interest, LatchRequest, Mode, Release, Store};
 use lockkeeper_testkit::conformance::Subject;
 use lockkeeper_testkit::servers::redis::RedisServer;
 use lockkeeper_testkit::servers::replicated::Replicated;
@@ -122,12 +120,7 @@ async fn locks(store: &RedisStore, mode: Mode) {
     let again = waiting("lock", mode);
     let _ = store.try_acquire(&again).await;
     let _ = store.inspect(&held.name).await;
-    let renewal = Renewal {
-        name: held.name.clone(),
-        claim: held.id,
-        lease: LEASE,
-    };
-    let _ = store.renew(&[renewal]).await;
+    let _ = store.renew(&[renewal(&held)]).await;
     let requeue = Release {
         name: held.name.clone(),
         claim: held.id,
@@ -152,12 +145,7 @@ async fn permits(store: &RedisStore) {
     let _ = store.try_acquire(&one).await;
     let _ = store.try_acquire(&two).await;
     let _ = store.inspect(&one.name).await;
-    let renewal = Renewal {
-        name: one.name.clone(),
-        claim: one.id,
-        lease: LEASE,
-    };
-    let _ = store.renew(&[renewal]).await;
+    let _ = store.renew(&[renewal(&one)]).await;
     let _ = release(store, &one).await;
     let _ = release(store, &two).await;
 }

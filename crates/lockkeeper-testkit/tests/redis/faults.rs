@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use lockkeeper::clock::Moment;
-use lockkeeper::store::{Attempt, Mode, Renewal, Renewed, Store};
+use lockkeeper::store::{Attempt, Mode, Renewed, Store};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 
@@ -61,13 +61,8 @@ async fn a_hold_survives_a_restart_with_its_data() {
         answers_again(&store).await;
         busy(&store, &claim("kept", Mode::Exclusive)).await;
         assert_eq!(granted(&store, &held).await, grant, "{mode}");
-        let renewal = Renewal {
-            name: held.name.clone(),
-            claim: held.id,
-            lease: LEASE,
-        };
         assert_eq!(
-            store.renew(&[renewal]).await,
+            store.renew(&[renewal(&held)]).await,
             Ok(vec![Renewed::Renewed]),
             "{mode}"
         );
@@ -86,12 +81,8 @@ async fn after_lost_data_the_holder_is_told_and_tokens_still_grow() {
     let grant = granted(&store, &held).await;
     server.restart_empty();
     answers_again(&store).await;
-    let renewal = Renewal {
-        name: held.name.clone(),
-        claim: held.id,
-        lease: LEASE,
-    };
-    assert_eq!(store.renew(&[renewal]).await, Ok(vec![Renewed::NotHeld]));
+    let renewed = store.renew(&[renewal(&held)]).await;
+    assert_eq!(renewed, Ok(vec![Renewed::NotHeld]));
     assert_eq!(release(&store, &held).await, Ok(false));
     let next = granted(&store, &claim("lost", Mode::Exclusive)).await;
     assert!(next.token > grant.token);
