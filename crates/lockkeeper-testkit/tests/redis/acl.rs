@@ -106,6 +106,25 @@ async fn use_everything(server: &RedisServer) {
     let _ = store.list("").await;
     if let Ok(store) = connect(&format!("{url}&dialect=plain")).await {
         locks(&store, Mode::Exclusive).await;
+        crowd(store).await;
+    }
+}
+
+/// So many at once share their calls, once their names have fences.
+async fn crowd(store: RedisStore) {
+    let store = Arc::new(store);
+    let tasks = (0..64).map(|number| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            for _ in 0..5 {
+                let held = claim(&format!("crowd:{number}"), Mode::Exclusive);
+                let _ = store.try_acquire(&held).await;
+                let _ = release(&store, &held).await;
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.expect("no panic");
     }
 }
 

@@ -130,6 +130,102 @@ async fn the_error_of_one_is_its_own() {
     }
 }
 
+/// Plain tries and releases of one script share their calls.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_many_share_is_as_if_each_came_alone() {
+    let server = RedisServer::start();
+    let store = Arc::new(open(&format!("{}?dialect=plain", server.url())).await);
+    let fence = |number: usize| format!("lockkeeper_token:{{as:{number}}}");
+    let last = |number: usize| -> u64 {
+        let last = server.strings(&["GET", &fence(number)]);
+        last[0].parse().expect("a token")
+    };
+    let all = async |tries: Vec<Try>| {
+        let mut outcomes = Vec::new();
+        for one in tries {
+            outcomes.push(one.await.expect("no panic"));
+        }
+        outcomes
+    };
+    let token = |outcome: &Result<Attempt, Error>| match outcome {
+        Ok(Attempt::Granted(grant)) => grant.token.get(),
+        other => panic!("{other:?}"),
+    };
+    // From now on every name has a fence, and the server's clock is known.
+    let mut held = claims("as", 40);
+    let tries = together(&server, &store, &held).await;
+    server.resume();
+    for outcome in all(tries).await {
+        assert!(is_granted(&outcome), "{outcome:?}");
+    }
+    for round in 0..3 {
+        let before: Vec<u64> = (0..40).map(last).collect();
+        // What releases see: a hold that is gone, one that is another's, and a key of another kind.
+        server.command(&["DEL", "as:10"]);
+        server.command(&["SET", "as:11", "another's"]);
+        server.command(&["DEL", "as:12"]);
+        server.command(&["RPUSH", "as:12", "x"]);
+        server.pause();
+        let mut released = Vec::new();
+        for one in &held {
+            let (store, one) = (store.clone(), one.clone());
+            released.push(tokio::spawn(async move { release(&store, &one).await }));
+        }
+        tokio::task::yield_now().await;
+        server.resume();
+        for (number, released) in released.into_iter().enumerate() {
+            let released = released.await.expect("no panic");
+            match number {
+                10 | 11 => assert_eq!(released, Ok(false), "{number}"),
+                12 => assert!(released.is_err(), "{released:?}"),
+                _ => assert_eq!(released, Ok(true), "{number}"),
+            }
+        }
+        assert_eq!(server.strings(&["GET", "as:11"]), ["another's"]);
+        server.command(&["DEL", "as:12"]);
+        // What tries see: a name that is held, a fence that is ahead of the clock, and none at all.
+        let ahead = before[20] + 3_600_000_000;
+        server.command(&["SET", &fence(20), &ahead.to_string()]);
+        server.command(&["DEL", &fence(21)]);
+        let mut wishes = claims("as", 40);
+        // And several for one name.
+        wishes.extend((0..4).map(|_| claim("as:30", Mode::Exclusive)));
+        let tries = together(&server, &store, &wishes).await;
+        server.resume();
+        let outcomes = all(tries).await;
+        let winners = outcomes.iter().zip(&wishes);
+        let winners = winners.filter(|(outcome, _)| is_granted(outcome));
+        let (tokens, winners): (Vec<_>, Vec<_>) = winners
+            .map(|(outcome, wish)| (token(outcome), wish.clone()))
+            .unzip();
+        assert_eq!(winners.len(), 39, "round {round}: {outcomes:?}");
+        assert!(matches!(outcomes[11], Ok(Attempt::Busy { .. })));
+        assert_eq!(token(&outcomes[20]), ahead + 1);
+        for (token, winner) in tokens.iter().zip(&winners) {
+            let number = winner.name.as_str()[3..]
+                .parse::<usize>()
+                .expect("a number");
+            assert!(*token > before[number] || number == 21, "{number}");
+            // Whoever comes next is above it, whichever of them moved the fence.
+            assert!(last(number) >= *token, "{number}: {token} {}", last(number));
+            let value = server.strings(&["GET", winner.name.as_str()]);
+            assert!(value[0].starts_with(&winner.id.to_string()), "{value:?}");
+        }
+        // The fence of the name that was held did not fall behind.
+        assert!(last(11) >= before[11]);
+        server.command(&["SET", &fence(20), &before[20].to_string()]);
+        server.command(&["DEL", "as:11"]);
+        held = claims("as", 40);
+        for one in &held {
+            if let Some(winner) = winners.iter().find(|winner| winner.name == one.name) {
+                assert_eq!(release(&store, winner).await, Ok(true));
+            }
+            granted(&store, one).await;
+        }
+    }
+    assert!(calls_of(&server, "mset") > 0, "nothing was shared");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_suffers_for_a_name_that_the_acl_forbids() {
     let server = RedisServer::start();

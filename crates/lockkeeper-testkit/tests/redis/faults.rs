@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use lockkeeper::clock::Moment;
-use lockkeeper::store::{Attempt, Mode, Renewed, Store};
+use lockkeeper::store::{Attempt, Mode, Renewal, Renewed, Store};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 
@@ -227,8 +227,26 @@ async fn a_replica_is_refused_and_a_demoted_master_left() {
 
     // One that is demoted under us is an error too, until it is a master again.
     let store = open(&master.url()).await;
+    let mut renewals = Vec::new();
+    for dialect in ["redisson", "plain"] {
+        // Stores that only renew see it as well.
+        let store = open(&format!("{}?dialect={dialect}", master.url())).await;
+        let held = claim(dialect, Mode::Exclusive);
+        granted(&store, &held).await;
+        let renewal = Renewal {
+            lease: 2 * LEASE,
+            ..renewal(&held)
+        };
+        renewals.push((store, renewal));
+    }
     let port = replica.port().to_string();
     master.command(&["REPLICAOF", "127.0.0.1", &port]);
+    for (store, renewal) in &renewals {
+        let error = store.renew(std::slice::from_ref(renewal)).await;
+        let error = error.expect_err("it is a replica");
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(error.to_string().contains("replica"), "{error}");
+    }
     for _ in 0..3 {
         let error = store.try_acquire(&claim("demoted", Mode::Exclusive)).await;
         let error = error.expect_err("it is a replica");

@@ -105,8 +105,8 @@ silent! {
         files!("release_fast.lua"),
         "end\nlocal function release(KEYS, ARGV)\n",
         files!("queue.lua", "pass.lua", "record.lua", "release.lua"),
-        "end\nlocal VERBS = { a = { 4, 5, try, acquire }, A = { 4, 9, try, acquire }, r = { 4, 1, let_go, release }, \
-         R = { 4, 9, nil, release } }\n",
+        "end\nlocal VERBS = { a = { 4, 5, nil, try, acquire }, A = { 4, 9, nil, try, acquire }, r = { 4, 1, nil, let_go, release }, \
+         R = { 4, 9, nil, nil, release } }\n",
         files!("batch.lua")
     );
     PLAIN_BATCH = concat!(
@@ -115,7 +115,9 @@ silent! {
         files!("plain_proposed.lua", "plain_acquire.lua"),
         "end\nlocal function release(k, a)\n",
         files!("plain_release.lua"),
-        "end\nlocal VERBS = { a = { 2, 4, acquire }, r = { 1, 1, release } }\n",
+        "end\n",
+        files!("plain_acquire_many.lua", "plain_release_many.lua"),
+        "local VERBS = { a = { 2, 4, acquire_many, acquire }, r = { 1, 1, release_many, release } }\n",
         files!("batch.lua")
     );
 }
