@@ -199,3 +199,22 @@ async fn a_hold_whose_keys_lost_their_ends_gets_them_back_from_a_renewal_only() 
         until("it is gone", async || nodes.count_key(&case) == 0).await;
     }
 }
+
+#[tokio::test]
+async fn a_reader_of_redissons_that_died_is_not_shown_beside_one_that_lives() {
+    const DEAD: &str = "5b8e6f6c-9a53-4d37-8b0c-6d1d0f6e6a02:7";
+    let nodes = Independent::start(3);
+    let store = open(&nodes.url_at_once("120s&node_timeout=10s")).await;
+    for server in nodes.servers() {
+        server.command(&["HSET", "book", "mode", "read", JAVA, "1", DEAD, "1"]);
+        server.command(&["PEXPIRE", "book", "60000"]);
+        let lives = format!("{{book}}:{JAVA}:rwlock_timeout:1");
+        server.command(&["SET", &lives, "1", "PX", "60000"]);
+    }
+    let wish = claim("book", Mode::Write);
+    let info = store.inspect(&wish.name).await.expect("answers");
+    let holders = info.expect("it is held").holders;
+    let holders: Vec<String> = holders.iter().map(|h| h.claim.to_string()).collect();
+    assert_eq!(holders, [JAVA]);
+    assert!(!is_granted(&store, &wish).await);
+}
