@@ -161,3 +161,39 @@ fn a_store_that_is_replaced_is_looked_at_again() {
     until_told("\"after\"");
     drop(first);
 }
+
+/// A stream that the server refuses is tried again after a pause, in which the reader may have gone elsewhere.
+#[test]
+fn a_view_that_was_left_opens_no_stream_any_more() {
+    let place = Place::new();
+    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let browser = Browser::new(&DESKTOP);
+    browser.open(&lab.url("/#/lab"));
+    browser.until("document.querySelector('nav a') !== null");
+    browser.eval(
+        "(() => {
+            const Streams = EventSource;
+            window.locks = [];
+            window.EventSource = class extends Streams {
+                constructor(path) {
+                    const locks = path.includes('locks');
+                    super(locks ? '/nothing' : path);
+                    if (locks) window.locks.push(this);
+                }
+            };
+            location.hash = '#/locks';
+        })()",
+    );
+    let refused = "locks.length > 0 && locks.at(-1).readyState === EventSource.CLOSED";
+    browser.until(refused);
+    // It is tried again for as long as somebody looks.
+    browser.until("locks.length > 1");
+    browser.until(refused);
+    browser.eval("location.hash = '#/lab'");
+    browser.until("document.querySelector('nav [aria-current=page]')?.hash === '#/lab'");
+    let opened = browser.eval("locks.length");
+    // Later than whatever was due when the view was left.
+    browser.eval("void setTimeout(() => { window.later = true }, 4000)");
+    browser.until("window.later === true");
+    assert_eq!(browser.eval("locks.length"), opened);
+}

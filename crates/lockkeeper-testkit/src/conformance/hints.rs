@@ -71,7 +71,7 @@ pub(super) async fn a_break_hints_the_keeper_that_held(s: Subject) {
     a.granted(&claim).await;
     b.break_lock(&claim.name, "a test").await;
     hinted(&subscription).await;
-    // Asking after the hold tells, and asking alone renews nothing.
+    // Asking after the hold tells.
     assert_eq!(a.renew(&claim, Duration::ZERO).await, Renewed::NotHeld);
 }
 

@@ -79,6 +79,7 @@ macro_rules! __conformance_list {
             nothing renew {
                 a_renewed_hold_outlives_its_lease
                 a_renewal_never_shortens
+                asking_whether_a_hold_goes_on_changes_nothing
                 a_renewal_after_expiry_revives_nothing
                 a_renewal_after_a_break_says_not_held
                 a_renewal_of_an_unknown_claim_says_not_held

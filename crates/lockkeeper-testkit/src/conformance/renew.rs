@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockkeeper::clock::Moment;
 use lockkeeper::store::{Claim, Renewed};
 
 use super::Subject;
@@ -25,6 +26,29 @@ pub(super) async fn a_renewal_never_shortens(s: Subject) {
     assert_eq!(a.renew(&claim, SHORT).await, Renewed::Renewed);
     let info = a.inspect(&claim.name).await.expect("it is held");
     assert!(info.holders[0].remaining > LONG / 2, "{info:?}");
+}
+
+pub(super) async fn asking_whether_a_hold_goes_on_changes_nothing(s: Subject) {
+    let (a, b) = s.clients();
+    let lease = Duration::from_secs(2);
+    let (kept, ends) = (a.with_lease("kept", LONG), a.with_lease("ends", lease));
+    a.granted(&kept).await;
+    a.granted(&ends).await;
+    let over = Moment::now() + lease;
+    let asks = [(&kept, Duration::ZERO), (&ends, Duration::ZERO)];
+    assert_eq!(a.renew_all(&asks).await, [Renewed::Renewed; 2]);
+    let info = a.inspect(&kept.name).await.expect("it is held");
+    assert!(info.holders[0].remaining > LONG / 2, "{info:?}");
+    // However often: it ends when it would have.
+    while Moment::now() < over {
+        a.renew(&ends, Duration::ZERO).await;
+        pass(SHORT / 5).await;
+    }
+    pass(Duration::from_millis(50)).await;
+    assert_eq!(a.renew(&ends, Duration::ZERO).await, Renewed::NotHeld);
+    b.granted(&b.claim("ends")).await;
+    b.busy(&b.claim("kept")).await;
+    assert!(a.release(&kept).await);
 }
 
 pub(super) async fn a_renewal_after_expiry_revives_nothing(s: Subject) {

@@ -9,6 +9,7 @@ mod acl;
 #[path = "../support/claims.rs"]
 mod claims;
 mod common;
+mod hints;
 mod lane;
 #[path = "../support/lanes.rs"]
 mod lanes;

@@ -8,7 +8,7 @@ use lockkeeper::store::quorum::QuorumStore;
 use lockkeeper::store::{Break, Claim, Mode, NodeState, Renewed, Store};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::servers::independent::Independent;
-use lockkeeper_testkit::servers::proxy::{Proxy, Way};
+use lockkeeper_testkit::servers::proxy::Proxy;
 
 /// Longer than any answer takes, even here, and far longer than any test that must not wait for it.
 const PATIENT: &str = "120s&node_timeout=10s";
@@ -294,31 +294,38 @@ async fn a_hold_that_comes_back_to_a_node_after_its_release_is_let_go_of() {
     let slow = Proxy::to(nodes.servers()[2].port());
     let ports = nodes.servers()[..2].iter().map(|server| server.port());
     let url = Independent::url_of(ports.chain([slow.port()]));
-    let store = open(&format!("{url}?quarantine=off&max_lease={PATIENT}")).await;
+    slow.refuse();
+    let options = format!("quarantine=off&response_timeout=10s&max_lease={PATIENT}");
+    let store = open(&format!("{url}?{options}")).await;
     let held = claim("back", Mode::Exclusive);
-    taken_everywhere(&store, &held, &nodes).await;
-    // The node forgot the hold and the scripts, but for the one that lets go: what brings the hold back takes a second
-    // request, and the release comes in between.
-    nodes.servers()[2].command(&["DEL", "back"]);
-    nodes.servers()[2].command(&["SCRIPT", "FLUSH"]);
-    let other = open(&nodes.url_at_once(PATIENT)).await;
-    assert_eq!(
-        release(&other, &claim("other", Mode::Exclusive)).await,
-        Ok(false)
-    );
-    let calls = || -> u64 {
+    assert!(is_granted(&store, &held).await);
+    // The third node knows the scripts that renew and let go: what brings the hold there takes a second request, and the
+    // release comes in between.
+    let calls = |command: &str| -> u64 {
         let said = nodes.servers()[2].command(&["INFO", "commandstats"]);
-        let calls = said.split("cmdstat_evalsha:calls=").nth(1);
+        let calls = said.split(&format!("cmdstat_{command}:calls=")).nth(1);
         let calls = calls.and_then(|rest| rest.split(',').next());
         calls.map_or(0, |calls| calls.parse().expect("a number"))
     };
-    slow.replies(Way::Slow(Duration::from_millis(400)));
-    let before = calls();
+    let other = open(&nodes.url_at_once(PATIENT)).await;
+    until("it is up", async || states(&other)[2] == NodeState::Up).await;
+    let (known, nothing) = (calls("eval"), claim("other", Mode::Exclusive));
+    assert_eq!(renew(&other, &nothing, LEASE).await, Ok(Renewed::NotHeld));
+    assert_eq!(release(&other, &nothing).await, Ok(false));
+    until("it knows them", async || calls("eval") == known + 2).await;
+    slow.heal();
+    until("it is up", async || states(&store)[2] == NodeState::Up).await;
+    let known = calls("eval");
+    // Who holds is told only where a hold is brought.
+    slow.hold_replies_to("lockkeeper_wake:");
     assert_eq!(renew(&store, &held, LEASE).await, Ok(Renewed::Renewed));
-    until("it is brought back", async || calls() == before + 2).await;
+    until("it is to be brought there", async || slow.stopped() > 0).await;
     assert_eq!(nodes.count_key("back"), 2, "not yet");
+    let before = calls("evalsha");
     assert_eq!(release(&store, &held).await, Ok(true));
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    until("it is released there", async || calls("evalsha") > before).await;
+    slow.heal();
+    until("it is brought there", async || calls("eval") > known).await;
     until("all let go", async || nodes.count_key("back") == 0).await;
 }
 

@@ -157,6 +157,10 @@ impl Chance {
     fn request(&mut self, now: u64, lead: u64) -> Request {
         let kind = self.random.below(10);
         match (kind, self.known()) {
+            // No lease at all: it is only asked about.
+            (0, Some((round, ..))) if self.random.chance(0.5) => {
+                Request::Renew(round, Duration::ZERO)
+            }
             (0..=1, Some((round, ..))) => Request::Renew(round, self.lease()),
             (2, Some((round, mode, run))) => Request::ReAdd(round, mode, run, self.lease()),
             (3..=4, Some((round, _, run))) => Request::Release(round, run),

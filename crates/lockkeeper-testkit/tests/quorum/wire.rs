@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::*;
-use lockkeeper::store::{Attempt, Mode, Store};
+use lockkeeper::store::{Attempt, Mode, Renewed, Store};
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::redis::RedisServer;
 
@@ -149,4 +149,72 @@ async fn a_key_that_is_no_lock_counts_as_held() {
             assert_eq!(nodes.count_key(name), 3);
         }
     }
+}
+
+/// As long as it has none, nobody else can have the name: whoever only asks must not end it.
+#[tokio::test]
+async fn a_hold_whose_keys_lost_their_ends_gets_them_back_from_a_renewal_only() {
+    let nodes = Independent::start(3);
+    for (dialect, mode) in [
+        ("plain", Mode::Exclusive),
+        ("redisson", Mode::Exclusive),
+        ("redisson", Mode::Read),
+        ("redisson", Mode::Write),
+    ] {
+        let case = format!("{dialect} {mode}");
+        let options = format!("120s&node_timeout=10s&dialect={dialect}");
+        let store = open(&nodes.url_at_once(&options)).await;
+        let held = claim(&case, mode);
+        assert!(is_granted(&store, &held).await);
+        until("it is everywhere", async || {
+            renew(&store, &held, LEASE).await.expect("renews");
+            nodes.count_key(&case) == 3
+        })
+        .await;
+        let own = format!("{{{case}}}:{}:rwlock_timeout:1", held.id);
+        let keys = [case.as_str(), &own];
+        let keys = &keys[..if mode == Mode::Exclusive { 1 } else { 2 }];
+        for (server, key) in nodes
+            .servers()
+            .iter()
+            .flat_map(|s| keys.iter().map(move |k| (s, k)))
+        {
+            assert_eq!(server.command(&["PERSIST", key]), ":1\r\n", "{key}");
+        }
+        let asked = renew(&store, &held, Duration::ZERO).await;
+        assert_eq!(asked, Ok(Renewed::Renewed), "{case}");
+        for key in keys {
+            assert_eq!(nodes.count_key(key), 3, "{key}");
+        }
+        assert_eq!(renew(&store, &held, LEASE).await, Ok(Renewed::Renewed));
+        until("all end again", async || {
+            let mut all = nodes.servers().iter().flat_map(|server| {
+                let left = |key: &&str| server.strings(&["PTTL", key])[0].clone();
+                keys.iter().map(left)
+            });
+            all.all(|left| (1..=60_000).contains(&left.parse::<i64>().expect("ms")))
+        })
+        .await;
+        assert_eq!(release(&store, &held).await, Ok(true), "{case}");
+        until("it is gone", async || nodes.count_key(&case) == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_reader_of_redissons_that_died_is_not_shown_beside_one_that_lives() {
+    const DEAD: &str = "5b8e6f6c-9a53-4d37-8b0c-6d1d0f6e6a02:7";
+    let nodes = Independent::start(3);
+    let store = open(&nodes.url_at_once("120s&node_timeout=10s")).await;
+    for server in nodes.servers() {
+        server.command(&["HSET", "book", "mode", "read", JAVA, "1", DEAD, "1"]);
+        server.command(&["PEXPIRE", "book", "60000"]);
+        let lives = format!("{{book}}:{JAVA}:rwlock_timeout:1");
+        server.command(&["SET", &lives, "1", "PX", "60000"]);
+    }
+    let wish = claim("book", Mode::Write);
+    let info = store.inspect(&wish.name).await.expect("answers");
+    let holders = info.expect("it is held").holders;
+    let holders: Vec<String> = holders.iter().map(|h| h.claim.to_string()).collect();
+    assert_eq!(holders, [JAVA]);
+    assert!(!is_granted(&store, &wish).await);
 }

@@ -6,6 +6,7 @@ use lockkeeper::store::redis::RedisStore;
 use lockkeeper::store::{Attempt, Claim, Grant, Interest, Mode, Renewal, Store, Subscription};
 use lockkeeper::url::StoreUrl;
 use lockkeeper::{Error, Lockkeeper, Name};
+use lockkeeper_testkit::servers::redis::RedisServer;
 
 pub use crate::claims::until;
 use crate::claims::{self, claim_for, renewal_for};
@@ -60,6 +61,13 @@ pub async fn busy(store: &RedisStore, claim: &Claim) -> Option<Duration> {
 pub async fn subscribe(store: &RedisStore, claim: &Claim) -> Subscription {
     let interest = Interest::Claim(claim.name.clone(), claim.id);
     store.subscribe(interest).await.expect("subscribes")
+}
+
+/// What the server's clock shows.
+pub fn server_micros(server: &RedisServer) -> u64 {
+    let time = server.strings(&["TIME"]);
+    let part = |at: usize| time[at].parse::<u64>().expect("a number");
+    part(0) * 1_000_000 + part(1)
 }
 
 /// Every kind of lock, by somebody who is in a hurry.

@@ -27,10 +27,10 @@ async fn hinted(subscription: &Subscription) -> Option<DirectGrant> {
     subscription.granted()
 }
 
-/// How long a key stays.
+/// How long a key stays; not at all if there is none.
 fn left(server: &RedisServer, key: &str) -> Duration {
-    let left = server.strings(&["PTTL", key])[0].parse().expect("ms");
-    Duration::from_millis(left)
+    let left: i64 = server.strings(&["PTTL", key])[0].parse().expect("ms");
+    Duration::from_millis(left.max(0).unsigned_abs())
 }
 
 async fn renew(store: &RedisStore, claim: &Claim) -> Renewed {
@@ -75,42 +75,60 @@ async fn only_tokens_are_left(server: &RedisServer) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hint_brings_the_tokens_and_when_the_claim_asked() {
     let server = RedisServer::start();
-    let (one, two) = (open(&server.url()).await, open(&server.url()).await);
     // The short way; the long one, as after a withdrawal; and that with a fence that is ahead of the clock.
-    for (way, in_the_hash) in [("short", true), ("long", true), ("ahead", false)] {
-        let held = claim("busy", Mode::Exclusive);
-        let last = granted(&one, &held).await.token;
-        let mut wish = waiting("busy", Mode::Exclusive);
-        wish.reserve = 5;
-        let subscription = subscribe(&two, &wish).await;
-        busy(&two, &wish).await;
-        // The last time it asked counts.
-        let before = Moment::now();
-        busy(&two, &wish).await;
-        let after = Moment::now();
-        if way == "ahead" {
-            let ahead = last.get() + 800_000;
-            server.command(&["SET", TOKEN, &ahead.to_string()]);
+    for way in ["short", "long", "ahead"] {
+        // On a machine that stands still for most of a second the grant lapses, or the clock gets past the fence.
+        let mut told = false;
+        for _ in 0..10 {
+            told = told || is_told(&server, way).await;
         }
-        match way {
-            "short" => assert_eq!(release(&one, &held).await, Ok(true)),
-            _ => one.withdraw(&held.name, held.id).await.expect("withdraws"),
-        }
-        let direct = hinted(&subscription).await.expect("a grant");
-        assert!(before <= direct.sent && direct.sent <= after, "{way}");
-        assert!(direct.grant.token > last && direct.grant.tokens == 5);
-        assert_eq!(subscription.granted(), None, "taken once");
-        assert_eq!(server.strings(&["EXISTS", HOLDERS]) == ["0"], in_the_hash);
-        assert!(left(&server, "busy") <= GRANT_LEASE, "{way}");
-        // A renewal confirms it, wherever its record is.
-        assert_eq!(renew(&two, &wish).await, Renewed::Renewed);
-        assert!(left(&server, "busy") > WHOLE, "{way}");
-        assert!(in_the_hash || left(&server, HOLDERS) > WHOLE, "{way}");
-        assert_eq!(granted(&two, &wish).await, direct.grant, "the same, asked");
-        assert_eq!(release(&two, &wish).await, Ok(true));
-        assert_eq!(renew(&two, &wish).await, Renewed::NotHeld, "late");
-        assert_eq!(server.keys(), [TOKEN]);
+        assert!(told, "{way}");
     }
+}
+
+/// `false`: it took so long that it proves nothing.
+async fn is_told(server: &RedisServer, way: &str) -> bool {
+    let (one, two) = (open(&server.url()).await, open(&server.url()).await);
+    server.command(&["FLUSHALL"]);
+    let held = claim("busy", Mode::Exclusive);
+    let last = granted(&one, &held).await.token;
+    let mut wish = waiting("busy", Mode::Exclusive);
+    wish.reserve = 5;
+    let subscription = subscribe(&two, &wish).await;
+    busy(&two, &wish).await;
+    // The last time it asked counts.
+    let before = Moment::now();
+    busy(&two, &wish).await;
+    let after = Moment::now();
+    if way == "ahead" {
+        let ahead = server_micros(server) + 800_000;
+        server.command(&["SET", TOKEN, &ahead.to_string()]);
+    }
+    match way {
+        "short" => assert_eq!(release(&one, &held).await, Ok(true)),
+        _ => one.withdraw(&held.name, held.id).await.expect("withdraws"),
+    }
+    let direct = hinted(&subscription).await.expect("a grant");
+    let in_the_hash = server.strings(&["EXISTS", HOLDERS]) == ["0"];
+    let short = left(server, "busy");
+    // A renewal confirms it, wherever its record is.
+    let renewed = renew(&two, &wish).await;
+    if Moment::now().since(after) > Duration::from_millis(700) {
+        return false;
+    }
+    assert!(before <= direct.sent && direct.sent <= after, "{way}");
+    assert!(direct.grant.token > last && direct.grant.tokens == 5);
+    assert_eq!(subscription.granted(), None, "taken once");
+    assert_eq!(in_the_hash, way != "ahead");
+    assert!(short <= GRANT_LEASE, "{way}");
+    assert_eq!(renewed, Renewed::Renewed);
+    assert!(left(server, "busy") > WHOLE, "{way}");
+    assert!(in_the_hash || left(server, HOLDERS) > WHOLE, "{way}");
+    assert_eq!(granted(&two, &wish).await, direct.grant, "the same, asked");
+    assert_eq!(release(&two, &wish).await, Ok(true));
+    assert_eq!(renew(&two, &wish).await, Renewed::NotHeld, "late");
+    assert_eq!(server.keys(), [TOKEN]);
+    true
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -22,6 +22,7 @@ mod rows;
 mod sentinel;
 mod short_ways;
 mod tls;
+mod topics;
 mod upstream;
 mod wire;
 

@@ -14,10 +14,18 @@ use lockkeeper_testkit::servers::replicated::Replicated;
 const DIALECTS: [&str; 2] = ["redisson", "plain"];
 
 async fn renew(store: &RedisStore, held: &Claim) -> Result<Vec<Renewed>, Error> {
+    renew_for(store, held, LEASE).await
+}
+
+async fn renew_for(
+    store: &RedisStore,
+    held: &Claim,
+    lease: Duration,
+) -> Result<Vec<Renewed>, Error> {
     let renewal = Renewal {
         name: held.name.clone(),
         claim: held.id,
-        lease: LEASE,
+        lease,
     };
     store.renew(&[renewal]).await
 }
@@ -99,24 +107,32 @@ async fn a_grant_that_was_refused_midway_is_not_held_for_ever() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_whose_key_lost_its_end_gets_one() {
     let server = RedisServer::start();
-    let store = open(&server.url()).await;
-    let held = claim("endless", Mode::Exclusive);
-    granted(&store, &held).await;
     let left = || {
         let left = server.command(&["PTTL", "endless"]);
         left.trim_matches([':', '\r', '\n'])
             .parse::<i64>()
             .expect("a time")
     };
-    // A holder that renews takes care of it.
-    assert_eq!(server.command(&["PERSIST", "endless"]), ":1\r\n");
-    assert_eq!(renew(&store, &held).await, Ok(vec![Renewed::Renewed]));
-    assert!((1..=30_000).contains(&left()), "{}", left());
-    // A dead one cannot.
-    server.command(&["PERSIST", "endless"]);
-    busy(&store, &claim("endless", Mode::Exclusive)).await;
-    assert!((1..=60_000).contains(&left()), "{}", left());
-    assert_eq!(release(&store, &held).await, Ok(true));
+    for dialect in DIALECTS {
+        let store = open(&format!("{}?dialect={dialect}", server.url())).await;
+        let held = claim("endless", Mode::Exclusive);
+        granted(&store, &held).await;
+        assert_eq!(server.command(&["PERSIST", "endless"]), ":1\r\n");
+        // Whoever only asks changes nothing.
+        let asked = renew_for(&store, &held, Duration::ZERO).await;
+        assert_eq!(asked, Ok(vec![Renewed::Renewed]), "{dialect}");
+        assert_eq!(left(), -1, "{dialect}");
+        // A holder that renews takes care of it.
+        assert_eq!(renew(&store, &held).await, Ok(vec![Renewed::Renewed]));
+        assert!((1..=30_000).contains(&left()), "{dialect}: {}", left());
+        if dialect == "redisson" {
+            // A dead one cannot.
+            server.command(&["PERSIST", "endless"]);
+            busy(&store, &claim("endless", Mode::Exclusive)).await;
+            assert!((1..=60_000).contains(&left()), "{}", left());
+        }
+        assert_eq!(release(&store, &held).await, Ok(true), "{dialect}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

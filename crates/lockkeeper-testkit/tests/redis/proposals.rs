@@ -25,10 +25,28 @@ async fn pair(store: &RedisStore) -> u64 {
     grant.token.get()
 }
 
-fn server_micros(server: &RedisServer) -> u64 {
-    let time = server.strings(&["TIME"]);
-    let part = |at: usize| time[at].parse::<u64>().expect("a number");
-    part(0) * 1_000_000 + part(1)
+/// Whether a script was called with this token: it was the client's.
+fn was_proposed(server: &RedisServer, token: u64) -> bool {
+    let log = server.command(&["SLOWLOG", "GET", "128"]);
+    let argument = format!("\r\n{token}\r\n");
+    let mut entries = log.split("*6\r\n:");
+    entries.any(|entry| entry.contains("\r\nEVALSHA\r\n") && entry.contains(&argument))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proposal_is_taken() {
+    let server = RedisServer::start();
+    // A log of every command.
+    server.command(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+    for (dialect, _) in FENCES {
+        let store = open(&format!("{}?dialect={dialect}", server.url())).await;
+        until(&format!("the token is ours ({dialect})"), async || {
+            server.command(&["SLOWLOG", "RESET"]);
+            let token = pair(&store).await;
+            was_proposed(&server, token)
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

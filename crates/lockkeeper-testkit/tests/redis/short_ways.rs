@@ -1,7 +1,5 @@
 //! The short ways through the scripts of a contended lock, and when they must not be taken.
 
-use std::time::Duration;
-
 use crate::common::*;
 use lockkeeper::store::{Claim, Mode, Release, Store};
 use lockkeeper_testkit::servers::redis::RedisServer;
@@ -33,11 +31,14 @@ async fn a_hold_passes_from_hash_to_hash_and_is_found_back_there() {
     for (number, pair) in line.windows(2).enumerate() {
         if number == 1 {
             // The fence is ahead of the clock: this token does not tell since when it is held.
-            let ahead = last.get() + 800_000;
+            let ahead = server_micros(&server).max(last.get()) + 2_000_000;
             server.command(&["SET", TOKEN, &ahead.to_string()]);
         }
         if number == 2 {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            let passed = async || server_micros(&server) > last.get();
+            until("the clock has passed it", passed).await;
+            // It waits all the while, and says so.
+            busy(&store, &pair[1]).await;
         }
         assert_eq!(release(&store, &pair[0]).await, Ok(true));
         // Until it is confirmed, the grant is a short one.

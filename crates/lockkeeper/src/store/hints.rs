@@ -51,7 +51,7 @@ impl HintBoard {
         Subscription::new(hints, ends).with_grants(grants)
     }
 
-    /// Hints a waiting claim, and whoever watches its name.
+    /// Hints a waiting claim.
     pub fn claim(&self, name: &Name, claim: ClaimId) {
         self.notify(&Interest::Claim(name.clone(), claim));
     }

@@ -3,6 +3,7 @@
 /** Listens at `path` while the page is visible; `heard` gets messages, `alive` whether the server is there. */
 export function feed(path, heard, alive) {
   let source = null;
+  let again = null;
   const open = () => {
     if (source || document.hidden) return;
     source = new EventSource(path);
@@ -13,11 +14,12 @@ export function feed(path, heard, alive) {
       // The browser tries again by itself, unless the answer was none.
       if (source.readyState === EventSource.CLOSED) {
         source = null;
-        setTimeout(open, 2000);
+        again = setTimeout(open, 2000);
       }
     };
   };
   const close = () => {
+    clearTimeout(again);
     source?.close();
     source = null;
   };

@@ -67,6 +67,7 @@ struct Trigger {
 enum Then {
     LoseReply,
     Hold,
+    HoldReplies,
 }
 
 impl Proxy {
@@ -158,6 +159,11 @@ impl Proxy {
     /// on its connection, until [`Proxy::heal`]. Other connections go on.
     pub fn hold_after(&self, text: &str, count: usize) {
         self.arm(text, count + 1, Then::Hold);
+    }
+
+    /// Forwards the next request that has `text` in it, and holds every reply from then on until [`Proxy::heal`].
+    pub fn hold_replies_to(&self, text: &str) {
+        self.arm(text, 1, Then::HoldReplies);
     }
 
     fn arm(&self, text: &str, left: usize, then: Then) {
@@ -289,6 +295,12 @@ mod tests {
         assert!(ask(&mut connect(&proxy), b'i').is_ok());
         proxy.heal();
         assert_eq!(answer(&mut client).expect("comes"), b'j');
+        proxy.hold_replies_to("k");
+        assert_eq!(ask(&mut client, b'a').expect("passes"), b'b');
+        assert!(ask(&mut client, b'k').is_err());
+        assert!(ask(&mut connect(&proxy), b'a').is_err());
+        proxy.heal();
+        assert_eq!(answer(&mut client).expect("comes"), b'l');
     }
 
     #[test]

@@ -64,6 +64,11 @@ impl Shared {
                     let _ = rules.wait_for(|rules| rules.healed > before).await;
                     to.write_all(chunk).await?;
                 }
+                Some(Then::HoldReplies) => {
+                    let hold = |rules: &mut Rules| rules.replies = Way::Held;
+                    self.rules.send_modify(hold);
+                    to.write_all(chunk).await?;
+                }
                 None => to.write_all(chunk).await?,
             }
         }

@@ -227,8 +227,11 @@ impl Dialect {
         let call = Call::new(script, &[&keys.main, &self.fence(keys), &keys.broken()])
             .arg(reason)
             .arg(millis(BREAK_MEMORY))
-            .arg(&self.keep)
-            .arg(keys.listen_channel());
+            .arg(&self.keep);
+        let call = match self.plain {
+            true => call.arg(keys.listen_channel()),
+            false => call,
+        };
         node.clone().ask(ticket, call)
     }
 }

@@ -19,8 +19,8 @@
 //! `open` connects to the nodes.
 //! `url` says where the nodes are; `gate` judges each on every connection, `node` asks it and remembers what it is owed.
 //! `acquire`, `release` and `renew` drive the state machines of [`protocol`]: a `question` counts answers where they are
-//! read, `gather` hands them over as they come; `holds` remembers rounds. `dialect` writes the requests, in `scripts`. `look` puts together what nodes
-//! know, `wake` what they tell.
+//! read, `gather` hands them over as they come; `holds` remembers rounds. `dialect` writes the requests, in `scripts`.
+//! `look` puts together what nodes know, `wake` what they tell.
 
 mod acquire;
 mod dialect;

@@ -106,7 +106,7 @@ impl RedisStore {
     /// cluster that a `redis+cluster:` URL names nodes of.
     ///
     /// Call it on the runtime that is to drive the connections. Tasks of another runtime that use it often get a
-    /// connection that theirs drives; that one needs its I/O and timers enabled.
+    /// connection that theirs drives, if that has more than one thread; it needs its I/O enabled.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`] says what is wrong with the URL. [`Error::Unavailable`] when the server cannot be

@@ -40,6 +40,9 @@ impl Topic {
     }
 }
 
+/// How many are told by one that leaves: readers come in the sooner.
+const PASSED_ON_TO: usize = 2;
+
 /// The running subscriptions. Clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct Subscriptions(Arc<Inner>);
@@ -242,6 +245,19 @@ impl Subscriptions {
         }
     }
 
+    /// A claim that waited in no queue, as on a quorum, leaves: it holds, or has given up. The next may hold beside it, or
+    /// instead. One tells the next, as to tell all at once would have all ask in vain but one.
+    fn pass_on(&self, topic: &Topic) {
+        let state = self.state();
+        let waiting = state.topics.get(topic).into_iter();
+        let next = waiting.flat_map(|wanted| wanted.by.iter().take(PASSED_ON_TO));
+        let next: Vec<Interest> = next.cloned().collect();
+        drop(state);
+        for interest in &next {
+            self.0.hints.notify(interest);
+        }
+    }
+
     fn remove(&self, topics: &[Topic], interest: &Interest) {
         if topics.is_empty() {
             return;
@@ -300,6 +316,9 @@ impl Drop for TopicEnds {
     fn drop(&mut self) {
         self.all
             .remove(std::slice::from_ref(&self.topic), &self.interest);
+        if let Interest::Claim(..) = self.interest {
+            self.all.pass_on(&self.topic);
+        }
     }
 }
 

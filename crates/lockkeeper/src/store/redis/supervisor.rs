@@ -157,12 +157,14 @@ impl Shared {
         loop {
             tokio::select! {
                 event = inbox.recv() => match event {
-                    Some(Event::Topics) => match self.sync(&mut connection, &mut actual).await {
-                        Ok(all) => complete = all,
+                    Some(event) => match topics_changed(event, inbox, number) {
+                        Ok(true) => match self.sync(&mut connection, &mut actual).await {
+                            Ok(all) => complete = all,
+                            Err(reason) => return reason,
+                        },
+                        Ok(false) => {}
                         Err(reason) => return reason,
                     },
-                    Some(Event::Broken(which, reason)) if which == number => return reason,
-                    Some(Event::Broken(..)) => {}
                     None => return "it is no longer needed".into(),
                 },
                 () = self.left_behind(fresh.beside) => {
@@ -242,6 +244,26 @@ impl Shared {
         // Whoever sleeps for a hint that may not come any more.
         self.subscriptions.hints().everyone();
     }
+}
+
+/// Whether the topics have changed, after this event and whatever came meanwhile: one look at them does for all. Fails
+/// with the reason if the connection of this number is of no more use.
+fn topics_changed(
+    event: Event,
+    inbox: &mut mpsc::UnboundedReceiver<Event>,
+    number: u64,
+) -> Result<bool, String> {
+    let mut changed = false;
+    let mut next = Some(event);
+    while let Some(event) = next {
+        match event {
+            Event::Topics => changed = true,
+            Event::Broken(which, reason) if which == number => return Err(reason),
+            Event::Broken(..) => {}
+        }
+        next = inbox.try_recv().ok();
+    }
+    Ok(changed)
 }
 
 #[derive(Default)]
@@ -330,5 +352,29 @@ pub(super) fn reason(error: &Error) -> String {
     match error {
         Error::Unavailable { reason, .. } | Error::Refused { reason, .. } => reason.clone(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_look_at_the_topics_does_for_many_changes() {
+        let (events, mut inbox) = mpsc::unbounded_channel();
+        let old = || Event::Broken(1, "an old one".into());
+        for _ in 0..100 {
+            events.send(Event::Topics).expect("it is there");
+            events.send(old()).expect("it is there");
+        }
+        assert_eq!(topics_changed(old(), &mut inbox, 2), Ok(true));
+        assert!(inbox.is_empty());
+        assert_eq!(topics_changed(old(), &mut inbox, 2), Ok(false));
+        // What else came is of no use to the next connection, which looks at the topics first of all.
+        let broken = Event::Broken(2, "it broke".into());
+        events.send(Event::Topics).expect("it is there");
+        events.send(broken).expect("it is there");
+        let reason = topics_changed(Event::Topics, &mut inbox, 2);
+        assert_eq!(reason, Err("it broke".into()));
     }
 }

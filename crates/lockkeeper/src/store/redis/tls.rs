@@ -124,7 +124,7 @@ pub(super) async fn handshake(
     stream.map_err(|error| explain(host, &error))
 }
 
-/// Whether a server there speaks without TLS. It is told nothing.
+/// Whether a server there speaks without TLS. It is told no secret.
 pub(super) async fn speaks_plainly(address: &Address) -> bool {
     let ask = async {
         let mut stream = dial(address).await?;

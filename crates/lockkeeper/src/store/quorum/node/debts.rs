@@ -29,19 +29,23 @@ impl Node {
 
     /// It is to let go of this as soon as it can be asked.
     pub fn owe(&self, name: Name, what: LettingGo, until: Moment) {
+        self.note(Owed { name, what, until });
+        self.look.notify_one();
+    }
+
+    fn note(&self, new: Owed) {
         let mut owed = self.owed();
         if owed.len() >= MOST_OWED {
             let now = Moment::now();
             owed.retain(|_, owed| owed.until > now);
         }
         // A later round ends earlier ones with it.
-        let known = owed.get(&what.round.claim);
-        let covered = known.is_some_and(|known| known.what.round > what.round);
+        let round = new.what.round;
+        let known = owed.get(&round.claim);
+        let covered = known.is_some_and(|known| known.what.round > round);
         if !covered && owed.len() < MOST_OWED {
-            owed.insert(what.round.claim, Owed { name, what, until });
+            owed.insert(round.claim, new);
         }
-        drop(owed);
-        self.look.notify_one();
     }
 
     fn next_owed(&self) -> Option<Owed> {
@@ -65,8 +69,8 @@ impl Node {
                 }
             };
             if !told {
-                let mut all = self.owed();
-                all.entry(owed.what.round.claim).or_insert(owed);
+                // Nobody has to look: it is tried again when the node may be back.
+                self.note(owed);
                 return false;
             }
         }
@@ -81,7 +85,6 @@ pub(super) async fn pay_off(node: Weak<Node>) {
     };
     while let Some(node) = node.upgrade() {
         if node.pay().await || node.link.ticket().is_err() {
-            // Neither keeps the node alive.
             let look = wait_for_look(Arc::downgrade(&node));
             drop(node);
             tokio::select! {
@@ -95,10 +98,10 @@ pub(super) async fn pay_off(node: Weak<Node>) {
     }
 }
 
+/// Waits until there may be something to pay off. A node that nobody needs any more stays for a second at most.
 async fn wait_for_look(node: Weak<Node>) {
     loop {
         let Some(node) = node.upgrade() else { return };
-        // Looked at now and then, so that a node that nobody needs any more can go.
         let look = tokio::time::timeout(Duration::from_secs(1), node.look.notified());
         if look.await.is_ok() {
             return;
@@ -118,8 +121,8 @@ mod tests {
     use crate::store::redis::node::{NodeLink, NodeSettings};
     use crate::url::StoreUrl;
 
-    #[tokio::test]
-    async fn an_earlier_round_does_not_take_the_place_of_a_later_one() {
+    /// A node that nothing is paid off to.
+    fn unreachable() -> Arc<Node> {
         // Nobody listens there: nothing is paid off.
         let url = StoreUrl::parse("redis://127.0.0.1:1").expect("a URL");
         let settings = NodeSettings::parse(&url).expect("a node");
@@ -133,7 +136,12 @@ mod tests {
         };
         let dialect = Arc::new(Dialect::new(&settings, "who".into(), &terms));
         let (link, _first) = NodeLink::start(&settings, "channel".into(), Arc::new(gate));
-        let node = Node::start(link, settings.address(), dialect, Duration::from_secs(1));
+        Node::start(link, settings.address(), dialect, Duration::from_secs(1))
+    }
+
+    #[tokio::test]
+    async fn an_earlier_round_does_not_take_the_place_of_a_later_one() {
+        let node = unreachable();
         let claim = ClaimId {
             keeper: KeeperId::new(),
             number: 1,
@@ -141,11 +149,21 @@ mod tests {
         let name = Name::new("name").expect("a name");
         let until = Moment::now() + Duration::from_secs(60);
         // A request of the first round is found to be lost when the second has ended already.
-        for number in [2, 1, 0] {
+        let owe = |number| {
             let round = RoundId { claim, number };
             node.owe(name.clone(), LettingGo { round, run: None }, until);
+        };
+        let owed = || node.owed()[&claim].what.round.number;
+        for number in [2, 1, 0] {
+            owe(number);
         }
-        let owed = node.owed()[&claim].what.round.number;
-        assert_eq!(owed, 2);
+        assert_eq!(owed(), 2);
+        // Nor when it comes while the node is told of the later one, in vain.
+        for meanwhile in [1, 3] {
+            let telling = node.next_owed().expect("something is owed");
+            owe(meanwhile);
+            node.note(telling);
+            assert_eq!(owed(), meanwhile.max(2));
+        }
     }
 }

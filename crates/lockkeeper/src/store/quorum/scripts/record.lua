@@ -85,6 +85,7 @@ local function load()
           foreign = foreign or 'r'
         else
           redis.call('HDEL', MAIN, field)
+          fields[field] = nil
         end
       end
     end

@@ -1,7 +1,7 @@
 -- Renews several holds on one node (dialect redisson).
 --
 -- KEYS  the names
--- ARGV  for each name: claim, round or 0 for any, lease in ms
+-- ARGV  for each name: claim, round or 0 for any, lease in ms, or 0 to ask only
 -- Result  for each name: whether it was held until now: 0 1
 -- Invariant: never shortens a lease, and never brings back one that ended. A key that became something else ends its
 --            own hold, and none of the others.
@@ -14,10 +14,10 @@ local function renew(key, claim, round, lease)
     local tag = string.find(key, '{', 1, true) and key or '{' .. key .. '}'
     local timeout = tag .. ':' .. claim .. ':rwlock_timeout:1'
     local left = redis.call('PTTL', timeout)
-    if left < 0 then return 0 end
-    if left < lease then redis.call('SET', timeout, 1, 'PX', lease) end
+    if left == -2 then return 0 end
+    if lease > 0 and left < lease then redis.call('SET', timeout, 1, 'PX', lease) end
   end
-  if redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, lease) end
+  if lease > 0 and redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, lease) end
   return 1
 end
 

@@ -5,7 +5,7 @@
 -- Result  {holds of ours: {claim, mode, ms left, token, us since, limit, count, who},
 --          fields of others, the mode of others or '', ms left for others, how many wait, last token or 0,
 --          why and when in us it was broken, or nothing}
--- Invariant: ends what time has ended, and nothing else.
+-- Invariant: ends what time has ended, and makes whoever is next the holder; nothing else.
 settle()
 save()
 local ours = {}

@@ -1,7 +1,7 @@
 -- Renews several holds (dialect redisson).
 --
 -- KEYS  for each hold: the name, holders, aside, permits
--- ARGV  for each hold: tag, claim, lease in ms
+-- ARGV  for each hold: tag, claim, lease in ms, or 0 to ask only
 -- Result  for each hold: 1 renewed, 0 not held
 -- Invariant: never shortens a lease, and never brings back one that ended. A key that became something else ends its
 --            own hold, and none of the others.
@@ -24,7 +24,7 @@ local function renew(number)
     -- An exclusive hold with its record in the hash, whose lease is that of the key.
     local both = redis.call('HMGET', home, id, 'lockkeeper:' .. id)
     renewed = both[1] and both[2]
-    if renewed and redis.call('PTTL', home) < lease then redis.call('PEXPIRE', home, lease) end
+    if renewed and lease > 0 and redis.call('PTTL', home) < lease then redis.call('PEXPIRE', home, lease) end
   elseif mode == 'p' then
     -- Ids as in the other scripts.
     local permits, count, hex = KEYS[key + 4], found[8], string.sub(redis.sha1hex(id), 1, 24)
