@@ -65,6 +65,13 @@ fn is_granted(outcome: &Result<Attempt, Error>) -> bool {
     matches!(outcome, Ok(Attempt::Granted(_)))
 }
 
+async fn all_are_granted(tries: Vec<Try>) {
+    for outcome in tries {
+        let outcome = outcome.await.expect("no panic");
+        assert!(is_granted(&outcome), "{outcome:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_verbs_take_few_scripts() {
     let server = RedisServer::start();
@@ -76,10 +83,7 @@ async fn many_verbs_take_few_scripts() {
         let before = calls(&server);
         let tries = together(&server, &store, &wishes).await;
         server.resume();
-        for outcome in tries {
-            let outcome = outcome.await.expect("no panic");
-            assert!(is_granted(&outcome), "{outcome:?}");
-        }
+        all_are_granted(tries).await;
         let used = calls(&server) - before;
         assert!(used < 1_000, "5000 tries took {used} scripts");
         let releases: Vec<_> = wishes
@@ -96,9 +100,7 @@ async fn many_verbs_take_few_scripts() {
         server.command(&["SCRIPT", "FLUSH"]);
         let tries = together(&server, &store, &claims("many", 50)).await;
         server.resume();
-        for outcome in tries {
-            assert!(is_granted(&outcome.await.expect("no panic")));
-        }
+        all_are_granted(tries).await;
         server.command(&["FLUSHALL"]);
     }
 }
@@ -155,9 +157,7 @@ async fn what_many_share_is_as_if_each_came_alone() {
     let mut held = claims("as", 40);
     let tries = together(&server, &store, &held).await;
     server.resume();
-    for outcome in all(tries).await {
-        assert!(is_granted(&outcome), "{outcome:?}");
-    }
+    all_are_granted(tries).await;
     for round in 0..3 {
         let before: Vec<u64> = (0..40).map(last).collect();
         // What releases see: a hold that is gone, one that is another's, and a key of another kind.
@@ -339,9 +339,7 @@ async fn what_one_task_asks_for_is_done_in_that_order() {
             assert_eq!(released, Ok(true));
             assert!(is_granted(&outcome), "{outcome:?}");
             assert_eq!(release(&store, &next).await, Ok(true));
-            for filler in fillers {
-                assert!(is_granted(&filler.await.expect("no panic")));
-            }
+            all_are_granted(fillers).await;
         }
         server.command(&["FLUSHALL"]);
     }
@@ -404,9 +402,8 @@ async fn a_thousand_permits_take_few_commands() {
     busy(&store, &claim("many", many)).await;
     for lease in [2 * LEASE, LEASE] {
         let renewal = Renewal {
-            name: held.name.clone(),
-            claim: held.id,
             lease,
+            ..renewal(&held)
         };
         let renewed = store.renew(&[renewal]).await;
         assert_eq!(renewed, Ok(vec![Renewed::Renewed]));
@@ -426,9 +423,8 @@ async fn a_thousand_permits_take_few_commands() {
     granted(&store, &held).await;
     server.command(&["ZREMRANGEBYRANK", "{many}:timeout", "0", "0"]);
     let renewal = Renewal {
-        name: held.name.clone(),
-        claim: held.id,
         lease: 2 * LEASE,
+        ..renewal(&held)
     };
     assert_eq!(store.renew(&[renewal]).await, Ok(vec![Renewed::NotHeld]));
 }
@@ -447,10 +443,7 @@ async fn claims_of_many_permits_share_a_script_with_few() {
         let before = calls(&server);
         let tries = together(&server, &store, &wishes).await;
         server.resume();
-        for outcome in tries {
-            let outcome = outcome.await.expect("no panic");
-            assert!(is_granted(&outcome), "{outcome:?}");
-        }
+        all_are_granted(tries).await;
         let used = calls(&server) - before;
         assert!(scripts.contains(&used), "34 of {count} took {used} scripts");
     }
