@@ -60,6 +60,16 @@ impl Independent {
         &mut self.servers[at]
     }
 
+    /// Kills all of them, and starts them again at the same time; with their data if they are durable.
+    pub fn restart_all(&mut self) {
+        self.servers.iter_mut().for_each(RedisServer::kill);
+        std::thread::scope(|scope| {
+            for server in &mut self.servers {
+                scope.spawn(|| server.restart());
+            }
+        });
+    }
+
     /// Waits until each has been up for longer than any lease of at most `max_lease`, so that all of them vote.
     ///
     /// # Panics

@@ -93,22 +93,33 @@ fn nodes_restart_with_their_data() {
             durable: true,
             ..RedisOptions::default()
         };
-        let mut world = World::with(vec![durable; 3], LEASE, query);
+        let max_lease = LEASE * 2;
+        let mut world = World::with(vec![durable; 3], max_lease, query);
         world.busy(3, 40);
         for node in 0..3 {
             world.nodes.server(node).restart();
             world.bitten("restart");
             world.work(20);
-            world.nodes.wait_out_quarantine(LEASE);
+            world.nodes.wait_out_quarantine(max_lease);
         }
         // All at once: they sit out, and then it goes on.
-        for node in 0..3 {
-            world.nodes.server(node).restart();
-        }
-        world.bites("all restart", LONG);
-        world.nodes.wait_out_quarantine(LEASE);
-        world.healed();
-        world.work(40);
+        let sit_out = max_lease.mul_f64(1.01) + Duration::from_secs(1);
+        let sat_out = (0..10).any(|_| {
+            let began = Moment::now();
+            world.nodes.restart_all();
+            let written = world.written_meanwhile(LONG);
+            // On a machine that was too slow for that, they may vote by now.
+            let in_time = Moment::now().since(began) < sit_out;
+            if in_time {
+                assert!(written <= 1, "work goes on: {written} writes");
+                world.bitten("all restart");
+            }
+            world.nodes.wait_out_quarantine(max_lease);
+            world.healed();
+            world.work(40);
+            in_time
+        });
+        assert!(sat_out, "it never restarts in time");
         let demands = demands().fault(other("restart"), 3);
         world.passes(&demands.fault(other("all restart"), 1));
     });

@@ -133,14 +133,18 @@ impl Crew {
 
     /// Makes sure that nothing is granted for a while: the fault bites. It is recorded if so.
     pub fn bites(&self, name: &str, time: Duration) {
-        // What was granted before may still be written.
+        // But for the one that held when it began, and was slow.
+        let written = self.written_meanwhile(time);
+        assert!(written <= 1, "{name} lets work go on: {written} writes");
+        self.bitten(name);
+    }
+
+    /// How much is written in this time, but for its first part: what was granted before may still be written.
+    pub fn written_meanwhile(&self, time: Duration) -> u64 {
         std::thread::sleep(LEASE);
         let before = self.written();
         std::thread::sleep(time.saturating_sub(LEASE));
-        // But for the one that held when it began, and was slow.
-        let written = self.written() - before;
-        assert!(written <= 1, "{name} lets work go on: {written} writes");
-        self.bitten(name);
+        self.written() - before
     }
 
     /// Records that a fault was made that bites.
