@@ -249,7 +249,7 @@ fn clocks_of_a_minority_set_forward_let_nobody_in() {
     });
 }
 
-/// Three of five: what `RELIABILITY` calls unsafe. Two may hold, and the fence keeps them apart.
+/// Three of five: more than a quorum can bear. Two may hold, and the fence keeps them apart.
 #[test]
 fn clocks_of_a_majority_set_forward_let_a_second_holder_in_and_tokens_still_grow() {
     in_both_dialects(|query| {
