@@ -407,7 +407,8 @@ local function give_turn()
     note_turn(began, looks, grants + 1)
     return false
   end
-  note_turn(now, 0, 0)
+  -- Where there is no head to be told, it has just looked.
+  note_turn(now, offered and 1 or 0, 0)
   return true
 end
 
