@@ -471,7 +471,7 @@ local function announce(mode)
     end
   elseif #holds == 0 and not foreign then
     local channel = (mode == 'w' or mode == 'r') and rw_channel or lock_channel
-    if redis.call(PUBLISH, channel, mode == 'w' and 1 or 0) > 0 then
+    if redis.call(PUBLISH, channel, mode == 'w' and 1 or 0) > 0 and mode ~= 'f' then
       redis.call('SET', HOLDERS, cmsgpack.pack({ aside, 0, {} }), 'PX', STAND_BACK)
     end
     local head = foreign_fair_head()
