@@ -14,6 +14,7 @@ mod faults;
 mod keepers;
 mod lane;
 mod midway;
+mod multi;
 mod proposals;
 mod replicas;
 mod rows;
