@@ -472,7 +472,8 @@ local function announce(mode)
   elseif #holds == 0 and not foreign then
     local channel = (mode == 'w' or mode == 'r') and rw_channel or lock_channel
     if redis.call(PUBLISH, channel, mode == 'w' and 1 or 0) > 0 and mode ~= 'f' then
-      redis.call('SET', HOLDERS, cmsgpack.pack({ aside, 0, {} }), 'PX', STAND_BACK)
+      -- At the name, wherever it was: the latch may be gone by the next try.
+      redis.call('SET', HOLDERS, cmsgpack.pack({ 0, 0, {} }), 'PX', STAND_BACK)
     end
     local head = foreign_fair_head()
     if head then redis.call(PUBLISH, lock_channel .. ':' .. head, 0) end
