@@ -520,6 +520,32 @@ async fn latch(store: &RedisStore, text: &str, op: LatchOp) -> LatchState {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_was_aside_is_left_to_java_at_its_name() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    let _java_waits = server.listen("redisson_lock__channel:{both}");
+    for _ in 0..20 {
+        // The latch has the name, and the lock is aside for as long.
+        latch(&store, "both", Set(1)).await;
+        let held = claim("both", Mode::Exclusive);
+        until("ours has it", async || {
+            let answer = store.try_acquire(&held).await.expect("answers");
+            matches!(answer, Attempt::Granted(_))
+        })
+        .await;
+        assert_eq!(server.strings(&["TYPE", "both"]), ["string"]);
+        assert_eq!(release(&store, &held).await, Ok(true));
+        latch(&store, "both", CountDown).await;
+        let next = claim("both", Mode::Exclusive);
+        if let Ok(Attempt::Granted(_)) = store.try_acquire(&next).await {
+            let id = next.id.to_string();
+            assert_eq!(server.strings(&["HGET", "both", &id]), ["1"]);
+            assert_eq!(release(&store, &next).await, Ok(true));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_is_shared_with_java() {
     let server = RedisServer::start();
     let store = open(&server.url()).await;
