@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::Core;
 use crate::engine::arbiter::Arbiter;
 use crate::engine::waiting::Patience;
 use crate::engine::wish::{Terms, Wish};
@@ -57,8 +58,8 @@ impl Lock {
         }
     }
 
-    pub(crate) fn store(&self) -> &dyn crate::store::Store {
-        self.arbiter.core.store()
+    pub(crate) fn core(&self) -> &Core {
+        &self.arbiter.core
     }
 
     /// The name.

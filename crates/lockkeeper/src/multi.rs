@@ -1,15 +1,21 @@
 //! [`MultiLock`]: several locks, all or none.
 
+mod taking;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::engine::waiting::Patience;
 use crate::{Error, Guard, Lock, Lockkeeper, Name, Owner, ReleaseOutcome, Token};
+use taking::Taking;
 
 /// Several locks acquired together: all of them or none.
 ///
 /// They are taken in the order of their names, whatever order they are given in, so two callers can never
 /// wait for each other. [`MultiLock::new`] takes locks of several stores.
+///
+/// Clients of other projects, Redisson's among them, keep no such order. Whoever waits for one of these lets go of the
+/// locks that it has by then, after 50 ms and later more, and takes them again.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -34,7 +40,7 @@ struct Place(&'static str, Name, String);
 
 impl Place {
     fn of(lock: &Lock) -> Place {
-        let store = lock.store();
+        let store = lock.core().store();
         Place(
             store.capabilities().store,
             lock.name().clone(),
@@ -176,13 +182,9 @@ impl MultiLock {
     }
 
     pub(crate) async fn attempt(&self, patience: Patience) -> Result<Option<MultiGuard>, Error> {
-        let mut guards = Vec::with_capacity(self.locks.len());
-        for lock in &self.locks {
-            match lock.attempt(patience).await? {
-                Some(guard) => guards.push(guard),
-                None => return Ok(None),
-            }
-        }
+        let Some(guards) = Taking::new(&self.locks).all(patience).await? else {
+            return Ok(None);
+        };
         let all = MultiGuard { guards };
         // Those taken first were held while waiting for the last: one may be lost by now.
         match all.guards.iter().find(|guard| !guard.is_held()) {

@@ -1,9 +1,10 @@
 //! Several locks at once, on both sides.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use lockkeeper::clock::Moment;
 use serde_json::json;
 
 use crate::site::*;
@@ -39,41 +40,68 @@ async fn several_locks_at_once_exclude_and_wake_both_sides() {
     site.nothing_is_left().await;
 }
 
+/// How often each side had all of its locks.
+#[derive(Default)]
+struct Turns {
+    /// Whoever has all three is alone.
+    inside: AtomicBool,
+    java: AtomicUsize,
+    ours: AtomicUsize,
+}
+
+impl Turns {
+    /// Nobody stops before both have had enough: each gets its turns while the other wants them as well.
+    fn are_over(&self) -> bool {
+        const ENOUGH: usize = 40;
+        let had = [&self.java, &self.ours].map(|turns| turns.load(Ordering::SeqCst));
+        had.iter().all(|turns| *turns >= ENOUGH)
+    }
+
+    async fn have_one(&self, turns: &AtomicUsize) {
+        assert!(!self.inside.swap(true, Ordering::SeqCst));
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        assert!(self.inside.swap(false, Ordering::SeqCst));
+        turns.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn several_locks_in_opposite_orders_do_not_deadlock() {
-    const ROUNDS: usize = 40;
+async fn several_locks_in_opposite_orders_neither_deadlock_nor_starve() {
     let site = Arc::new(Site::start().await);
-    // Whoever has all three is alone.
-    let inside = Arc::new(AtomicBool::new(false));
+    let turns = Arc::new(Turns::default());
+    let start = Moment::now();
     let java = {
-        let (site, inside) = (site.clone(), inside.clone());
+        let (site, turns) = (site.clone(), turns.clone());
         tokio::spawn(async move {
-            for _ in 0..ROUNDS {
-                let java = site.peer.multi("a", &["z", "x", "y"]);
+            let java = site.peer.multi("a", &["z", "x", "y"]);
+            while !turns.are_over() {
                 java.does("lock").await;
-                assert!(!inside.swap(true, Ordering::SeqCst));
-                tokio::time::sleep(Duration::from_millis(2)).await;
-                assert!(inside.swap(false, Ordering::SeqCst));
+                turns.have_one(&turns.java).await;
                 java.does("unlock").await;
             }
         })
     };
     let ours = {
-        let (site, inside) = (site.clone(), inside.clone());
+        let (site, turns) = (site.clone(), turns.clone());
         tokio::spawn(async move {
             let ours = site.keeper.multi_lock(["y", "z", "x"]).expect("locks");
-            for _ in 0..ROUNDS {
+            while !turns.are_over() {
                 let all = ours.acquire().await.expect("acquires");
-                assert!(!inside.swap(true, Ordering::SeqCst));
-                tokio::time::sleep(Duration::from_millis(2)).await;
-                assert!(inside.swap(false, Ordering::SeqCst));
+                turns.have_one(&turns.ours).await;
                 all.release().await.expect("releases");
             }
         })
     };
     for side in [java, ours] {
-        let done = tokio::time::timeout(Duration::from_secs(300), side).await;
+        let done = tokio::time::timeout(Duration::from_secs(60), side).await;
         done.expect("no deadlock").expect("finishes");
     }
+    println!(
+        "\nfigure: several locks {}",
+        json!({
+            "turns_of_redisson": turns.java, "turns_of_lockkeeper": turns.ours,
+            "seconds": Moment::now().since(start).as_secs_f64(),
+        })
+    );
     site.nothing_is_left().await;
 }

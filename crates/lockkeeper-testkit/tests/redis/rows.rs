@@ -244,7 +244,10 @@ const REPORTED: Rows = &[
     ),
     (
         "#4050 several locks deadlock",
-        By(&["field_two_locks_in_opposite_order_deadlock"]),
+        By(&[
+            "field_two_locks_in_opposite_order_deadlock",
+            "who_waits_for_a_stranger_lets_go_of_what_it_has",
+        ]),
     ),
 ];
 

@@ -24,6 +24,11 @@ fn java_unlocks(server: &RedisServer, key: &str, channel: &str) {
     server.command(&["PUBLISH", channel, "0"]);
 }
 
+/// Whoever listened had its chance, and nothing is left of that.
+async fn stood_back(server: &RedisServer, token: &str) {
+    until("only its token is left", async || server.keys() == [token]).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_what_redisson_writes() {
     let server = RedisServer::start();
@@ -54,7 +59,7 @@ async fn a_lock_is_what_redisson_writes() {
     let mut listener = server.listen("redisson_lock__channel:{order:42}");
     assert_eq!(release(&store, &held).await, Ok(true));
     assert_eq!(listener.next(SOON).as_deref(), Some("0"));
-    assert_eq!(server.keys(), ["redisson_lock_token:{order:42}"]);
+    stood_back(&server, "redisson_lock_token:{order:42}").await;
     // Above what Redisson counted.
     let next = granted(&store, &claim("order:42", Mode::Exclusive)).await;
     assert!(next.token.get() > grant.token.get() + 1);
@@ -269,6 +274,56 @@ async fn sides_take_turns_while_java_uses_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_has_its_turn_where_nobody_of_ours_waits() {
+    for (mode, channel) in [
+        (Mode::Exclusive, "redisson_lock__channel:{turns}"),
+        (Mode::Write, "redisson_rwlock:{turns}"),
+    ] {
+        let server = RedisServer::start();
+        let store = open(&server.url()).await;
+        let at_once = async || {
+            for _ in 0..20 {
+                let held = claim("turns", mode);
+                granted(&store, &held).await;
+                assert_eq!(release(&store, &held).await, Ok(true));
+            }
+        };
+        at_once().await;
+        // One of ours listens, which are those that listen by patterns.
+        let ours = server.listen_by("PSUBSCRIBE", channel);
+        at_once().await;
+        drop(ours);
+        let java = server.listen(channel);
+        let left_to_java = async || {
+            let held = claim("turns", mode);
+            match store.try_acquire(&held).await.expect("answers") {
+                Attempt::Granted(_) => {
+                    assert_eq!(release(&store, &held).await, Ok(true));
+                    false
+                }
+                Attempt::Busy { free_in } => {
+                    assert!(free_in.is_some_and(|free_in| free_in <= SOON));
+                    true
+                }
+                Attempt::TooLate => panic!("it is not"),
+            }
+        };
+        // It does not come: the next turn is a while later, and ours go on in between.
+        for _ in 0..3 {
+            until("it is left to Java", &left_to_java).await;
+            until("ours goes on", async || !left_to_java().await).await;
+        }
+        drop(java);
+        until("nobody listens", async || {
+            server.strings(&["PUBSUB", "NUMSUB", channel])[1] == "0"
+        })
+        .await;
+        until("ours goes on", async || !left_to_java().await).await;
+        at_once().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fair_waiters_of_both_kinds_form_one_line() {
     let server = RedisServer::start();
     let store = open(&server.url()).await;
@@ -373,11 +428,12 @@ async fn readers_and_writers_are_what_redisson_writes() {
     let mut listener = server.listen("redisson_rwlock:{book}");
     assert_eq!(release(&store, &writer).await, Ok(true));
     assert_eq!(listener.next(SOON).as_deref(), Some("1"));
+    stood_back(&server, "redisson_lock_token:{book}").await;
     let reader = claim("book", Mode::Read);
     granted(&store, &reader).await;
     assert_eq!(release(&store, &reader).await, Ok(true));
     assert_eq!(listener.next(SOON).as_deref(), Some("0"));
-    assert_eq!(server.keys(), ["redisson_lock_token:{book}"]);
+    stood_back(&server, "redisson_lock_token:{book}").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -461,6 +517,32 @@ async fn latch(store: &RedisStore, text: &str, op: LatchOp) -> LatchState {
         op,
     };
     store.latch(&request).await.expect("answers")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_was_aside_is_left_to_java_at_its_name() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    let _java_waits = server.listen("redisson_lock__channel:{both}");
+    for _ in 0..20 {
+        // The latch has the name, and the lock is aside for as long.
+        latch(&store, "both", Set(1)).await;
+        let held = claim("both", Mode::Exclusive);
+        until("ours has it", async || {
+            let answer = store.try_acquire(&held).await.expect("answers");
+            matches!(answer, Attempt::Granted(_))
+        })
+        .await;
+        assert_eq!(server.strings(&["TYPE", "both"]), ["string"]);
+        assert_eq!(release(&store, &held).await, Ok(true));
+        latch(&store, "both", CountDown).await;
+        let next = claim("both", Mode::Exclusive);
+        if let Ok(Attempt::Granted(_)) = store.try_acquire(&next).await {
+            let id = next.id.to_string();
+            assert_eq!(server.strings(&["HGET", "both", &id]), ["1"]);
+            assert_eq!(release(&store, &next).await, Ok(true));
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

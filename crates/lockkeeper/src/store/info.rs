@@ -64,6 +64,13 @@ pub struct Holder {
     pub depth: Option<u32>,
 }
 
+impl Holder {
+    /// Whether a client of another project holds: only keepers have tokens that others see.
+    pub(crate) fn is_stranger(&self) -> bool {
+        self.token.get() == 0
+    }
+}
+
 /// When and why a lock was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {

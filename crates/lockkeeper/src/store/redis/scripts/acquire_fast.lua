@@ -3,8 +3,8 @@ if ARGV[a + 7] ~= '0' and us > ARGV[a + 7] + 0 then
   return { 2, 0, 0, us }
 end
 local wanted = #ARGV[a + 6] == 16 and 1 or ARGV[a + 6] + 0
--- The common case where no token was proposed, before the rest is even set up: nobody holds and nobody waits. Its record is a field beside
--- Redisson's, which costs less than a key of its own: last token, tokens, who.
+-- The common case where no token was proposed, before the rest is even set up: nobody holds and nobody waits. Its record
+-- is a field beside Redisson's, which costs less than a key of its own: last token, tokens, who.
 if ARGV[a + 4] == 'x' and redis.call('EXISTS', KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]) == 0 then
   local key, claim, lease = KEYS[k + 1], ARGV[a + 3], ARGV[a + 5]
   local first, run, text = reserve(KEYS[k + 4], wanted, ARGV[2])

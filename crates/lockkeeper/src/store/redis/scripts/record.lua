@@ -40,6 +40,8 @@ if packed then
   local record = cmsgpack.unpack(packed)
   aside, made, holds = record[1], record[2], record[3]
 end
+-- A record without holds: it was let go of less than STAND_BACK ago, and somebody listened.
+local offered = packed and #holds == 0
 local changed = false
 -- The field that has the record of a hold.
 local noted
@@ -390,17 +392,43 @@ end
 -- The looks of a head that stands back for nobody: when it is told to, and when it begins to listen.
 local IDLE_LOOKS = 2
 
+-- Whether a lock that just became free goes to Redisson's clients: they wait as well, and have had no turn for a while.
+-- Else it counts as a grant of ours. Our subscriptions to these channels are patterns, which NUMSUB leaves out. Sharded
+-- channels have no patterns: there each process of ours that listens to the three also listens to a fourth.
+local function give_turn()
+  local subscribers = redis.call('PUBSUB', NUMSUB, lock_channel, rw_channel, permit_channel,
+    'lockkeeper_listen:' .. own)
+  if subscribers[2] + subscribers[4] + subscribers[6] <= 3 * subscribers[8] and not foreign_fair_head() then
+    return false
+  end
+  local began, looks, grants = last_turn()
+  local due = grants >= TURNS and looks > IDLE_LOOKS
+  if began <= now and now - began < TURN_EVERY and not due then
+    note_turn(began, looks, grants + 1)
+    return false
+  end
+  -- Where there is no head to be told, it has just looked.
+  note_turn(now, offered and 1 or 0, 0)
+  return true
+end
+
 -- For how long ours leave a free lock to Redisson's clients, in ms; `id` is who asks.
 local function standing_back(id)
+  local free = #holds == 0 and not foreign
   local began, looks, grants = last_turn()
   local left = began + STAND_BACK - now
   local stands = left > 0 and left <= STAND_BACK
+  if offered and free and not stands and give_turn() then
+    -- For as long as that: others of ours may try.
+    redis.call('PEXPIRE', HOLDERS, STAND_BACK)
+    return STAND_BACK
+  end
   if (stands or foreign) and began > 0 and redis.call('ZRANGE', QUEUE, 0, 0)[1] == id then
     -- One of theirs is there; or the head, which was told to wait, is back already, because one of them left.
     looks = math.max(looks, foreign and IDLE_LOOKS or 0) + 1
     note_turn(began, looks, grants)
   end
-  if not stands or #holds > 0 or foreign or looks > IDLE_LOOKS + TURNS then return 0 end
+  if not stands or not free or looks > IDLE_LOOKS + TURNS then return 0 end
   return left
 end
 
@@ -426,23 +454,9 @@ local function settle()
   end
 end
 
--- Whether a lock that just became free while ours wait goes to Redisson's clients: they wait as well, and
--- have had no turn for a while. Our subscriptions to these channels are patterns, which NUMSUB leaves out. Sharded
--- channels have no patterns: there each process of ours that listens to the three also listens to a fourth.
+-- Whether a lock that just became free while ours wait goes to Redisson's clients.
 local function leave_to_others()
-  if #holds > 0 or foreign or redis.call('EXISTS', QUEUE) == 0 then return false end
-  local subscribers = redis.call('PUBSUB', NUMSUB, lock_channel, rw_channel, permit_channel,
-    'lockkeeper_listen:' .. own)
-  if subscribers[2] + subscribers[4] + subscribers[6] <= 3 * subscribers[8] and not foreign_fair_head() then
-    return false
-  end
-  local began, looks, grants = last_turn()
-  local due = grants >= TURNS and looks > IDLE_LOOKS
-  if began <= now and now - began < TURN_EVERY and not due then
-    note_turn(began, looks, grants + 1)
-    return false
-  end
-  note_turn(now, 0, 0)
+  if #holds > 0 or foreign or redis.call('EXISTS', QUEUE) == 0 or not give_turn() then return false end
   local id, waiter = queue_head()
   if id then hint(id, waiter) end
   return true
@@ -456,12 +470,10 @@ local function announce(mode)
       redis.call(PUBLISH, permit_channel, string.format('%.0f', pool))
     end
   elseif #holds == 0 and not foreign then
-    if mode == 'w' then
-      redis.call(PUBLISH, rw_channel, 1)
-    elseif mode == 'r' then
-      redis.call(PUBLISH, rw_channel, 0)
-    else
-      redis.call(PUBLISH, lock_channel, 0)
+    local channel = (mode == 'w' or mode == 'r') and rw_channel or lock_channel
+    if redis.call(PUBLISH, channel, mode == 'w' and 1 or 0) > 0 and mode ~= 'f' then
+      -- At the name, wherever it was: the latch may be gone by the next try.
+      redis.call('SET', HOLDERS, cmsgpack.pack({ 0, 0, {} }), 'PX', STAND_BACK)
     end
     local head = foreign_fair_head()
     if head then redis.call(PUBLISH, lock_channel .. ':' .. head, 0) end

@@ -20,6 +20,10 @@ if least and redis.call('EXISTS', KEYS[k + 2], KEYS[k + 3], KEYS[k + 4]) == 0 th
   end
   if gone ~= 2 then return 0 end
   local tag = string.find(key, '{', 1, true) and key or '{' .. key .. '}'
-  redis.call(PUBLISH, 'redisson_lock__channel:' .. tag, '0')
+  if redis.call(PUBLISH, 'redisson_lock__channel:' .. tag, '0') > 0 then
+    -- Most likely a client of Redisson's, which is about to try. Whose turn it is, the next try of ours finds out: a
+    -- record without holds keeps it from the short ways.
+    redis.call('SET', KEYS[k + 2], cmsgpack.pack({ 0, 0, {} }), 'PX', 10)
+  end
   return 1
 end

@@ -1,0 +1,88 @@
+//! How several locks are taken: in their order, and yet without waiting for ever for those who keep no order.
+//!
+//! Keepers that take locks in one order never wait for each other. Clients of other projects may: one holds what a keeper
+//! waits for, and waits for what that keeper has. So whoever waits for a stranger lets go of what it has after a while,
+//! and goes on with the lock it waits for, in its place in line. With every time it insists for longer: where strangers
+//! come and go at all of the locks, it gets them in the end.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::engine::waiting::Patience;
+use crate::{Error, Guard, Lock};
+
+/// For how long one that has some of its locks waits for the next, before it gives way for the first time; and each
+/// time where it holds out of order.
+const INSISTS: Duration = Duration::from_millis(50);
+
+/// Locks on the way to being held.
+pub(super) struct Taking<'l> {
+    locks: &'l [Lock],
+    /// In the order of the locks.
+    held: Vec<Option<Guard>>,
+    insists: Duration,
+}
+
+impl<'l> Taking<'l> {
+    pub fn new(locks: &'l [Lock]) -> Taking<'l> {
+        Taking {
+            locks,
+            held: locks.iter().map(|_| None).collect(),
+            insists: INSISTS,
+        }
+    }
+
+    /// Takes all of them, or none.
+    pub async fn all(mut self, patience: Patience) -> Result<Option<Vec<Guard>>, Error> {
+        while let Some(next) = self.held.iter().position(Option::is_none) {
+            let Some(guard) = self.take(next, patience).await? else {
+                return Ok(None);
+            };
+            self.held[next] = Some(guard);
+        }
+        Ok(Some(self.held.into_iter().flatten().collect()))
+    }
+
+    /// Takes the first that is missing; the others may be let go of for it.
+    async fn take(&mut self, next: usize, patience: Patience) -> Result<Option<Guard>, Error> {
+        let lock = &self.locks[next];
+        if self.held.iter().all(Option::is_none) {
+            return lock.attempt(patience).await;
+        }
+        // A lock that is free sets no timer. If that fails, so does what follows.
+        if patience == Patience::Forever
+            && let Ok(Some(guard)) = lock.attempt(Patience::None).await
+        {
+            return Ok(Some(guard));
+        }
+        let mut wait = pin!(lock.attempt(patience));
+        let ordered = self.held[next..].iter().all(Option::is_none);
+        tokio::select! {
+            biased;
+            answer = &mut wait => return answer,
+            () = has_to_give_way(lock, ordered, &mut self.insists) => {}
+        }
+        self.held.fill_with(|| None);
+        wait.await
+    }
+}
+
+/// Ends when a stranger is in the way, or could wait for what is held out of order.
+async fn has_to_give_way(lock: &Lock, ordered: bool, insists: &mut Duration) {
+    let core = lock.core();
+    loop {
+        let pause = if ordered { *insists } else { INSISTS };
+        core.background.sleep_until(Moment::now() + pause).await;
+        if !ordered {
+            return;
+        }
+        *insists = insists.saturating_mul(2);
+        let info = core.answer(core.store().inspect(lock.name())).await;
+        // Whoever cannot tell goes on waiting.
+        let holders = info.ok().flatten().map_or(Vec::new(), |info| info.holders);
+        if holders.iter().any(|holder| holder.is_stranger()) {
+            return;
+        }
+    }
+}
