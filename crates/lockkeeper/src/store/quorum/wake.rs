@@ -13,11 +13,17 @@ use uuid::Uuid;
 use super::Inner;
 use super::gather::Gather;
 use super::holds::NodeSet;
+use crate::clock::Moment;
 use crate::store::{Broken, ClaimId, Interest, LockInfo, Subscription};
 use crate::{Error, Name, Token};
 
-/// When some nodes have hinted and a majority does not follow, because it is down or has nothing to say.
+/// When some nodes have hinted and a majority does not follow, because it is down or has nothing to say. Each time in a
+/// row twice as long: a hold may miss a node, and whoever tries takes that one's vote and gives it back, which is a hint to
+/// the others, who would do the same.
 const FEW_HINTS: Duration = Duration::from_millis(20);
+const MANY_TIMES_FEW: Duration = Duration::from_millis(640);
+/// After so long it is no row any more.
+const QUIET: Duration = Duration::from_secs(2);
 /// How often a waiter of the plain dialect tries without a hint, on average: its peers tell nobody.
 const POLL_EVERY: Duration = Duration::from_millis(25);
 /// How often whoever watches a name looks at it. Nobody publishes that a lock was taken.
@@ -63,15 +69,16 @@ impl Inner {
         }
     }
 
-    /// Hints when a majority of the nodes have, and at every further one. Fewer hint a little later.
+    /// Hints when a majority of the nodes have, and at every further node. Fewer hint a little later.
     fn hint_by_majority(&self, hints: Hints, poll: Option<Duration>) -> Subscription {
         let told = Arc::new(Notify::new());
         let (tell, majority) = (told.clone(), self.terms.majority);
         let task = self.runtime.spawn(async move {
             let mut from = NodeSet::default();
+            let (mut few, mut last) = (FEW_HINTS, Moment::BOOT);
             loop {
                 let wait = match (from == NodeSet::default(), poll) {
-                    (false, _) => Some(FEW_HINTS),
+                    (false, _) => Some(few),
                     (true, Some(often)) => {
                         // Spread out, so that those who wait do not all try at once.
                         let spread = Uuid::new_v4().as_u128() % often.as_micros();
@@ -85,14 +92,27 @@ impl Inner {
                 };
                 match node {
                     Some(node) => {
+                        // The same node again: something else has happened, and the others may have no part in it.
+                        if from.has(node) {
+                            from = NodeSet::default();
+                        }
                         from.add(node);
-                        if from.len() >= majority {
+                        let many = from.len() >= majority;
+                        if many {
                             tell.notify_one();
+                        }
+                        if many || Moment::now().since(last) > QUIET {
+                            few = FEW_HINTS;
                         }
                     }
                     None => {
                         if from.len() < majority {
                             tell.notify_one();
+                            // Who polls does so more often than that.
+                            if poll.is_none() {
+                                few = (2 * few).min(MANY_TIMES_FEW);
+                                last = Moment::now();
+                            }
                         }
                         from = NodeSet::default();
                     }
