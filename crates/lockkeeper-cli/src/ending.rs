@@ -99,8 +99,12 @@ pub fn finish(
     }
     if let Err(error) = released {
         let within = human(report.ttl);
+        let so = match error {
+            Error::OutcomeUnknown { .. } => "may not be released, and then",
+            _ => "was not released and",
+        };
         notes.add(&format!(
-            "the lock was not released and frees itself within {within}: {error}"
+            "the lock {so} frees itself within {within}: {error}"
         ));
     }
     report.outcome = "finished";

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-use common::{LEASE, MS, Tampered, Verb, eventually};
+use common::{LEASE, MS, Tampered, Verb, eventually, waiters};
 use lockkeeper::*;
 
 #[tokio::test]
@@ -30,16 +30,7 @@ async fn readers_share_and_writers_do_not() {
         let lock = lock.clone();
         async move { lock.write().await.expect("writes") }
     });
-    eventually("the writer waits", async || {
-        keeper
-            .inspect("x")
-            .await
-            .expect("works")
-            .expect("known")
-            .waiters
-            == 1
-    })
-    .await;
+    eventually("the writer waits", async || waiters(&keeper).await == 1).await;
     // A reader elsewhere does not overtake the waiting writer.
     assert!(other.try_read().await.expect("works").is_none());
     drop(readers);

@@ -24,8 +24,8 @@ pub struct Ops {
 }
 
 impl Ops {
-    /// Requests that go to the store. Subscriptions are not among them: the stores that exist keep them in
-    /// the process.
+    /// Requests that go to the store. Subscriptions are not among them: the stores that are counted so keep them in the
+    /// process.
     pub fn requests(&self) -> u64 {
         self.try_acquire + self.release + self.withdraw + self.renew
     }

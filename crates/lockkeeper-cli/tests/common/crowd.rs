@@ -54,8 +54,10 @@ pub fn memory(pid: u32) -> u64 {
 
 /// Requests that are none, and the status that each is worth; nothing for an answer that need not come.
 pub fn nonsense(host: &str) -> Vec<(Vec<u8>, &'static [u16])> {
-    let get =
-        |more: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{more}\r\n");
+    let get_at = |path: &str, more: &str| {
+        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{more}\r\n")
+    };
+    let get = |more: &str| get_at("/", more);
     let many: String = (0..500).map(|at| format!("X{at}: a\r\n")).collect();
     vec![
         (
@@ -79,24 +81,8 @@ pub fn nonsense(host: &str) -> Vec<(Vec<u8>, &'static [u16])> {
         ),
         (get("X: a\r\n\x00: b\r\n").into(), &[400]),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), &[]),
-        (
-            b"GET /../../../etc/passwd HTTP/1.1\r\nConnection: close\r\nHost: "
-                .iter()
-                .copied()
-                .chain(host.bytes())
-                .chain(*b"\r\n\r\n")
-                .collect(),
-            &[404],
-        ),
-        (
-            b"GET /%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\nConnection: close\r\nHost: "
-                .iter()
-                .copied()
-                .chain(host.bytes())
-                .chain(*b"\r\n\r\n")
-                .collect(),
-            &[404],
-        ),
+        (get_at("/../../../etc/passwd", "").into(), &[404]),
+        (get_at("/%2e%2e/%2e%2e/etc/passwd", "").into(), &[404]),
     ]
 }
 

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use lockkeeper::clock::{Clock, Moment};
-use lockkeeper::store::{Attempt, Claim, Mode};
+use lockkeeper::clock::Moment;
+use lockkeeper::store::{Attempt, Claim};
 
 use super::Subject;
-use super::client::{Client, LONG, SHORT, name, pass};
-use crate::checker::{Demands, check};
-use crate::history::{Answer, Recorder};
+use super::client::{LONG, SHORT, name, pass};
+use super::crowd::take_turns;
 
 pub(super) async fn a_free_name_is_granted(s: Subject) {
     let (a, _) = s.clients();
@@ -135,44 +134,6 @@ pub(super) async fn one_name_does_not_disturb_another(s: Subject) {
     assert!(b.release(&two).await);
 }
 
-/// How often each of the twenty holds.
-const ROUNDS: usize = 6;
-
 pub(super) async fn twenty_claimants_on_two_handles_exclude_each_other(s: Subject) {
-    let recorder = Recorder::in_memory("crowd", Clock::real());
-    let mut tasks = Vec::new();
-    for (number, client) in s.crowd(20).into_iter().enumerate() {
-        let (owner, recorder) = (format!("c{number}"), recorder.clone());
-        tasks.push(tokio::spawn(async move {
-            for _ in 0..ROUNDS {
-                hold_once(&client, &owner, &recorder).await;
-            }
-        }));
-    }
-    for task in tasks {
-        task.await.expect("a claimant finishes");
-    }
-    check(&recorder.events(), &Demands::default()).expect_valid();
-}
-
-async fn hold_once(client: &Client, owner: &str, recorder: &Recorder) {
-    let enqueue = client.store.capabilities().queue;
-    let claim = Claim {
-        enqueue,
-        ..client.claim("crowded")
-    };
-    let subscription = client.subscribe_to(&claim).await;
-    let op = recorder.acquire("crowded", owner, Mode::Exclusive);
-    let grant = loop {
-        if let Attempt::Granted(grant) = client.attempt(&claim).await {
-            break grant;
-        }
-        let retry = Duration::from_millis(if enqueue { 250 } else { 10 });
-        let _ = tokio::time::timeout(retry, subscription.hint()).await;
-    };
-    recorder.granted(op, grant.token, Moment::now() + LONG / 2);
-    tokio::task::yield_now().await;
-    let release = recorder.release(op, owner);
-    assert!(client.release(&claim).await, "{owner} held until now");
-    recorder.ok(release, Answer::Released);
+    take_turns(s.crowd(20), 6, |client, _| client.claim("crowded")).await;
 }

@@ -21,6 +21,7 @@ mod acquire;
 mod admin;
 mod api;
 mod client;
+mod crowd;
 pub mod field;
 mod hints;
 mod latch;

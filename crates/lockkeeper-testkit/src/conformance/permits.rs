@@ -1,14 +1,10 @@
 //! Semaphores: permits add up to the limit and never beyond.
 
-use std::time::Duration;
-
-use lockkeeper::clock::{Clock, Moment};
-use lockkeeper::store::{Attempt, Claim, Mode};
+use lockkeeper::store::{Claim, Mode};
 
 use super::Subject;
-use super::client::{Client, LONG, SHORT};
-use crate::checker::{Demands, check};
-use crate::history::{Answer, Recorder};
+use super::client::{Client, SHORT};
+use super::crowd::take_turns;
 
 fn permits(client: &Client, text: &str, limit: u32, count: u32) -> Claim {
     client.with_mode(text, Mode::Permit { limit, count })
@@ -106,41 +102,6 @@ pub(super) async fn freed_permits_go_to_all_who_fit(s: Subject) {
 }
 
 pub(super) async fn permits_are_never_oversold_in_a_crowd(s: Subject) {
-    let recorder = Recorder::in_memory("crowd", Clock::real());
-    let mut tasks = Vec::new();
-    for (number, client) in s.crowd(12).into_iter().enumerate() {
-        let (owner, recorder) = (format!("c{number}"), recorder.clone());
-        let count = 1 + number as u32 % 3;
-        tasks.push(tokio::spawn(async move {
-            for _ in 0..10 {
-                hold_once(&client, &owner, count, &recorder).await;
-            }
-        }));
-    }
-    for task in tasks {
-        task.await.expect("a claimant finishes");
-    }
-    check(&recorder.events(), &Demands::default()).expect_valid();
-}
-
-async fn hold_once(client: &Client, owner: &str, count: u32, recorder: &Recorder) {
-    let enqueue = client.store.capabilities().queue;
-    let claim = Claim {
-        enqueue,
-        ..permits(client, "crowded", 4, count)
-    };
-    let subscription = client.subscribe_to(&claim).await;
-    let op = recorder.acquire("crowded", owner, claim.mode);
-    let grant = loop {
-        if let Attempt::Granted(grant) = client.attempt(&claim).await {
-            break grant;
-        }
-        let retry = Duration::from_millis(if enqueue { 250 } else { 10 });
-        let _ = tokio::time::timeout(retry, subscription.hint()).await;
-    };
-    recorder.granted(op, grant.token, Moment::now() + LONG / 2);
-    tokio::task::yield_now().await;
-    let release = recorder.release(op, owner);
-    assert!(client.release(&claim).await, "{owner} held until now");
-    recorder.ok(release, Answer::Released);
+    let some = |client: &Client, number| permits(client, "crowded", 4, 1 + number as u32 % 3);
+    take_turns(s.crowd(12), 10, some).await;
 }

@@ -177,6 +177,8 @@ macro_rules! __conformance_list {
                 a_hint_comes_to_whoever_is_granted
                 a_hint_goes_to_nobody_else
                 a_hint_from_before_the_wait_counts
+            }
+            nothing hints {
                 a_watched_name_hints_at_changes
                 a_break_hints_the_keeper_that_held
                 looking_hints_nobody

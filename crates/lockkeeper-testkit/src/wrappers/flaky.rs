@@ -11,7 +11,7 @@ use lockkeeper::store::{
 };
 use lockkeeper::{Error, Name};
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 use super::{Counts, Verb};
 use crate::random::Random;
@@ -242,7 +242,9 @@ impl Flaky {
             .await?;
         let hints = Arc::new(Notify::new());
         let (forward, state) = (hints.clone(), self.state.clone());
-        let task = tokio::spawn(async move {
+        // Dropped, it ends its task.
+        let mut task = JoinSet::new();
+        task.spawn(async move {
             loop {
                 inner.hint().await;
                 if !state.loses_hint() {
@@ -250,21 +252,13 @@ impl Flaky {
                 }
             }
         });
-        Ok(Subscription::new(hints, Ends(task.abort_handle())))
+        Ok(Subscription::new(hints, task))
     }
 }
 
 async fn pause(duration: Duration) {
     if !duration.is_zero() {
         tokio::time::sleep(duration).await;
-    }
-}
-
-struct Ends(AbortHandle);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

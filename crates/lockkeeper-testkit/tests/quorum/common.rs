@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use lockkeeper::store::quorum::QuorumStore;
-use lockkeeper::store::{Attempt, Claim, Mode, NodeState, Renewal, Renewed, Store};
+use lockkeeper::store::{Attempt, Claim, Mode, NodeState, Renewed, Store};
 use lockkeeper::url::StoreUrl;
 use lockkeeper::{Error, Lockkeeper};
 
 pub use crate::claims::until;
-use crate::claims::{self, claim_for};
+use crate::claims::{self, claim_for, renewal_for};
 
 pub const LEASE: Duration = Duration::from_secs(60);
 
@@ -41,12 +41,8 @@ pub async fn is_granted(store: &QuorumStore, claim: &Claim) -> bool {
 }
 
 pub async fn renew(store: &QuorumStore, claim: &Claim, lease: Duration) -> Result<Renewed, Error> {
-    let renewal = Renewal {
-        name: claim.name.clone(),
-        claim: claim.id,
-        lease,
-    };
-    store.renew(&[renewal]).await.map(|answers| answers[0])
+    let renewed = store.renew(&[renewal_for(lease, claim)]).await;
+    renewed.map(|answers| answers[0])
 }
 
 /// How many nodes are known to keep a hold.

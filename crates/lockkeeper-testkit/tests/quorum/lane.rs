@@ -5,28 +5,17 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use crate::common::until;
+use crate::lanes::*;
 use lockkeeper::clock::Moment;
 use lockkeeper::store::NodeState;
-use lockkeeper::{HandOff, Lockkeeper, blocking};
+use lockkeeper::{Lock, Lockkeeper, blocking};
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::redis::RedisServer;
 
-/// More verbs than a runtime asks for before it gets lanes.
-const MANY: usize = 20;
 /// Longer than any answer takes, even here.
 const PATIENT: &str = "120s&node_timeout=10s";
-
-async fn keeper(url: &str) -> Lockkeeper {
-    let builder = Lockkeeper::builder().url(url).hand_off(HandOff::OFF);
-    let builder = builder.lease(Duration::from_secs(2));
-    builder.connect().await.expect("connects")
-}
-
-async fn pair(keeper: &Lockkeeper, name: &str) {
-    let guard = keeper.lock(name).expect("a lock").acquire().await;
-    let released = guard.expect("acquires").release().await;
-    released.expect("releases");
-}
+/// Nodes are behind soon, and their connections stay.
+const HASTY: &str = "120s&node_timeout=500ms&response_timeout=10s";
 
 /// Our connections to a node: their ids, what each said last, and whether it is a lane, which hears nothing.
 fn ours(node: &RedisServer) -> Vec<(String, String, bool)> {
@@ -59,13 +48,34 @@ async fn lanes_are_used(keeper: &Lockkeeper, nodes: &[RedisServer]) {
     .await;
 }
 
+async fn give_lanes(keeper: &Lockkeeper, nodes: &Independent) {
+    for _ in 0..MANY {
+        pair(keeper, "warm-up").await;
+    }
+    lanes_are_used(keeper, nodes.servers()).await;
+}
+
 async fn with_lanes(url: &str, nodes: &Independent) -> Lockkeeper {
     let keeper = keeper(url).await;
-    for _ in 0..MANY {
-        pair(&keeper, "warm-up").await;
-    }
-    lanes_are_used(&keeper, nodes.servers()).await;
+    give_lanes(&keeper, nodes).await;
     keeper
+}
+
+fn kill_lane(node: &RedisServer) {
+    for (id, ..) in ours(node).iter().filter(|(.., lane)| *lane) {
+        node.command(&["CLIENT", "KILL", "ID", id]);
+    }
+}
+
+/// Begins to acquire, and drops it: with answers of none, some and all nodes, by the round.
+async fn begin_to_acquire(lock: &Lock, round: u32, pause: Duration) {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut acquire = Box::pin(lock.acquire());
+    let mut left = round % 4;
+    while left > 0 && acquire.as_mut().poll(&mut context).is_pending() {
+        left -= 1;
+        tokio::time::sleep(pause * (round % 7)).await;
+    }
 }
 
 fn states(keeper: &Lockkeeper) -> Vec<NodeState> {
@@ -120,14 +130,7 @@ async fn a_future_dropped_anywhere_leaves_nothing() {
     let lock = lock.ttl(Duration::from_secs(100)).expect("a lease");
     let mut context = Context::from_waker(Waker::noop());
     for round in 0..300_u32 {
-        let mut acquire = Box::pin(lock.acquire());
-        let mut left = round % 4;
-        while left > 0 && acquire.as_mut().poll(&mut context).is_pending() {
-            left -= 1;
-            // Answers of none, some and all nodes.
-            tokio::time::sleep(Duration::from_micros(u64::from(round % 7) * 60)).await;
-        }
-        drop(acquire);
+        begin_to_acquire(&lock, round, Duration::from_micros(60)).await;
         if round % 3 == 0 {
             // Also a release that nobody waits for.
             let guard = lock.acquire().await.expect("acquires");
@@ -157,11 +160,7 @@ async fn a_lane_that_breaks_under_a_request_is_in_doubt_and_comes_back() {
     for node in nodes.servers() {
         let waits = async || node.info("blocked_clients").as_deref().map(str::trim) == Some("1");
         until("the request is there", waits).await;
-        for (id, _, lane) in ours(node) {
-            if lane {
-                node.command(&["CLIENT", "KILL", "ID", &id]);
-            }
-        }
+        kill_lane(node);
     }
     let answer = tokio::time::timeout(Duration::from_secs(8), asked).await;
     let answer = answer.expect("sooner than a node may take").expect("ends");
@@ -211,8 +210,7 @@ async fn a_node_that_restarted_empty_sits_out_although_it_had_a_lane() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_stands_still_is_behind_on_both_connections() {
     let nodes = Independent::start(3);
-    let url = nodes.url_at_once("120s&node_timeout=500ms&response_timeout=10s");
-    let keeper = with_lanes(&url, &nodes).await;
+    let keeper = with_lanes(&nodes.url_at_once(HASTY), &nodes).await;
     nodes.servers()[2].pause();
     until("it is behind", async || {
         pair(&keeper, "first").await;
@@ -239,8 +237,7 @@ async fn a_node_that_stands_still_is_behind_on_both_connections() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_whose_lane_ends_while_it_is_behind_comes_back() {
     let nodes = Independent::start(3);
-    let url = nodes.url_at_once("120s&node_timeout=500ms&response_timeout=10s");
-    let keeper = with_lanes(&url, &nodes).await;
+    let keeper = with_lanes(&nodes.url_at_once(HASTY), &nodes).await;
     let node = &nodes.servers()[2];
     node.command(&["CLIENT", "PAUSE", "60000", "WRITE"]);
     until("it is behind", async || {
@@ -248,11 +245,7 @@ async fn a_node_whose_lane_ends_while_it_is_behind_comes_back() {
         states(&keeper)[2] == NodeState::Behind
     })
     .await;
-    for (id, _, lane) in ours(node) {
-        if lane {
-            node.command(&["CLIENT", "KILL", "ID", &id]);
-        }
-    }
+    kill_lane(node);
     node.command(&["CLIENT", "UNPAUSE"]);
     all_are_up(&keeper).await;
     lanes_are_used(&keeper, nodes.servers()).await;
@@ -262,8 +255,7 @@ async fn a_node_whose_lane_ends_while_it_is_behind_comes_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blocked_runtime_keeps_its_locks_and_its_requests() {
     let nodes = Independent::start(3);
-    let url = nodes.url_at_once("120s&node_timeout=500ms&response_timeout=10s");
-    let keeper = with_lanes(&url, &nodes).await;
+    let keeper = with_lanes(&nodes.url_at_once(HASTY), &nodes).await;
     let guard = keeper.lock("kept").expect("a lock").acquire().await;
     let guard = guard.expect("acquires");
     let lock = keeper.lock("asked for").expect("a lock");
@@ -274,10 +266,7 @@ async fn a_blocked_runtime_keeps_its_locks_and_its_requests() {
     nodes.servers().iter().for_each(RedisServer::pause);
     assert!(asked.as_mut().poll(&mut context).is_pending());
     // Longer than the lease, and than a node may take.
-    let end = Moment::now() + Duration::from_secs(4);
-    for _ in 0..2 {
-        tokio::spawn(async { std::thread::sleep(Duration::from_secs(4)) });
-    }
+    let end = block_both_threads(Duration::from_secs(4));
     nodes.servers().iter().for_each(RedisServer::resume);
     while Moment::now() < end {
         std::thread::sleep(Duration::from_millis(50));
@@ -292,110 +281,50 @@ async fn a_blocked_runtime_keeps_its_locks_and_its_requests() {
 
 #[test]
 fn threads_that_block_need_no_runtime() {
-    let (done, ends) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
+    in_time(|| {
         let nodes = Independent::start(3);
         let keeper = blocking::Lockkeeper::connect(&nodes.url_at_once(PATIENT)).expect("connects");
-        let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(2).enable_all().build();
-        let runtime = runtime.expect("a runtime");
-        runtime.block_on(async {
-            for _ in 0..MANY {
-                pair(keeper.asynchronous(), "warm-up").await;
-            }
-            lanes_are_used(keeper.asynchronous(), nodes.servers()).await;
+        let runtime = runtime(2);
+        runtime.block_on(give_lanes(keeper.asynchronous(), &nodes));
+        on_all_threads(&runtime, 2, move |number| {
+            let guard = keeper.lock(&format!("{number}")).expect("a lock").acquire();
+            guard.expect("acquires").release().expect("releases");
         });
-        // On all threads that would drive the lanes, each until the others are there.
-        let all = std::sync::Arc::new(std::sync::Barrier::new(2));
-        let tasks = [1, 2].map(|number| {
-            let (keeper, all) = (keeper.clone(), all.clone());
-            runtime.spawn(async move {
-                all.wait();
-                let guard = keeper.lock(&format!("{number}")).expect("a lock").acquire();
-                guard.expect("acquires").release().expect("releases");
-                all.wait();
-            })
-        });
-        for task in tasks {
-            runtime.block_on(task).expect("finishes");
-        }
-        done.send(()).expect("somebody waits");
     });
-    let ended = ends.recv_timeout(Duration::from_secs(60));
-    ended.expect("it waits for the runtime that it keeps busy");
-}
-
-/// Blocks a thread until a future is there, as other executors do.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: std::sync::Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let mut future = std::pin::pin!(future);
-    let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
-    let mut context = Context::from_waker(&waker);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            std::task::Poll::Ready(output) => return output,
-            std::task::Poll::Pending => std::thread::park(),
-        }
-    }
 }
 
 #[test]
 fn tasks_may_block_all_threads_of_their_runtime() {
-    let (done, ends) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
+    in_time(|| {
         let nodes = Independent::start(3);
         let url = nodes.url_at_once("120s&node_timeout=500ms&response_timeout=1s");
-        let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(2).enable_all().build();
-        let runtime = runtime.expect("a runtime");
+        let runtime = runtime(2);
         let keeper = runtime.block_on(with_lanes(&url, &nodes));
-        let all = std::sync::Arc::new(std::sync::Barrier::new(2));
-        let tasks = [1, 2].map(|number| {
-            let (keeper, all) = (keeper.clone(), all.clone());
-            runtime.spawn(async move {
-                all.wait();
-                let lock = keeper.lock(&format!("{number}")).expect("a lock");
-                let guard = block_on(lock.acquire()).expect("acquires");
-                // In doubt, as with nodes that are silent.
-                if let Err(error) = block_on(guard.release()) {
-                    assert!(error.is_transient(), "{error}");
-                }
-                // Neither goes back to its runtime before both are done.
-                all.wait();
-            })
+        let asks = keeper.clone();
+        on_all_threads(&runtime, 2, move |number| {
+            let lock = asks.lock(&format!("{number}")).expect("a lock");
+            let guard = block_on(lock.acquire()).expect("acquires");
+            // In doubt, as with nodes that are silent.
+            if let Err(error) = block_on(guard.release()) {
+                assert!(error.is_transient(), "{error}");
+            }
         });
-        for task in tasks {
-            runtime.block_on(task).expect("finishes");
-        }
         runtime.block_on(async {
-            let left = async || nodes.count_key("1") + nodes.count_key("2") == 0;
+            let left = async || nodes.count_key("0") + nodes.count_key("1") == 0;
             until("they are let go of", left).await;
             lanes_are_used(&keeper, nodes.servers()).await;
         });
-        done.send(()).expect("somebody waits");
     });
-    let ended = ends.recv_timeout(Duration::from_secs(60));
-    ended.expect("they wait for the runtime that they keep busy");
 }
 
 /// A runtime that ends in the middle of what its tasks ask leaves nothing, and the keeper goes on.
 #[test]
 fn a_runtime_that_ends_under_a_request_leaves_nothing() {
-    let build = || {
-        let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(2).enable_all().build();
-        runtime.expect("a runtime")
-    };
-    let after = build();
+    let after = runtime(2);
     for round in 0..5_u64 {
         let nodes = Independent::start(3);
         let url = nodes.url_at_once(PATIENT);
-        let runtime = build();
+        let runtime = runtime(2);
         let keeper = runtime.block_on(with_lanes(&url, &nodes));
         for number in 0..4 {
             let lock = keeper.lock(&format!("ends {number}")).expect("a lock");
@@ -431,23 +360,17 @@ async fn a_node_that_forgot_its_scripts_is_told_them_again() {
     let keeper = with_lanes(&nodes.url_at_once(PATIENT), &nodes).await;
     let lock = keeper.lock("forgotten").expect("a lock");
     let lock = lock.ttl(Duration::from_secs(100)).expect("a lease");
-    let mut context = Context::from_waker(Waker::noop());
-    for round in 0..60_u32 {
+    let forget = || {
         for node in nodes.servers() {
             node.command(&["SCRIPT", "FLUSH"]);
         }
-        let mut acquire = Box::pin(lock.acquire());
-        let mut left = round % 4;
-        while left > 0 && acquire.as_mut().poll(&mut context).is_pending() {
-            left -= 1;
-            tokio::time::sleep(Duration::from_micros(u64::from(round % 7) * 100)).await;
-        }
-        drop(acquire);
+    };
+    for round in 0..60 {
+        forget();
+        begin_to_acquire(&lock, round, Duration::from_micros(100)).await;
         let guard = lock.acquire_within(Duration::from_secs(20)).await;
         let guard = guard.expect("works").expect("nothing is left in the way");
-        for node in nodes.servers() {
-            node.command(&["SCRIPT", "FLUSH"]);
-        }
+        forget();
         guard.release().await.expect("releases");
     }
     // The last node may be told after the majority has answered.
@@ -461,8 +384,7 @@ async fn a_node_that_forgot_its_scripts_is_told_them_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blocked_runtime_with_much_under_way_keeps_its_locks() {
     let nodes = Independent::start(3);
-    let url = nodes.url_at_once("120s&node_timeout=500ms&response_timeout=10s");
-    let keeper = with_lanes(&url, &nodes).await;
+    let keeper = with_lanes(&nodes.url_at_once(HASTY), &nodes).await;
     let guard = keeper.lock("kept").expect("a lock").acquire().await;
     let guard = guard.expect("acquires");
     let locks: Vec<_> = (0..5_000)
@@ -479,10 +401,7 @@ async fn a_blocked_runtime_with_much_under_way_keeps_its_locks() {
         })
         .collect();
     // Longer than the lease.
-    let end = Moment::now() + Duration::from_secs(4);
-    for _ in 0..2 {
-        tokio::spawn(async { std::thread::sleep(Duration::from_secs(4)) });
-    }
+    let end = block_both_threads(Duration::from_secs(4));
     nodes.servers().iter().for_each(RedisServer::resume);
     while Moment::now() < end {
         std::thread::sleep(Duration::from_millis(50));

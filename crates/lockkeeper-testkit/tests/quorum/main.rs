@@ -11,6 +11,8 @@ mod claims;
 mod common;
 mod hints;
 mod lane;
+#[path = "../support/lanes.rs"]
+mod lanes;
 mod multi;
 mod nodes;
 mod quarantine;

@@ -13,14 +13,23 @@ use lockkeeper_testkit::servers::proxy::Proxy;
 /// Longer than any answer takes, even here, and far longer than any test that must not wait for it.
 const PATIENT: &str = "120s&node_timeout=10s";
 
-/// Waits until every node keeps a hold. Nodes that have just started may want higher tokens than the majority did: a
-/// renewal brings it to them.
-async fn everywhere(store: &QuorumStore, held: &Claim, nodes: &Independent) {
+/// Takes it, and waits until every node keeps it. Nodes that have just started may want higher tokens than the majority
+/// did: a renewal brings it to them.
+async fn taken_everywhere(store: &QuorumStore, held: &Claim, nodes: &Independent) {
+    assert!(is_granted(store, held).await);
     until("all keep it", async || {
         assert_eq!(renew(store, held, LEASE).await, Ok(Renewed::Renewed));
         nodes.count_key(&held.name) == nodes.servers().len()
     })
     .await;
+}
+
+/// A way to each node that can be cut, and the URL of a quorum over these.
+fn proxied(nodes: &Independent) -> (Vec<Proxy>, String) {
+    let ports = nodes.servers().iter().map(|server| server.port());
+    let proxies: Vec<Proxy> = ports.map(Proxy::to).collect();
+    let url = Independent::url_of(proxies.iter().map(Proxy::port));
+    (proxies, format!("{url}?quarantine=off&max_lease={PATIENT}"))
 }
 
 #[tokio::test]
@@ -148,16 +157,10 @@ async fn a_node_that_is_behind_is_asked_no_more_until_it_answers() {
 #[tokio::test]
 async fn a_release_reaches_a_node_that_was_away() {
     let nodes = Independent::start(3);
-    let proxies: Vec<Proxy> = nodes
-        .servers()
-        .iter()
-        .map(|s| Proxy::to(s.port()))
-        .collect();
-    let url = Independent::url_of(proxies.iter().map(Proxy::port));
-    let store = open(&format!("{url}?quarantine=off&max_lease={PATIENT}")).await;
+    let (proxies, url) = proxied(&nodes);
+    let store = open(&url).await;
     let held = claim("away", Mode::Exclusive);
-    assert!(is_granted(&store, &held).await);
-    everywhere(&store, &held, &nodes).await;
+    taken_everywhere(&store, &held, &nodes).await;
     proxies[1].refuse();
     assert_eq!(release(&store, &held).await, Ok(true));
     until("the others let go", async || nodes.count_key("away") == 1).await;
@@ -169,13 +172,8 @@ async fn a_release_reaches_a_node_that_was_away() {
 #[tokio::test]
 async fn a_failed_round_is_cleared_up_where_no_answer_came() {
     let nodes = Independent::start(3);
-    let proxies: Vec<Proxy> = nodes
-        .servers()
-        .iter()
-        .map(|s| Proxy::to(s.port()))
-        .collect();
-    let url = Independent::url_of(proxies.iter().map(Proxy::port));
-    let store = open(&format!("{url}?quarantine=off&max_lease={PATIENT}")).await;
+    let (proxies, url) = proxied(&nodes);
+    let store = open(&url).await;
     let warm = claim("warm", Mode::Exclusive);
     assert!(is_granted(&store, &warm).await);
     // Two nodes vote and their answers are lost: there is no majority.
@@ -194,9 +192,8 @@ async fn a_renewal_brings_a_hold_back_to_a_node_that_lost_it() {
     let store = open(&nodes.url_at_once(PATIENT)).await;
     for mode in [Mode::Exclusive, Mode::Read, Mode::Write] {
         let held = claim(&format!("{mode}"), mode);
-        assert!(is_granted(&store, &held).await);
         let name = held.name.to_string();
-        everywhere(&store, &held, &nodes).await;
+        taken_everywhere(&store, &held, &nodes).await;
         nodes.servers()[1].command(&["DEL", &name]);
         assert_eq!(renew(&store, &held, LEASE).await, Ok(Renewed::Renewed));
         until("it is back", async || nodes.count_key(&name) == 3).await;
@@ -214,8 +211,7 @@ async fn a_hold_that_a_majority_lost_is_lost() {
     let nodes = Independent::start(3);
     let store = open(&nodes.url_at_once(PATIENT)).await;
     let held = claim("gone", Mode::Exclusive);
-    assert!(is_granted(&store, &held).await);
-    everywhere(&store, &held, &nodes).await;
+    taken_everywhere(&store, &held, &nodes).await;
     // A renewal before may still bring it back to a node.
     until("it is lost", async || {
         for server in &nodes.servers()[..2] {
@@ -280,8 +276,7 @@ async fn a_node_that_was_only_looked_at_comes_back() {
     let nodes = Independent::start(3);
     let store = open(&nodes.url_at_once("120s&node_timeout=200ms&response_timeout=10s")).await;
     let held = claim("seen", Mode::Exclusive);
-    assert!(is_granted(&store, &held).await);
-    everywhere(&store, &held, &nodes).await;
+    taken_everywhere(&store, &held, &nodes).await;
     until("it is counted", async || votes(&store, &held) == 3).await;
     // Nothing is under way to it, and nothing else is asked of it while it stands still.
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -339,8 +334,7 @@ async fn a_list_does_not_wait_for_a_stalled_node() {
     let nodes = Independent::start(3);
     let store = open(&nodes.url_at_once("120s&node_timeout=500ms&response_timeout=10s")).await;
     let held = claim("listed", Mode::Exclusive);
-    assert!(is_granted(&store, &held).await);
-    everywhere(&store, &held, &nodes).await;
+    taken_everywhere(&store, &held, &nodes).await;
     nodes.servers()[2].pause();
     let list = store.list("").await.expect("answers");
     let stalled = states(&store)[2].clone();
@@ -356,19 +350,12 @@ async fn a_list_does_not_wait_for_a_stalled_node() {
 async fn a_break_reaches_a_node_that_was_away_and_spares_the_next_holder() {
     for dialect in ["redisson", "plain"] {
         let nodes = Independent::start(3);
-        let proxies: Vec<Proxy> = nodes
-            .servers()
-            .iter()
-            .map(|s| Proxy::to(s.port()))
-            .collect();
-        let url = Independent::url_of(proxies.iter().map(Proxy::port));
-        let options = format!("quarantine=off&dialect={dialect}&max_lease={PATIENT}");
-        let administrator = open(&format!("{url}?{options}")).await;
-        let ports = nodes.servers().iter().map(|server| server.port());
-        let store = open(&format!("{}?{options}", Independent::url_of(ports))).await;
+        let (proxies, url) = proxied(&nodes);
+        let administrator = open(&format!("{url}&dialect={dialect}")).await;
+        let direct = nodes.url_at_once(PATIENT);
+        let store = open(&format!("{direct}&dialect={dialect}")).await;
         let held = claim("broken", Mode::Exclusive);
-        assert!(is_granted(&store, &held).await);
-        everywhere(&store, &held, &nodes).await;
+        taken_everywhere(&store, &held, &nodes).await;
         proxies[1].refuse();
         until("it is known", async || {
             matches!(states(&administrator)[1], NodeState::Down { .. })

@@ -8,9 +8,7 @@ use lockkeeper_testkit::history::Fault;
 use lockkeeper_testkit::servers::redis::RedisOptions;
 use lockkeeper_testkit::servers::wall_clock::WallClock;
 
-use crate::victim::{
-    ends_well, frees_nothing, last_held, refused, shown_unsafe_but_fenced, told, victim,
-};
+use crate::victim::*;
 use crate::world::{LEASE, World, at_once, demands, in_both_dialects};
 
 /// For so long.
@@ -25,24 +23,7 @@ fn nobody_else_works(world: &World, time: Duration) {
 fn a_stopped_holder_is_fenced_off_and_never_believes_again() {
     in_both_dialects(|query| {
         let mut world = World::new(3, LEASE, query);
-        let url = world.url();
-        world.busy(2, 30);
-        let mut victim = victim(&world, &url, "1s", &[]);
-        victim.stop().expect("is stopped");
-        let process = "victim".into();
-        world.driver.fault(Fault::Stopped { process });
-        world.work(60);
-        let resumed = Moment::now();
-        victim.go_on().expect("goes on");
-        world.healed();
-        victim.expect("lost");
-        told(&mut victim, "is-held", "is-held false");
-        told(&mut victim, "write", "refused");
-        let last = last_held(&mut victim);
-        assert!(last < resumed.as_nanos(), "it believes again");
-        told(&mut victim, "release", "not-held");
-        assert!(victim.wait().expect("ends"));
-        world.work(30);
+        oversleeps(&mut world);
         let demands = refused().fault(FaultKind::HolderStopped, 1);
         world.passes(&demands);
     });
@@ -66,9 +47,7 @@ fn a_holder_cut_off_is_told_in_time_and_fenced_off() {
         way.heal();
         way.cut();
         world.healed();
-        told(&mut victim, "write", "refused");
-        let last = last_held(&mut victim);
-        assert!(last < healed.as_nanos(), "it believes again");
+        is_fenced_off(&mut victim, healed);
         frees_nothing(&mut victim);
         world.work(30);
         let demands = refused().fault(FaultKind::Other("cut off".into()), 1);
@@ -270,7 +249,7 @@ fn clocks_of_a_minority_set_forward_let_nobody_in() {
     });
 }
 
-/// Three of five: what `RELIABILITY` calls unsafe. Two may hold, and the fence keeps them apart.
+/// Three of five: more than a quorum can bear. Two may hold, and the fence keeps them apart.
 #[test]
 fn clocks_of_a_majority_set_forward_let_a_second_holder_in_and_tokens_still_grow() {
     in_both_dialects(|query| {

@@ -6,9 +6,7 @@ use std::time::Duration;
 use crate::common::*;
 use lockkeeper::store::LatchOp::{CountDown, Open, Read, Set};
 use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{
-    Break, Claim, ClaimId, Interest, LatchRequest, Mode, Release, Renewal, Store,
-};
+use lockkeeper::store::{Break, Claim, ClaimId, Interest, LatchRequest, Mode, Release, Store};
 use lockkeeper_testkit::conformance::Subject;
 use lockkeeper_testkit::servers::redis::RedisServer;
 use lockkeeper_testkit::servers::replicated::Replicated;
@@ -108,6 +106,25 @@ async fn use_everything(server: &RedisServer) {
     let _ = store.list("").await;
     if let Ok(store) = connect(&format!("{url}&dialect=plain")).await {
         locks(&store, Mode::Exclusive).await;
+        crowd(store).await;
+    }
+}
+
+/// So many at once share their calls, once their names have fences.
+async fn crowd(store: RedisStore) {
+    let store = Arc::new(store);
+    let tasks = (0..64).map(|number| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            for _ in 0..5 {
+                let held = claim(&format!("crowd:{number}"), Mode::Exclusive);
+                let _ = store.try_acquire(&held).await;
+                let _ = release(&store, &held).await;
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.expect("no panic");
     }
 }
 
@@ -122,12 +139,7 @@ async fn locks(store: &RedisStore, mode: Mode) {
     let again = waiting("lock", mode);
     let _ = store.try_acquire(&again).await;
     let _ = store.inspect(&held.name).await;
-    let renewal = Renewal {
-        name: held.name.clone(),
-        claim: held.id,
-        lease: LEASE,
-    };
-    let _ = store.renew(&[renewal]).await;
+    let _ = store.renew(&[renewal(&held)]).await;
     let requeue = Release {
         name: held.name.clone(),
         claim: held.id,
@@ -152,12 +164,7 @@ async fn permits(store: &RedisStore) {
     let _ = store.try_acquire(&one).await;
     let _ = store.try_acquire(&two).await;
     let _ = store.inspect(&one.name).await;
-    let renewal = Renewal {
-        name: one.name.clone(),
-        claim: one.id,
-        lease: LEASE,
-    };
-    let _ = store.renew(&[renewal]).await;
+    let _ = store.renew(&[renewal(&one)]).await;
     let _ = release(store, &one).await;
     let _ = release(store, &two).await;
 }

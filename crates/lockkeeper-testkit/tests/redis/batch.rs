@@ -65,6 +65,13 @@ fn is_granted(outcome: &Result<Attempt, Error>) -> bool {
     matches!(outcome, Ok(Attempt::Granted(_)))
 }
 
+async fn all_are_granted(tries: Vec<Try>) {
+    for outcome in tries {
+        let outcome = outcome.await.expect("no panic");
+        assert!(is_granted(&outcome), "{outcome:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_verbs_take_few_scripts() {
     let server = RedisServer::start();
@@ -76,10 +83,7 @@ async fn many_verbs_take_few_scripts() {
         let before = calls(&server);
         let tries = together(&server, &store, &wishes).await;
         server.resume();
-        for outcome in tries {
-            let outcome = outcome.await.expect("no panic");
-            assert!(is_granted(&outcome), "{outcome:?}");
-        }
+        all_are_granted(tries).await;
         let used = calls(&server) - before;
         assert!(used < 1_000, "5000 tries took {used} scripts");
         let releases: Vec<_> = wishes
@@ -96,9 +100,7 @@ async fn many_verbs_take_few_scripts() {
         server.command(&["SCRIPT", "FLUSH"]);
         let tries = together(&server, &store, &claims("many", 50)).await;
         server.resume();
-        for outcome in tries {
-            assert!(is_granted(&outcome.await.expect("no panic")));
-        }
+        all_are_granted(tries).await;
         server.command(&["FLUSHALL"]);
     }
 }
@@ -128,6 +130,100 @@ async fn the_error_of_one_is_its_own() {
             server.command(&["DEL", &format!("one:{number}")]);
         }
     }
+}
+
+/// Plain tries and releases of one script share their calls.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_many_share_is_as_if_each_came_alone() {
+    let server = RedisServer::start();
+    let store = Arc::new(open(&format!("{}?dialect=plain", server.url())).await);
+    let fence = |number: usize| format!("lockkeeper_token:{{as:{number}}}");
+    let last = |number: usize| -> u64 {
+        let last = server.strings(&["GET", &fence(number)]);
+        last[0].parse().expect("a token")
+    };
+    let all = async |tries: Vec<Try>| {
+        let mut outcomes = Vec::new();
+        for one in tries {
+            outcomes.push(one.await.expect("no panic"));
+        }
+        outcomes
+    };
+    let token = |outcome: &Result<Attempt, Error>| match outcome {
+        Ok(Attempt::Granted(grant)) => grant.token.get(),
+        other => panic!("{other:?}"),
+    };
+    // From now on every name has a fence, and the server's clock is known.
+    let mut held = claims("as", 40);
+    let tries = together(&server, &store, &held).await;
+    server.resume();
+    all_are_granted(tries).await;
+    for round in 0..3 {
+        let before: Vec<u64> = (0..40).map(last).collect();
+        // What releases see: a hold that is gone, one that is another's, and a key of another kind.
+        server.command(&["DEL", "as:10"]);
+        server.command(&["SET", "as:11", "another's"]);
+        server.command(&["DEL", "as:12"]);
+        server.command(&["RPUSH", "as:12", "x"]);
+        server.pause();
+        let mut released = Vec::new();
+        for one in &held {
+            let (store, one) = (store.clone(), one.clone());
+            released.push(tokio::spawn(async move { release(&store, &one).await }));
+        }
+        tokio::task::yield_now().await;
+        server.resume();
+        for (number, released) in released.into_iter().enumerate() {
+            let released = released.await.expect("no panic");
+            match number {
+                10 | 11 => assert_eq!(released, Ok(false), "{number}"),
+                12 => assert!(released.is_err(), "{released:?}"),
+                _ => assert_eq!(released, Ok(true), "{number}"),
+            }
+        }
+        assert_eq!(server.strings(&["GET", "as:11"]), ["another's"]);
+        server.command(&["DEL", "as:12"]);
+        // What tries see: a name that is held, a fence that is ahead of the clock, and none at all.
+        let ahead = before[20] + 3_600_000_000;
+        server.command(&["SET", &fence(20), &ahead.to_string()]);
+        server.command(&["DEL", &fence(21)]);
+        let mut wishes = claims("as", 40);
+        // And several for one name.
+        wishes.extend((0..4).map(|_| claim("as:30", Mode::Exclusive)));
+        let tries = together(&server, &store, &wishes).await;
+        server.resume();
+        let outcomes = all(tries).await;
+        let winners = outcomes.iter().zip(&wishes);
+        let winners = winners.filter(|(outcome, _)| is_granted(outcome));
+        let (tokens, winners): (Vec<_>, Vec<_>) = winners
+            .map(|(outcome, wish)| (token(outcome), wish.clone()))
+            .unzip();
+        assert_eq!(winners.len(), 39, "round {round}: {outcomes:?}");
+        assert!(matches!(outcomes[11], Ok(Attempt::Busy { .. })));
+        assert_eq!(token(&outcomes[20]), ahead + 1);
+        for (token, winner) in tokens.iter().zip(&winners) {
+            let number = winner.name.as_str()[3..]
+                .parse::<usize>()
+                .expect("a number");
+            assert!(*token > before[number] || number == 21, "{number}");
+            // Whoever comes next is above it, whichever of them moved the fence.
+            assert!(last(number) >= *token, "{number}: {token} {}", last(number));
+            let value = server.strings(&["GET", winner.name.as_str()]);
+            assert!(value[0].starts_with(&winner.id.to_string()), "{value:?}");
+        }
+        // The fence of the name that was held did not fall behind.
+        assert!(last(11) >= before[11]);
+        server.command(&["SET", &fence(20), &before[20].to_string()]);
+        server.command(&["DEL", "as:11"]);
+        held = claims("as", 40);
+        for one in &held {
+            if let Some(winner) = winners.iter().find(|winner| winner.name == one.name) {
+                assert_eq!(release(&store, winner).await, Ok(true));
+            }
+            granted(&store, one).await;
+        }
+    }
+    assert!(calls_of(&server, "mset") > 0, "nothing was shared");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -243,9 +339,7 @@ async fn what_one_task_asks_for_is_done_in_that_order() {
             assert_eq!(released, Ok(true));
             assert!(is_granted(&outcome), "{outcome:?}");
             assert_eq!(release(&store, &next).await, Ok(true));
-            for filler in fillers {
-                assert!(is_granted(&filler.await.expect("no panic")));
-            }
+            all_are_granted(fillers).await;
         }
         server.command(&["FLUSHALL"]);
     }
@@ -308,9 +402,8 @@ async fn a_thousand_permits_take_few_commands() {
     busy(&store, &claim("many", many)).await;
     for lease in [2 * LEASE, LEASE] {
         let renewal = Renewal {
-            name: held.name.clone(),
-            claim: held.id,
             lease,
+            ..renewal(&held)
         };
         let renewed = store.renew(&[renewal]).await;
         assert_eq!(renewed, Ok(vec![Renewed::Renewed]));
@@ -330,9 +423,8 @@ async fn a_thousand_permits_take_few_commands() {
     granted(&store, &held).await;
     server.command(&["ZREMRANGEBYRANK", "{many}:timeout", "0", "0"]);
     let renewal = Renewal {
-        name: held.name.clone(),
-        claim: held.id,
         lease: 2 * LEASE,
+        ..renewal(&held)
     };
     assert_eq!(store.renew(&[renewal]).await, Ok(vec![Renewed::NotHeld]));
 }
@@ -351,10 +443,7 @@ async fn claims_of_many_permits_share_a_script_with_few() {
         let before = calls(&server);
         let tries = together(&server, &store, &wishes).await;
         server.resume();
-        for outcome in tries {
-            let outcome = outcome.await.expect("no panic");
-            assert!(is_granted(&outcome), "{outcome:?}");
-        }
+        all_are_granted(tries).await;
         let used = calls(&server) - before;
         assert!(scripts.contains(&used), "34 of {count} took {used} scripts");
     }

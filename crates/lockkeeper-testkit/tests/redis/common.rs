@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{Attempt, Claim, Grant, Interest, Mode, Store, Subscription};
+use lockkeeper::store::{Attempt, Claim, Grant, Interest, Mode, Renewal, Store, Subscription};
 use lockkeeper::url::StoreUrl;
 use lockkeeper::{Error, Lockkeeper, Name};
 use lockkeeper_testkit::servers::redis::RedisServer;
 
 pub use crate::claims::until;
-use crate::claims::{self, claim_for};
+use crate::claims::{self, claim_for, renewal_for};
 
 pub const LEASE: Duration = Duration::from_secs(30);
 
@@ -27,6 +27,10 @@ pub fn name(text: &str) -> Name {
 
 pub fn claim(text: &str, mode: Mode) -> Claim {
     claim_for(LEASE, text, mode)
+}
+
+pub fn renewal(claim: &Claim) -> Renewal {
+    renewal_for(LEASE, claim)
 }
 
 pub async fn release(store: &RedisStore, claim: &Claim) -> Result<bool, Error> {

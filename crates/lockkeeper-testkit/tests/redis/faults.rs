@@ -61,13 +61,8 @@ async fn a_hold_survives_a_restart_with_its_data() {
         answers_again(&store).await;
         busy(&store, &claim("kept", Mode::Exclusive)).await;
         assert_eq!(granted(&store, &held).await, grant, "{mode}");
-        let renewal = Renewal {
-            name: held.name.clone(),
-            claim: held.id,
-            lease: LEASE,
-        };
         assert_eq!(
-            store.renew(&[renewal]).await,
+            store.renew(&[renewal(&held)]).await,
             Ok(vec![Renewed::Renewed]),
             "{mode}"
         );
@@ -86,12 +81,8 @@ async fn after_lost_data_the_holder_is_told_and_tokens_still_grow() {
     let grant = granted(&store, &held).await;
     server.restart_empty();
     answers_again(&store).await;
-    let renewal = Renewal {
-        name: held.name.clone(),
-        claim: held.id,
-        lease: LEASE,
-    };
-    assert_eq!(store.renew(&[renewal]).await, Ok(vec![Renewed::NotHeld]));
+    let renewed = store.renew(&[renewal(&held)]).await;
+    assert_eq!(renewed, Ok(vec![Renewed::NotHeld]));
     assert_eq!(release(&store, &held).await, Ok(false));
     let next = granted(&store, &claim("lost", Mode::Exclusive)).await;
     assert!(next.token > grant.token);
@@ -236,8 +227,26 @@ async fn a_replica_is_refused_and_a_demoted_master_left() {
 
     // One that is demoted under us is an error too, until it is a master again.
     let store = open(&master.url()).await;
+    let mut renewals = Vec::new();
+    for dialect in ["redisson", "plain"] {
+        // Stores that only renew see it as well.
+        let store = open(&format!("{}?dialect={dialect}", master.url())).await;
+        let held = claim(dialect, Mode::Exclusive);
+        granted(&store, &held).await;
+        let renewal = Renewal {
+            lease: 2 * LEASE,
+            ..renewal(&held)
+        };
+        renewals.push((store, renewal));
+    }
     let port = replica.port().to_string();
     master.command(&["REPLICAOF", "127.0.0.1", &port]);
+    for (store, renewal) in &renewals {
+        let error = store.renew(std::slice::from_ref(renewal)).await;
+        let error = error.expect_err("it is a replica");
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(error.to_string().contains("replica"), "{error}");
+    }
     for _ in 0..3 {
         let error = store.try_acquire(&claim("demoted", Mode::Exclusive)).await;
         let error = error.expect_err("it is a replica");

@@ -5,25 +5,12 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use crate::common::until;
+use crate::lanes::*;
 use lockkeeper::clock::Moment;
-use lockkeeper::{HandOff, Lockkeeper, blocking};
+use lockkeeper::{Lockkeeper, blocking};
 use lockkeeper_testkit::servers::redis::RedisServer;
 use lockkeeper_testkit::servers::replicated::Replicated;
-
-/// More verbs than a runtime asks for before it gets a lane.
-const MANY: usize = 20;
-
-async fn keeper(url: &str) -> Lockkeeper {
-    let builder = Lockkeeper::builder().url(url).hand_off(HandOff::OFF);
-    let builder = builder.lease(Duration::from_secs(2));
-    builder.connect().await.expect("connects")
-}
-
-async fn pair(keeper: &Lockkeeper, name: &str) {
-    let guard = keeper.lock(name).expect("a lock").acquire().await;
-    let released = guard.expect("acquires").release().await;
-    released.expect("releases");
-}
+use tokio::runtime::Builder;
 
 /// Our connections to a server, and the last command of each.
 fn ours(server: &RedisServer) -> Vec<String> {
@@ -108,10 +95,7 @@ async fn a_blocked_runtime_keeps_its_locks_and_its_requests() {
     assert!(asked.as_mut().poll(&mut context).is_pending());
     server.resume();
     // Longer than the lease and the time-out.
-    let end = Moment::now() + Duration::from_secs(5);
-    for _ in 0..2 {
-        tokio::spawn(async { std::thread::sleep(Duration::from_secs(5)) });
-    }
+    let end = block_both_threads(Duration::from_secs(5));
     while Moment::now() < end {
         std::thread::sleep(Duration::from_millis(50));
         assert!(is_held(&server, "kept"));
@@ -153,66 +137,24 @@ async fn a_dropped_guard_is_released_while_the_runtime_is_blocked() {
 
 #[test]
 fn threads_that_block_need_no_runtime() {
-    let (done, ends) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
+    in_time(|| {
         let server = RedisServer::start();
         let keeper = blocking::Lockkeeper::connect(&server.url()).expect("connects");
-        let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(2).enable_all().build();
-        let runtime = runtime.expect("a runtime");
+        let runtime = runtime(2);
         runtime.block_on(give_lane(keeper.asynchronous(), &server));
-        // On all threads that would drive the lane, each until the others are there.
-        let all = std::sync::Arc::new(std::sync::Barrier::new(2));
-        let tasks = [1, 2].map(|number| {
-            let (keeper, all) = (keeper.clone(), all.clone());
-            runtime.spawn(async move {
-                all.wait();
-                let guard = keeper.lock(&format!("{number}")).expect("a lock").acquire();
-                guard.expect("acquires").release().expect("releases");
-                all.wait();
-            })
+        on_all_threads(&runtime, 2, move |number| {
+            let guard = keeper.lock(&format!("{number}")).expect("a lock").acquire();
+            guard.expect("acquires").release().expect("releases");
         });
-        for task in tasks {
-            runtime.block_on(task).expect("finishes");
-        }
-        done.send(()).expect("somebody waits");
     });
-    let ended = ends.recv_timeout(Duration::from_secs(30));
-    ended.expect("it waits for the runtime that it keeps busy");
-}
-
-/// Blocks a thread until a future is there, as other executors do.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: std::sync::Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let mut future = std::pin::pin!(future);
-    let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
-    let mut context = Context::from_waker(&waker);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            std::task::Poll::Ready(output) => return output,
-            std::task::Poll::Pending => std::thread::park(),
-        }
-    }
 }
 
 #[test]
 fn a_task_may_block_the_only_thread_of_its_runtime() {
-    use tokio::runtime::Builder;
-    let (done, ends) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
+    in_time(|| {
         let server = RedisServer::start();
-        let one = Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build();
         let current = Builder::new_current_thread().enable_all().build();
-        for runtime in [one, current] {
-            let runtime = runtime.expect("a runtime");
+        for runtime in [runtime(1), current.expect("a runtime")] {
             let url = server.url();
             let blocks = runtime.spawn(async move {
                 let keeper = keeper(&url).await;
@@ -225,45 +167,28 @@ fn a_task_may_block_the_only_thread_of_its_runtime() {
             });
             runtime.block_on(blocks).expect("finishes");
         }
-        done.send(()).expect("somebody waits");
     });
-    let ended = ends.recv_timeout(Duration::from_secs(30));
-    ended.expect("it waits for the runtime that it keeps busy");
 }
 
 #[test]
 fn tasks_may_block_all_threads_of_their_runtime() {
-    let (done, ends) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
+    in_time(|| {
         // Two go out by themselves, and more go out together, or wait for that.
         for threads in [2, 6] {
             let server = RedisServer::start();
             let url = format!("{}?response_timeout=1s", server.url());
-            let mut runtime = tokio::runtime::Builder::new_multi_thread();
-            let runtime = runtime.worker_threads(threads).enable_all().build();
-            let runtime = runtime.expect("a runtime");
+            let runtime = runtime(threads);
             let keeper = runtime.block_on(with_lane(&url, &server));
             for round in 0..2 {
-                let all = std::sync::Arc::new(std::sync::Barrier::new(threads));
-                let tasks: Vec<_> = (0..threads)
-                    .map(|number| {
-                        let (keeper, all) = (keeper.clone(), all.clone());
-                        runtime.spawn(async move {
-                            all.wait();
-                            let lock = keeper.lock(&format!("{round} {number}"));
-                            let guard = block_on(lock.expect("a lock").acquire());
-                            // In doubt, as with a server that is silent.
-                            if let Err(error) = block_on(guard.expect("acquires").release()) {
-                                assert!(error.is_transient(), "{error}");
-                            }
-                            // None goes back to its runtime before all are done.
-                            all.wait();
-                        })
-                    })
-                    .collect();
-                for task in tasks {
-                    runtime.block_on(task).expect("finishes");
-                }
+                let asks = keeper.clone();
+                on_all_threads(&runtime, threads, move |number| {
+                    let lock = asks.lock(&format!("{round} {number}")).expect("a lock");
+                    let guard = block_on(lock.acquire()).expect("acquires");
+                    // In doubt, as with a server that is silent.
+                    if let Err(error) = block_on(guard.release()) {
+                        assert!(error.is_transient(), "{error}");
+                    }
+                });
                 for number in 0..threads {
                     let name = format!("{round} {number}");
                     blocks_until("it is let go of", || !is_held(&server, &name));
@@ -271,16 +196,13 @@ fn tasks_may_block_all_threads_of_their_runtime() {
                 runtime.block_on(lane_is_used(&keeper, &server));
             }
         }
-        done.send(()).expect("somebody waits");
     });
-    let ended = ends.recv_timeout(Duration::from_secs(60));
-    ended.expect("they wait for the runtime that they keep busy");
 }
 
 #[test]
 fn a_lane_needs_no_timers() {
     let server = RedisServer::start();
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let mut runtime = Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_io().build();
     let runtime = runtime.expect("a runtime");
     let keeper = runtime.block_on(keeper(&server.url()));
@@ -337,12 +259,7 @@ async fn a_withdrawal_does_not_overtake_the_try_it_undoes() {
 #[test]
 fn a_keeper_outlives_the_runtime_it_was_made_in() {
     let server = RedisServer::start();
-    let runtime = || {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder.worker_threads(2).enable_all();
-        builder.build().expect("a runtime")
-    };
-    let first = runtime();
+    let first = runtime(2);
     let builder = blocking::Lockkeeper::builder().url(&server.url());
     let builder = builder.lease(Duration::from_secs(2));
     let threads = builder.connect_blocking().expect("connects");
@@ -357,7 +274,7 @@ fn a_keeper_outlives_the_runtime_it_was_made_in() {
     });
     drop(first);
     blocks_until("the lane has ended", || ours(&server).len() == 1);
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         for _ in 0..MANY {
             pair(keeper, "another runtime").await;
             pair(keeper, "begun").await;

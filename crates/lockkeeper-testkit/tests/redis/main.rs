@@ -13,6 +13,8 @@ mod direct;
 mod faults;
 mod keepers;
 mod lane;
+#[path = "../support/lanes.rs"]
+mod lanes;
 mod midway;
 mod proposals;
 mod replicas;

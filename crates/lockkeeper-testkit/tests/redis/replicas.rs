@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::common::*;
 use lockkeeper::clock::Moment;
 use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{Mode, Release, Renewal, Renewed, Store};
+use lockkeeper::store::{Mode, Release, Renewed, Store};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 use lockkeeper_testkit::servers::replicated::Replicated;
@@ -91,11 +91,7 @@ async fn a_renewal_that_is_not_confirmed_does_not_count() {
     let store = open(&url(&servers, 2)).await;
     let held = claim("renewed", Mode::Exclusive);
     granted(&store, &held).await;
-    let renewal = [Renewal {
-        name: held.name.clone(),
-        claim: held.id,
-        lease: LEASE,
-    }];
+    let renewal = [renewal(&held)];
     assert_eq!(store.renew(&renewal).await, Ok(vec![Renewed::Renewed]));
     servers.servers()[2].pause();
     let error = store.renew(&renewal).await.expect_err("not confirmed");

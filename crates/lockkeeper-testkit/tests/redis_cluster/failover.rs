@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper::clock::Moment;
-use lockkeeper::store::{Mode, Renewal, Renewed, Store};
+use lockkeeper::store::{Mode, Renewed, Store};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::servers::redis_cluster::{ClusterOptions, RedisCluster};
 
@@ -43,14 +43,7 @@ async fn a_killed_master_costs_its_own_slots_a_while_and_the_others_nothing() {
     busy(&two, &next).await;
     tokio::task::block_in_place(|| cluster.wait_until_copied(&here));
     let old = cluster.kill_master_of(&here);
-    let renewals: Vec<Renewal> = [&held, &elsewhere]
-        .iter()
-        .map(|claim| Renewal {
-            name: claim.name.clone(),
-            claim: claim.id,
-            lease: LEASE,
-        })
-        .collect();
+    let renewals = [&held, &elsewhere].map(renewal);
     // The other master's slots go on, in the same batch. That of the dead one is unknown, until a replica serves it.
     let renewed = one.renew(&renewals).await.expect("a part answers");
     assert_eq!(renewed[1], Renewed::Renewed);

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use lockkeeper::store::{Attempt, Mode, Renewal, Renewed, Store};
+use lockkeeper::store::{Attempt, Mode, Renewed, Store};
 use lockkeeper::{Error, HandOff, Lockkeeper};
 use lockkeeper_testkit::servers::redis_cluster::RedisCluster;
 
@@ -17,14 +17,6 @@ static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 async fn moving() -> (&'static RedisCluster, tokio::sync::MutexGuard<'static, ()>) {
     let started = tokio::task::spawn_blocking(|| LazyLock::force(&MOVING));
     (started.await.expect("a cluster"), TURN.lock().await)
-}
-
-fn renewal(claim: &lockkeeper::store::Claim) -> [Renewal; 1] {
-    [Renewal {
-        name: claim.name.clone(),
-        claim: claim.id,
-        lease: LEASE,
-    }]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -48,7 +40,10 @@ async fn a_hold_and_its_line_move_with_their_slot() {
         let before = cluster.errors("MOVED");
         let to = cluster.migrate_slot_of(&key);
         assert_eq!(cluster.master_of(&key), to);
-        assert_eq!(one.renew(&renewal(&held)).await, Ok(vec![Renewed::Renewed]));
+        assert_eq!(
+            one.renew(&[renewal(&held)]).await,
+            Ok(vec![Renewed::Renewed])
+        );
         assert!(
             cluster.errors("MOVED") > before,
             "it was sent to the new master"
@@ -95,7 +90,7 @@ async fn while_a_slot_is_split_its_locks_wait_and_nothing_runs_half() {
             .try_acquire(&claim("split", Mode::Exclusive))
             .await
             .map(|_| ()),
-        store.renew(&renewal(&held)).await.map(|_| ()),
+        store.renew(&[renewal(&held)]).await.map(|_| ()),
         release(&store, &held).await.map(|_| ()),
         store.inspect(&name("split")).await.map(|_| ()),
     ] {
@@ -120,7 +115,7 @@ async fn while_a_slot_is_split_its_locks_wait_and_nothing_runs_half() {
     let answer = waits.await.expect("finishes");
     assert!(matches!(answer, Ok(Attempt::Busy { .. })), "{answer:?}");
     assert_eq!(
-        store.renew(&renewal(&held)).await,
+        store.renew(&[renewal(&held)]).await,
         Ok(vec![Renewed::Renewed])
     );
     assert_eq!(release(&store, &held).await, Ok(true));
@@ -167,7 +162,7 @@ async fn what_has_arrived_is_asked_for_at_the_new_node() {
     while migration.move_keys(10) > 0 {}
     let before = cluster.errors("ASK");
     assert_eq!(
-        store.renew(&renewal(&held)).await,
+        store.renew(&[renewal(&held)]).await,
         Ok(vec![Renewed::Renewed])
     );
     let other = store.try_acquire(&claim("asked", Mode::Exclusive)).await;
@@ -244,7 +239,10 @@ async fn an_agreed_fail_over_loses_nothing() {
     busy(&two, &next).await;
     let to = tokio::task::block_in_place(|| cluster.fail_over(&key));
     tokio::task::block_in_place(|| cluster.wait_until_ok());
-    assert_eq!(one.renew(&renewal(&held)).await, Ok(vec![Renewed::Renewed]));
+    assert_eq!(
+        one.renew(&[renewal(&held)]).await,
+        Ok(vec![Renewed::Renewed])
+    );
     let wake = format!("lockkeeper_wake:{{{key}}}");
     until("its channel is at the new master", async || {
         let channels = cluster.strings(to, &["PUBSUB", "SHARDCHANNELS"]);

@@ -68,14 +68,7 @@ async fn names_spread_over_all_masters() {
     let names: Vec<&str> = listed.iter().map(|info| info.name.as_str()).collect();
     let expected: Vec<&str> = held.iter().map(|claim| claim.name.as_str()).collect();
     assert_eq!(names, expected);
-    let renewals: Vec<Renewal> = held
-        .iter()
-        .map(|claim| Renewal {
-            name: claim.name.clone(),
-            claim: claim.id,
-            lease: LEASE,
-        })
-        .collect();
+    let renewals: Vec<Renewal> = held.iter().map(renewal).collect();
     let renewed = store.renew(&renewals).await.expect("renews");
     assert_eq!(renewed, vec![Renewed::Renewed; 60]);
     for claim in &held {
@@ -277,12 +270,8 @@ async fn works_on_every_master(cluster: &RedisCluster, url: &str, prefix: &str) 
     for (port, text) in one_each(cluster, prefix) {
         let held = claim(&text, Mode::Exclusive);
         granted(&one, &held).await;
-        let renewal = Renewal {
-            name: held.name.clone(),
-            claim: held.id,
-            lease: LEASE,
-        };
-        assert_eq!(one.renew(&[renewal]).await, Ok(vec![Renewed::Renewed]));
+        let renewed = one.renew(&[renewal(&held)]).await;
+        assert_eq!(renewed, Ok(vec![Renewed::Renewed]));
         let next = waiting(&text, Mode::Exclusive);
         let subscription = subscribe(&two, &next).await;
         busy(&two, &next).await;

@@ -7,7 +7,6 @@ use lockkeeper_testkit::checker::FaultKind;
 use lockkeeper_testkit::history::{Answer, Fault, What};
 use lockkeeper_testkit::servers::proxy::Way;
 use lockkeeper_testkit::servers::redis::RedisOptions;
-use lockkeeper_testkit::servers::wall_clock::WallClock;
 
 use crate::world::{PLAIN, REDISSON, Watcher, World, at_once, demands, in_both_dialects, judged};
 
@@ -233,19 +232,7 @@ fn memory_full() {
 fn clients_whose_clocks_are_wrong() {
     in_both_dialects(|query| {
         let mut world = World::new(query);
-        let url = world.url();
-        let (early, late) = (WallClock::new(), WallClock::new());
-        early.behind(Duration::from_secs(3600));
-        late.ahead(Duration::from_secs(3600));
-        world.load(1, &url);
-        world.one_more_in(&url, early.environment());
-        world.one_more_in(&url, late.environment());
-        world.work(60);
-        early.ahead(Duration::from_secs(7200));
-        late.behind(Duration::from_secs(7200));
-        world.bitten("clocks");
-        world.healed();
-        world.work(60);
+        world.set_clocks_wrong();
         world.passes(&demands().fault(other("clocks"), 1));
     });
 }

@@ -4,43 +4,19 @@ use std::time::Duration;
 
 use lockkeeper::clock::Moment;
 use lockkeeper_testkit::checker::{Demands, FaultKind};
-use lockkeeper_testkit::history::Fault;
 use lockkeeper_testkit::process::Taker;
 use lockkeeper_testkit::servers::redis::RedisOptions;
 use lockkeeper_testkit::servers::wall_clock::WallClock;
 
 use crate::crews;
-use crate::victim::{
-    ends_well, frees_nothing, last_held, refused, shown_unsafe_but_fenced, told, victim,
-};
+use crate::victim::*;
 use crate::world::{LEASE, World, in_both_dialects};
-
-/// What comes after a loss: it knows, its late write is refused, and its release says so.
-fn is_over(victim: &mut Taker, healed: Moment) {
-    victim.expect("lost");
-    told(victim, "is-held", "is-held false");
-    told(victim, "write", "refused");
-    assert!(last_held(victim) < healed.as_nanos(), "it believes again");
-    told(victim, "release", "not-held");
-    assert!(victim.wait().expect("ends"));
-}
 
 #[test]
 fn a_stopped_holder_is_fenced_off_and_never_believes_again() {
     in_both_dialects(|query| {
         let mut world = World::new(query);
-        let url = world.url();
-        world.busy(2, 30);
-        let mut victim = victim(&world, &url, "1s", &[]);
-        victim.stop().expect("is stopped");
-        let process = "victim".into();
-        world.driver.fault(Fault::Stopped { process });
-        world.work(60);
-        let resumed = Moment::now();
-        victim.go_on().expect("goes on");
-        world.healed();
-        is_over(&mut victim, resumed);
-        world.work(30);
+        oversleeps(&mut world);
         let demands = refused().fault(FaultKind::HolderStopped, 1);
         world.passes(&demands);
     });
@@ -62,11 +38,7 @@ fn a_holder_cut_off_is_told_in_time_and_fenced_off() {
         world.proxy.cut();
         world.healed();
         world.until("it connects again", || world.proxy.connections() > 0);
-        told(&mut victim, "write", "refused");
-        assert!(
-            last_held(&mut victim) < healed.as_nanos(),
-            "it believes again"
-        );
+        is_fenced_off(&mut victim, healed);
         frees_nothing(&mut victim);
         world.work(30);
         let demands = refused().fault(FaultKind::Other("cut off".into()), 1);

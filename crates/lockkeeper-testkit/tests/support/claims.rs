@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lockkeeper::clock::Moment;
-use lockkeeper::store::{Claim, ClaimId, KeeperId, Mode, Release, Store};
+use lockkeeper::store::{Claim, ClaimId, KeeperId, Mode, Release, Renewal, Store};
 use lockkeeper::{Error, Name};
 
 /// A fresh claim of a keeper of its own.
@@ -22,6 +22,15 @@ pub fn claim_for(lease: Duration, text: &str, mode: Mode) -> Claim {
         not_after: Moment::now() + lease,
         enqueue: false,
         beside: None,
+    }
+}
+
+/// What renews the hold of a claim.
+pub fn renewal_for(lease: Duration, claim: &Claim) -> Renewal {
+    Renewal {
+        name: claim.name.clone(),
+        claim: claim.id,
+        lease,
     }
 }
 

@@ -8,6 +8,7 @@ use lockkeeper_testkit::checker::{Demands, Verdict, check};
 use lockkeeper_testkit::history::{Answer, Event, Fault, Recorder, What, merge};
 use lockkeeper_testkit::process::Taker;
 use lockkeeper_testkit::servers::redis::RedisServer;
+use lockkeeper_testkit::servers::wall_clock::WallClock;
 
 use crate::place::Place;
 
@@ -196,7 +197,6 @@ impl Crew {
         taker.go_on().expect("goes on");
     }
 
-    /// A load process, by its place in the order of starts.
     /// Kills three holders, one after the other. Another process comes for each.
     pub fn kill_holders(&mut self) {
         let url = self.url();
@@ -221,6 +221,24 @@ impl Crew {
         }
     }
 
+    /// Load by processes whose clocks are hours off, and are set the other way.
+    pub fn set_clocks_wrong(&mut self) {
+        let url = self.url();
+        let (early, late) = (WallClock::new(), WallClock::new());
+        early.behind(Duration::from_secs(3600));
+        late.ahead(Duration::from_secs(3600));
+        self.load(1, &url);
+        self.one_more_in(&url, early.environment());
+        self.one_more_in(&url, late.environment());
+        self.work(60);
+        early.ahead(Duration::from_secs(7200));
+        late.behind(Duration::from_secs(7200));
+        self.bitten("clocks");
+        self.healed();
+        self.work(60);
+    }
+
+    /// A load process, by its place in the order of starts.
     pub fn taker(&mut self, index: usize) -> &mut Taker {
         &mut self.load[index].1
     }

@@ -1,7 +1,8 @@
 //! A process that holds while something happens to it.
 
+use lockkeeper::clock::Moment;
 use lockkeeper_testkit::checker::{Demands, FaultKind, Rule};
-use lockkeeper_testkit::history::Event;
+use lockkeeper_testkit::history::{Event, Fault};
 use lockkeeper_testkit::process::Taker;
 
 use crate::crew::{Crew, demands, grants, judged};
@@ -21,10 +22,33 @@ pub fn told(taker: &mut Taker, line: &str, answer: &str) {
     taker.expect(answer);
 }
 
-/// When a look of it at its guard last said yes.
-pub fn last_held(victim: &mut Taker) -> u64 {
+/// Its late write is refused, and no look of it at its guard has said yes since.
+#[track_caller]
+pub fn is_fenced_off(victim: &mut Taker, since: Moment) {
+    told(victim, "write", "refused");
     victim.tell("last-held").expect("listens");
-    victim.expect("last-held").parse().expect("a moment")
+    let last: u64 = victim.expect("last-held").parse().expect("a moment");
+    assert!(last < since.as_nanos(), "it believes again");
+}
+
+/// A process that holds is stopped while others work. It knows that it lost, is fenced off, and its release says so.
+pub fn oversleeps(crew: &mut Crew) {
+    let url = crew.url();
+    crew.busy(2, 30);
+    let mut victim = victim(crew, &url, "1s", &[]);
+    victim.stop().expect("is stopped");
+    let process = "victim".into();
+    crew.driver.fault(Fault::Stopped { process });
+    crew.work(60);
+    let resumed = Moment::now();
+    victim.go_on().expect("goes on");
+    crew.healed();
+    victim.expect("lost");
+    told(&mut victim, "is-held", "is-held false");
+    is_fenced_off(&mut victim, resumed);
+    told(&mut victim, "release", "not-held");
+    assert!(victim.wait().expect("ends"));
+    crew.work(30);
 }
 
 /// It holds, writes, lets go and ends, as if nothing had happened.

@@ -44,7 +44,7 @@ struct Pending {
 impl Background {
     pub fn start() -> Result<Background, Error> {
         let failed = |e: std::io::Error| Error::Refused {
-            store: "any",
+            store: "lock",
             reason: format!("its background thread cannot start: {e}"),
         };
         let (stop, stopped) = oneshot::channel::<()>();

@@ -26,6 +26,8 @@ pub(crate) mod caller;
 mod capabilities;
 mod catalog;
 mod claim;
+#[cfg(feature = "redis")]
+mod ends;
 mod forward;
 mod hints;
 mod info;

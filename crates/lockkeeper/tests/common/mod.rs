@@ -132,6 +132,12 @@ pub async fn acquired(keeper: &Lockkeeper) -> Guard {
     lock.acquire().await.expect("acquired")
 }
 
+/// How many wait for the lock `x`, which is held.
+pub async fn waiters(keeper: &Lockkeeper) -> usize {
+    let info = keeper.inspect("x").await.expect("works");
+    info.expect("known").waiters
+}
+
 /// Waits once.
 pub async fn pause() {
     let mut paused = false;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lockkeeper::*;
 
-use crate::common::{LEASE, SHORT, Tampered, acquired, eventually};
+use crate::common::{LEASE, SHORT, Tampered, acquired, eventually, waiters};
 
 #[tokio::test]
 async fn a_closed_keeper_acquires_nothing_and_keeps_what_it_has() {
@@ -34,16 +34,7 @@ async fn closing_ends_every_wait() {
         let reader = keeper.rwlock("x").expect("a name");
         waiting.spawn(async move { reader.read().await.map(|guard| guard.token()) });
     }
-    eventually("they wait", async || {
-        keeper
-            .inspect("x")
-            .await
-            .expect("works")
-            .expect("known")
-            .waiters
-            == 2
-    })
-    .await;
+    eventually("they wait", async || waiters(&keeper).await == 2).await;
     keeper.close().await;
     while let Some(ended) = waiting.join_next().await {
         assert_eq!(ended.expect("no panic"), Err(Error::Closed));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use lockkeeper::store::memory::MemoryStore;
 use lockkeeper::{Error, Event, Lockkeeper, Observer, Owner, ReleaseOutcome};
 
-use crate::common::{Fault, LEASE, MS, SHORT, Tampered, Verb, eventually};
+use crate::common::{Fault, LEASE, MS, SHORT, Tampered, Verb, eventually, waiters};
 
 #[tokio::test]
 async fn closing_takes_the_waiting_claim_out_of_the_queue() {
@@ -19,14 +19,11 @@ async fn closing_takes_the_waiting_claim_out_of_the_queue() {
     let tampered = Tampered::interruptible(store.clone());
     let keeper = tampered.keeper(LEASE).await;
     let lock = keeper.lock("x").expect("a name");
-    let waiting = async |count: usize| {
-        let info = other.inspect("x").await.expect("works").expect("known");
-        info.waiters == count
-    };
     let waiter = tokio::spawn(async move { lock.acquire().await.map(|guard| guard.token()) });
-    eventually("it waits", async || waiting(1).await).await;
+    eventually("it waits", async || waiters(&other).await == 1).await;
     keeper.close().await;
-    assert!(waiting(0).await, "closed, and a claim of it still queues");
+    let left = waiters(&other).await;
+    assert_eq!(left, 0, "closed, and a claim of it still queues");
     assert_eq!(waiter.await.expect("no panic"), Err(Error::Closed));
     drop(held);
 }

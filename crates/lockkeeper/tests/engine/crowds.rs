@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkeeper::*;
 
-use crate::common::{LEASE, MS, Tampered, Verb, acquired, eventually};
+use crate::common::{LEASE, MS, Tampered, Verb, acquired, eventually, waiters};
 
 /// Something that breaks when two are in it.
 #[derive(Default)]
@@ -133,11 +133,7 @@ async fn a_first_try_that_queued_leaves_the_queue_when_its_patience_ends() {
     for _ in 0..2 {
         let timed_out = ours.acquire_within(MS(20)).await.expect("works");
         assert!(timed_out.is_none(), "it is held");
-        eventually("nobody waits", async || {
-            let info = us.inspect("x").await.expect("works").expect("known");
-            info.waiters == 0
-        })
-        .await;
+        eventually("nobody waits", async || waiters(&us).await == 0).await;
     }
     // One that gave up at once, and one that is dropped in the middle.
     assert!(ours.try_acquire().await.expect("works").is_none());
@@ -171,11 +167,7 @@ async fn a_keeper_lets_go_although_its_own_tasks_wait() {
         });
     };
     queue(&other, "other");
-    eventually("the other is queued", async || {
-        let info = busy.inspect("x").await.expect("inspected");
-        info.is_some_and(|info| info.waiters == 1)
-    })
-    .await;
+    eventually("the other is queued", async || waiters(&busy).await == 1).await;
     for _ in 0..6 {
         queue(&busy, "busy");
     }
@@ -210,11 +202,8 @@ async fn fair_locks_are_first_come_first_served_across_keepers() {
             order.lock().expect("order").push(i);
             guard.release().await.expect("released");
         });
-        eventually("it is queued", async || {
-            let info = keepers[0].inspect("x").await.expect("inspected");
-            info.is_some_and(|info| info.waiters == i + 1)
-        })
-        .await;
+        let queued = async || waiters(&keepers[0]).await == i + 1;
+        eventually("it is queued", queued).await;
     }
     first.release().await.expect("released");
     while running.join_next().await.is_some() {}

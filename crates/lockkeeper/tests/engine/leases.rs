@@ -12,14 +12,11 @@ async fn owners_re_enter_and_others_do_not() {
     let keeper = store.keeper(LEASE).await;
     let lock = keeper.lock("x").expect("a name");
     let (me, you) = (Owner::new(), Owner::new());
-    let outer = lock.as_owner(&me).acquire().await.expect("acquired");
+    let (mine, yours) = (lock.as_owner(&me), lock.as_owner(&you));
+    let outer = mine.acquire().await.expect("acquired");
     let requests = store.count(Verb::Acquire);
-    let inner = lock
-        .as_owner(&me)
-        .try_acquire()
-        .await
-        .expect("works")
-        .expect("re-entered");
+    let inner = mine.try_acquire().await.expect("works");
+    let inner = inner.expect("re-entered");
     assert_eq!(
         store.count(Verb::Acquire),
         requests,
@@ -28,13 +25,7 @@ async fn owners_re_enter_and_others_do_not() {
     assert_eq!((inner.token(), inner.depth()), (outer.token(), 2));
     let info = keeper.inspect("x").await.expect("works").expect("known");
     assert_eq!(info.holders[0].depth, Some(2));
-    assert!(
-        lock.as_owner(&you)
-            .try_acquire()
-            .await
-            .expect("works")
-            .is_none()
-    );
+    assert!(yours.try_acquire().await.expect("works").is_none());
     assert!(lock.try_acquire().await.expect("works").is_none());
     // A second keeper of the same process is another client altogether.
     let other = store.keeper(LEASE).await;
@@ -44,21 +35,9 @@ async fn owners_re_enter_and_others_do_not() {
         outer.release().await,
         Ok(ReleaseOutcome::StillHeld { depth: 1 })
     );
-    assert!(
-        lock.as_owner(&you)
-            .try_acquire()
-            .await
-            .expect("works")
-            .is_none()
-    );
+    assert!(yours.try_acquire().await.expect("works").is_none());
     assert_eq!(inner.release().await, Ok(ReleaseOutcome::Released));
-    assert!(
-        lock.as_owner(&you)
-            .try_acquire()
-            .await
-            .expect("works")
-            .is_some()
-    );
+    assert!(yours.try_acquire().await.expect("works").is_some());
 }
 
 #[tokio::test]
@@ -91,11 +70,8 @@ async fn a_fixed_lease_ends_and_says_so_before_others_get_in() {
     let store = Tampered::new();
     let keeper = store.keeper(LEASE).await;
     let other = store.keeper(LEASE).await;
-    let fixed = keeper
-        .lock("x")
-        .and_then(|l| l.lease(SHORT))
-        .expect("a lock");
-    let guard = fixed.acquire().await.expect("acquired");
+    let fixed = keeper.lock("x").expect("a name").lease(SHORT);
+    let guard = fixed.expect("a lease").acquire().await.expect("acquired");
     let next = tokio::spawn(async move {
         let guard = acquired(&other).await;
         (lockkeeper::clock::Moment::now(), guard)
@@ -118,11 +94,8 @@ async fn a_fixed_lease_ends_and_says_so_before_others_get_in() {
 #[tokio::test]
 async fn extending_moves_the_deadline_and_is_never_shortened() {
     let keeper = Tampered::new().keeper(SHORT).await;
-    let fixed = keeper
-        .lock("x")
-        .and_then(|l| l.lease(SHORT))
-        .expect("a lock");
-    let guard = fixed.acquire().await.expect("acquired");
+    let fixed = keeper.lock("x").expect("a name").lease(SHORT);
+    let guard = fixed.expect("a lease").acquire().await.expect("acquired");
     assert!(!guard.ensure(LEASE / 2));
     guard.extend(LEASE).await.expect("extended");
     assert!(guard.ensure(LEASE / 2));

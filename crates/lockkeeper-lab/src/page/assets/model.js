@@ -18,28 +18,30 @@ export class Model {
     return this.chapters.get(id);
   }
 
-  /** Takes note of a message, and answers which chapter it changes; null for all of them. */
+  /** Takes note of a message. */
   hear(message) {
     const { kind, chapter } = message;
-    if (kind === "reset") {
-      this.chapters.clear();
-      this.ready = false;
-      return null;
+    switch (kind) {
+      case "reset":
+        this.chapters.clear();
+        this.ready = false;
+        break;
+      case "queue":
+        this.running = message.running;
+        this.queued = message.queued;
+        break;
+      case "caught_up": {
+        this.ready = true;
+        const side = this.running === null ? null : this.current(this.running);
+        if (side) side.began = performance.now() - message.side_us / 1000;
+        break;
+      }
+      case "told":
+        this.told(chapter, message.update);
+        break;
+      default:
+        Object.assign(this.chapter(chapter), { status: kind, message: message.message ?? null });
     }
-    if (kind === "queue") {
-      this.running = message.running;
-      this.queued = message.queued;
-      return null;
-    }
-    if (kind === "caught_up") {
-      this.ready = true;
-      const side = this.running === null ? null : this.current(this.running);
-      if (side) side.began = performance.now() - message.side_us / 1000;
-      return null;
-    }
-    if (kind === "told") this.told(chapter, message.update);
-    else Object.assign(this.chapter(chapter), { status: kind, message: message.message ?? null });
-    return chapter;
   }
 
   current(id) {

@@ -12,14 +12,12 @@ use crate::clock::{Clock, Moment};
 use crate::store::redis::answer::Reply;
 use crate::store::redis::keys::Keys;
 use crate::store::redis::node::{Call, NodeSettings, Ticket};
-use crate::store::redis::{answer, millis};
+use crate::store::redis::{BREAK_MEMORY, answer, millis};
 use crate::store::{ClaimId, Mode};
 use crate::{Error, Name};
 
 /// How many holds one script renews: longer ones would keep others waiting.
 const RENEW_SLICE: usize = 64;
-/// How long it is remembered that a lock was broken.
-const BREAK_MEMORY: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// How requests are written.
 #[derive(Debug)]

@@ -16,6 +16,7 @@
 //! * A holder that is paused past its lease. Its token tells the resource, as ever.
 //!
 //! # Layout
+//! `open` connects to the nodes.
 //! `url` says where the nodes are; `gate` judges each on every connection, `node` asks it and remembers what it is owed.
 //! `acquire`, `release` and `renew` drive the state machines of [`protocol`]: a `question` counts answers where they are
 //! read, `gather` hands them over as they come; `holds` remembers rounds. `dialect` writes the requests, in `scripts`.
@@ -28,6 +29,7 @@ mod gather;
 mod holds;
 mod look;
 mod node;
+mod open;
 #[doc(hidden)]
 pub mod protocol;
 mod question;
@@ -40,32 +42,26 @@ mod url;
 mod wake;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use uuid::Uuid;
 
 pub use self::url::Quorum;
 
 use self::dialect::Dialect;
-use self::gate::Gate;
 use self::gather::Gather;
 use self::holds::Holds;
 use self::node::Node;
-use self::protocol::{Quarantine, Terms};
-use self::question::{Lates, Watch};
-use super::redis::answer::describe;
-use super::redis::keys::WAKE;
-use super::redis::node::NodeLink;
+use self::protocol::Terms;
+use self::question::Lates;
+use super::ends::Ends;
 use super::*;
 use crate::url::StoreUrl;
 
 /// How the store calls itself in errors.
 const STORE: &str = "redlock";
-/// How long nodes have to connect after a majority has: what is wrong with one is to be told at once.
-const GRACE: Duration = Duration::from_millis(500);
 
 /// Keeps locks on a majority of independent Redis servers.
 ///
@@ -81,7 +77,7 @@ struct Inner {
     holds: Holds,
     rounds: AtomicU64,
     lates: Arc<Lates>,
-    _watch: Watch,
+    _watch: Ends,
     runtime: Handle,
 }
 
@@ -95,108 +91,9 @@ impl QuorumStore {
     pub async fn connect(url: &StoreUrl) -> Result<QuorumStore, Error> {
         QuorumStore::open(&Quorum::parse(url)?).await
     }
-
-    /// Connects to these nodes.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] when a majority cannot be reached. [`Error::Refused`] when one cannot be a node: it is a
-    /// replica, the same server as another, too old, refuses the user, or its clients have agreed on another
-    /// `max_lease`.
-    pub async fn open(quorum: &Quorum) -> Result<QuorumStore, Error> {
-        let count = quorum.nodes.len();
-        if count.is_multiple_of(2) {
-            tracing::warn!(
-                nodes = count,
-                "an even number of nodes survives no more failures than one node less, and is busier"
-            );
-        }
-        quorum.nodes.iter().for_each(|node| node.warn());
-        let mut terms = Terms::new(count, quorum.max_lease);
-        if !quorum.quarantine {
-            tracing::warn!(
-                "quarantine=off: a node that restarts votes at once, and may let a second holder in"
-            );
-            terms.sit_out = Duration::ZERO;
-        }
-        let channel = format!("{WAKE}{}", Uuid::new_v4());
-        let who = describe(&channel, &Process::current());
-        let dialect = Arc::new(Dialect::new(&quorum.nodes[0], who, &terms));
-        let addresses: Arc<[String]> = quorum.nodes.iter().map(|node| node.address()).collect();
-        let runs = Arc::new(Mutex::new(vec![None; count]));
-        let mut opening = Gather::new();
-        let mut nodes = Vec::with_capacity(count);
-        for (number, settings) in quorum.nodes.iter().enumerate() {
-            let gate = Arc::new(Gate {
-                number,
-                addresses: addresses.clone(),
-                terms,
-                runs: runs.clone(),
-                quarantine: Mutex::new(Quarantine::default()),
-            });
-            let (link, first) = NodeLink::start(settings, channel.clone(), gate);
-            let address = addresses[number].clone();
-            let node = Node::start(link, address, dialect.clone(), quorum.node_timeout);
-            let opened = node.clone();
-            opening.add(number, async move {
-                let outcome = first.await.unwrap_or(Err(Error::Closed));
-                if outcome.is_ok() {
-                    opened.link.settled().await;
-                }
-                outcome
-            });
-            nodes.push(node);
-        }
-        let mut places: Vec<String> = quorum.nodes.iter().map(|node| node.place()).collect();
-        places.sort_unstable();
-        let lates = Arc::new(Lates::default());
-        let inner = Inner {
-            nodes,
-            place: format!("{} {}", places.join(","), quorum.nodes[0].prefix()),
-            terms,
-            node_timeout: quorum.node_timeout,
-            dialect,
-            holds: Holds::default(),
-            rounds: AtomicU64::new(0),
-            _watch: lates.watch(quorum.node_timeout / 8),
-            lates,
-            runtime: Handle::current(),
-        };
-        let longest = quorum.nodes.iter().map(|node| node.connect_timeout());
-        let longest = longest.max().unwrap_or_default() + GRACE;
-        inner.opened(opening, longest).await?;
-        Ok(QuorumStore(Arc::new(inner)))
-    }
 }
 
 impl Inner {
-    /// Waits until a majority is up, and a little longer for the others.
-    async fn opened(
-        &self,
-        mut opening: Gather<Result<(), Error>>,
-        longest: Duration,
-    ) -> Result<(), Error> {
-        let mut up = 0;
-        let mut silent: Vec<Option<String>> = vec![None; self.nodes.len()];
-        let mut patience = Box::pin(self.sleep(longest));
-        while let Some((number, outcome)) = opening.next(patience.as_mut()).await {
-            match outcome {
-                Ok(()) => up += 1,
-                Err(error) if error.is_transient() => {
-                    tracing::warn!(node = self.nodes[number].address, %error, "a node is not there");
-                    silent[number] = Some(node::Silence::from(error).reason());
-                }
-                Err(error) => return Err(error),
-            }
-            if up == self.terms.majority {
-                patience = Box::pin(self.sleep(GRACE));
-            }
-        }
-        match up >= self.terms.majority {
-            true => Ok(()),
-            false => Err(self.unavailable("too few nodes can be reached", &silent)),
-        }
-    }
-
     /// Under the keeper's own timer, so that it works under any executor.
     fn sleep(&self, time: Duration) -> tokio::time::Sleep {
         let _context = self.runtime.enter();

@@ -4,26 +4,27 @@
 //! something, so that nothing piles up in front of it. What it must hear all the same, that a hold was let go of, it is
 //! *owed*: it is told when it is back.
 
+mod debts;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use ::redis::Value;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 
-use super::dialect::{Dialect, LettingGo};
+use self::debts::{Owed, pay_off};
+use super::dialect::Dialect;
+use crate::Error;
 use crate::clock::Moment;
+use crate::store::ends::Ends;
 use crate::store::redis::fault::Fault;
 use crate::store::redis::node::{Call, NodeLink, Ticket};
 use crate::store::{ClaimId, NodeState, NodeStatus};
-use crate::{Error, Name};
 
 /// How many requests may be under way: far more than a node that keeps up ever has.
 const MOST_UNDER_WAY: usize = 4096;
-/// How much a node may be owed. It is all about leases that end by themselves.
-const MOST_OWED: usize = 65_536;
 
 pub(super) struct Node {
     pub address: String,
@@ -37,7 +38,7 @@ pub(super) struct Node {
     owed: Mutex<HashMap<ClaimId, Owed>>,
     /// Something is owed, or the node is back.
     look: Notify,
-    courier: Mutex<Option<AbortHandle>>,
+    courier: OnceLock<Ends>,
 }
 
 /// Why a node has no answer.
@@ -75,15 +76,6 @@ impl From<Error> for Silence {
     }
 }
 
-/// A hold that the node is to let go of.
-#[derive(Clone, Debug)]
-struct Owed {
-    name: Name,
-    what: LettingGo,
-    /// When the lease has ended it anyway.
-    until: Moment,
-}
-
 impl Node {
     pub fn start(
         link: NodeLink,
@@ -100,12 +92,10 @@ impl Node {
             under_way: Default::default(),
             owed: Mutex::default(),
             look: Notify::new(),
-            courier: Mutex::default(),
+            courier: OnceLock::new(),
         });
         let courier = tokio::spawn(pay_off(Arc::downgrade(&node)));
-        let mut slot = node.courier.lock().unwrap_or_else(PoisonError::into_inner);
-        *slot = Some(courier.abort_handle());
-        drop(slot);
+        node.courier.get_or_init(|| Ends::of(&courier));
         node
     }
 
@@ -194,60 +184,6 @@ impl Node {
         });
     }
 
-    fn owed(&self) -> MutexGuard<'_, HashMap<ClaimId, Owed>> {
-        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// It is to let go of this as soon as it can be asked.
-    pub fn owe(&self, name: Name, what: LettingGo, until: Moment) {
-        self.note(Owed { name, what, until });
-        self.look.notify_one();
-    }
-
-    fn note(&self, new: Owed) {
-        let mut owed = self.owed();
-        if owed.len() >= MOST_OWED {
-            let now = Moment::now();
-            owed.retain(|_, owed| owed.until > now);
-        }
-        // A later round ends earlier ones with it.
-        let round = new.what.round;
-        let known = owed.get(&round.claim);
-        let covered = known.is_some_and(|known| known.what.round > round);
-        if !covered && owed.len() < MOST_OWED {
-            owed.insert(round.claim, new);
-        }
-    }
-
-    fn next_owed(&self) -> Option<Owed> {
-        let mut owed = self.owed();
-        let claim = *owed.keys().next()?;
-        owed.remove(&claim)
-    }
-
-    /// Tells it what it is owed. `false`: not all, as it cannot be asked.
-    async fn pay(self: &Arc<Node>) -> bool {
-        while let Some(owed) = self.next_owed() {
-            if Moment::now() >= owed.until {
-                continue;
-            }
-            let told = match self.ticket() {
-                Err(_) => false,
-                Ok(ticket) => {
-                    let answer = self.dialect.let_go(self, ticket, &owed.name, owed.what);
-                    // The lease ends what a node refuses to.
-                    !matches!(answer.await, Err(Silence::Lost(_)))
-                }
-            };
-            if !told {
-                // Nobody has to look: it is tried again when the node may be back.
-                self.note(owed);
-                return false;
-            }
-        }
-        true
-    }
-
     /// Whether it can be asked and may not vote.
     pub fn sits_out(&self) -> bool {
         let up = self.link.admission();
@@ -272,49 +208,6 @@ impl Node {
     }
 }
 
-/// Pays off what a node is owed, whenever it may be possible.
-async fn pay_off(node: Weak<Node>) {
-    let Some(mut watch) = node.upgrade().map(|node| node.link.watch()) else {
-        return;
-    };
-    while let Some(node) = node.upgrade() {
-        if node.pay().await || node.link.ticket().is_err() {
-            let look = wait_for_look(Arc::downgrade(&node));
-            drop(node);
-            tokio::select! {
-                () = look => {}
-                up = watch.changed() => if !up { return },
-            }
-        } else {
-            drop(node);
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-}
-
-/// Waits until there may be something to pay off. A node that nobody needs any more stays for a second at most.
-async fn wait_for_look(node: Weak<Node>) {
-    loop {
-        let Some(node) = node.upgrade() else { return };
-        let look = tokio::time::timeout(Duration::from_secs(1), node.look.notified());
-        if look.await.is_ok() {
-            return;
-        }
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let courier = self
-            .courier
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(courier) = courier {
-            courier.abort();
-        }
-    }
-}
-
 /// A request under way.
 struct UnderWay<'a>(&'a AtomicUsize);
 
@@ -328,61 +221,5 @@ impl UnderWay<'_> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::KeeperId;
-    use crate::store::quorum::gate::Gate;
-    use crate::store::quorum::protocol::{Quarantine, RoundId, Terms};
-    use crate::store::redis::node::NodeSettings;
-    use crate::url::StoreUrl;
-
-    /// A node that nothing is paid off to.
-    fn unreachable() -> Arc<Node> {
-        // Nobody listens there: nothing is paid off.
-        let url = StoreUrl::parse("redis://127.0.0.1:1").expect("a URL");
-        let settings = NodeSettings::parse(&url).expect("a node");
-        let terms = Terms::new(3, Duration::from_secs(30));
-        let gate = Gate {
-            number: 0,
-            addresses: Arc::from([settings.address()]),
-            terms,
-            runs: Arc::new(Mutex::new(vec![None])),
-            quarantine: Mutex::new(Quarantine::default()),
-        };
-        let dialect = Arc::new(Dialect::new(&settings, "who".into(), &terms));
-        let (link, _first) = NodeLink::start(&settings, "channel".into(), Arc::new(gate));
-        Node::start(link, settings.address(), dialect, Duration::from_secs(1))
-    }
-
-    #[tokio::test]
-    async fn an_earlier_round_does_not_take_the_place_of_a_later_one() {
-        let node = unreachable();
-        let claim = ClaimId {
-            keeper: KeeperId::new(),
-            number: 1,
-        };
-        let name = Name::new("name").expect("a name");
-        let until = Moment::now() + Duration::from_secs(60);
-        // A request of the first round is found to be lost when the second has ended already.
-        let owe = |number| {
-            let round = RoundId { claim, number };
-            node.owe(name.clone(), LettingGo { round, run: None }, until);
-        };
-        let owed = || node.owed()[&claim].what.round.number;
-        for number in [2, 1, 0] {
-            owe(number);
-        }
-        assert_eq!(owed(), 2);
-        // Nor when it comes while the node is told of the later one, in vain.
-        for meanwhile in [1, 3] {
-            let telling = node.next_owed().expect("something is owed");
-            owe(meanwhile);
-            node.note(telling);
-            assert_eq!(owed(), meanwhile.max(2));
-        }
     }
 }

@@ -12,12 +12,12 @@ use std::time::Duration;
 use ::redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 
 use super::Inner;
 use super::holds::NodeSet;
 use super::node::{Node, Silence};
 use crate::clock::Moment;
+use crate::store::ends::Ends;
 use crate::store::redis::fault::Fault;
 use crate::store::redis::node::{Call, Ticket};
 
@@ -241,15 +241,6 @@ pub(super) struct Lates {
     more: Notify,
 }
 
-/// Looks after [`Lates`] for as long as it is there.
-pub(super) struct Watch(AbortHandle);
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 impl Lates {
     fn waiting(&self) -> MutexGuard<'_, VecDeque<(Moment, Weak<dyn Late>)>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
@@ -263,8 +254,8 @@ impl Lates {
         }
     }
 
-    /// `step`: how long answers may take to be read.
-    pub fn watch(self: &Arc<Self>, step: Duration) -> Watch {
+    /// Looks after them for as long as the answer is there. `step`: how long answers may take to be read.
+    pub fn watch(self: &Arc<Self>, step: Duration) -> Ends {
         let lates = self.clone();
         let task = tokio::spawn(async move {
             loop {
@@ -280,7 +271,7 @@ impl Lates {
                 lates.end(now);
             }
         });
-        Watch(task.abort_handle())
+        Ends::of(&task)
     }
 
     fn end(&self, now: Moment) {

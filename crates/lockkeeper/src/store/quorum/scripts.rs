@@ -1,20 +1,11 @@
 //! The scripts that a node runs: constant text, called by their hash.
 
-use std::sync::LazyLock;
-
 use crate::store::redis::scripts::{Script, Text};
-
-fn sha(text: &str) -> String {
-    ::redis::Script::new(text).get_hash().to_owned()
-}
 
 macro_rules! scripts {
     ($($name:ident = $($file:literal),+;)*) => {$(
         pub(super) static $name: Script = Script {
-            usual: Text {
-                text: concat!($(include_str!(concat!("scripts/", $file))),+),
-                sha: LazyLock::new(|| sha(concat!($(include_str!(concat!("scripts/", $file))),+))),
-            },
+            usual: Text::new(concat!($(include_str!(concat!("scripts/", $file))),+)),
             sharded: None,
         };
     )*};

@@ -7,15 +7,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
-use uuid::Uuid;
 
 use super::Inner;
 use super::gather::Gather;
 use super::holds::NodeSet;
 use crate::clock::Moment;
-use crate::store::{Broken, ClaimId, Interest, LockInfo, Subscription};
-use crate::{Error, Name, Token};
+use crate::store::ends::Ends;
+use crate::store::redis::polling;
+use crate::store::{Interest, Subscription};
+use crate::{Error, Name};
 
 /// When some nodes have hinted and a majority does not follow, because it is down or has nothing to say. Each time in a
 /// row twice as long: a hold may miss a node, and whoever tries takes that one's vote and gives it back, which is a hint to
@@ -24,10 +24,6 @@ const FEW_HINTS: Duration = Duration::from_millis(20);
 const MANY_TIMES_FEW: Duration = Duration::from_millis(640);
 /// After so long it is no row any more.
 const QUIET: Duration = Duration::from_secs(2);
-/// How often a waiter of the plain dialect tries without a hint, on average: its peers tell nobody.
-const POLL_EVERY: Duration = Duration::from_millis(25);
-/// How often whoever watches a name looks at it. Nobody publishes that a lock was taken.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Hints from each node.
 type Hints = Vec<Vec<Subscription>>;
@@ -57,34 +53,31 @@ impl Inner {
                         break;
                     }
                 }
-                Ok(self.hint_by_majority(hints, self.dialect.plain.then_some(POLL_EVERY)))
+                Ok(self.hint_by_majority(hints, self.dialect.plain))
             }
             Interest::Keeper(_) => {
                 let nodes = self.nodes.iter();
                 let hints = nodes.map(|node| vec![node.link.hints(interest.clone())]);
-                Ok(self.hint_by_majority(hints.collect(), None))
+                Ok(self.hint_by_majority(hints.collect(), false))
             }
             Interest::Name(name) => self.watch(name.clone()).await,
             Interest::Latch(_) => Err(super::NO_LATCHES),
         }
     }
 
-    /// Hints when a majority of the nodes have, and at every further node. Fewer hint a little later.
-    fn hint_by_majority(&self, hints: Hints, poll: Option<Duration>) -> Subscription {
+    /// Hints when a majority of the nodes have, and at every further node. Fewer hint a little later. `polls`: now and
+    /// then without a hint, too.
+    fn hint_by_majority(&self, hints: Hints, polls: bool) -> Subscription {
         let told = Arc::new(Notify::new());
         let (tell, majority) = (told.clone(), self.terms.majority);
         let task = self.runtime.spawn(async move {
             let mut from = NodeSet::default();
             let (mut few, mut last) = (FEW_HINTS, Moment::BOOT);
             loop {
-                let wait = match (from == NodeSet::default(), poll) {
+                let wait = match (from == NodeSet::default(), polls) {
                     (false, _) => Some(few),
-                    (true, Some(often)) => {
-                        // Spread out, so that those who wait do not all try at once.
-                        let spread = Uuid::new_v4().as_u128() % often.as_micros();
-                        Some(often / 2 + Duration::from_micros(spread as u64))
-                    }
-                    (true, None) => None,
+                    (true, true) => Some(polling::pause()),
+                    (true, false) => None,
                 };
                 let node = match wait {
                     Some(wait) => tokio::time::timeout(wait, next(&hints)).await.ok(),
@@ -109,7 +102,7 @@ impl Inner {
                         if from.len() < majority {
                             tell.notify_one();
                             // Who polls does so more often than that.
-                            if poll.is_none() {
+                            if !polls {
                                 few = (2 * few).min(MANY_TIMES_FEW);
                                 last = Moment::now();
                             }
@@ -119,28 +112,16 @@ impl Inner {
                 }
             }
         });
-        Subscription::new(told, Ends(task.abort_handle()))
+        Subscription::new(told, Ends::of(&task))
     }
 
-    /// A subscription that hints when something else is to be seen about a name.
     async fn watch(self: &Arc<Self>, name: Name) -> Result<Subscription, Error> {
-        let mut seen = sight(self.inspect(&name).await?);
-        let hints = Arc::new(Notify::new());
-        let (hint, inner) = (hints.clone(), Arc::downgrade(self));
-        let task = self.runtime.spawn(async move {
-            loop {
-                tokio::time::sleep(LOOK_EVERY).await;
-                let Some(inner) = inner.upgrade() else { return };
-                if let Ok(info) = inner.inspect(&name).await {
-                    let now = sight(info);
-                    if now != seen {
-                        seen = now;
-                        hint.notify_one();
-                    }
-                }
-            }
-        });
-        Ok(Subscription::new(hints, Ends(task.abort_handle())))
+        let inner = Arc::downgrade(self);
+        let look = move || {
+            let (inner, name) = (inner.upgrade()?, name.clone());
+            Some(async move { inner.inspect(&name).await })
+        };
+        polling::watch(&self.runtime, look).await
     }
 }
 
@@ -161,22 +142,4 @@ async fn next(hints: &Hints) -> usize {
         Poll::Pending
     })
     .await
-}
-
-/// Ends a task when it is dropped.
-struct Ends(AbortHandle);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// What changes about a name when somebody takes it, lets go of it or breaks it.
-type Sight = (Vec<ClaimId>, Option<Token>, Option<Broken>);
-
-fn sight(info: Option<LockInfo>) -> Option<Sight> {
-    let info = info?;
-    let holders = info.holders.iter().map(|holder| holder.claim).collect();
-    Some((holders, info.last_token, info.broken))
 }

@@ -89,6 +89,30 @@ impl Tried {
         clock.saw(reply.number(3)?, sent, Moment::now());
         Ok(Tried::Told(reply))
     }
+
+    /// Whether it is a client of Redisson's that is in the way.
+    pub fn is_behind_a_stranger(&self) -> Result<bool, Error> {
+        match self {
+            Tried::AsProposed(_) => Ok(false),
+            Tried::Told(reply) => Ok(reply.number(0)? == 0 && reply.number(2)? == 1),
+        }
+    }
+
+    pub fn attempt(self) -> Result<Attempt, Error> {
+        let reply = match self {
+            Tried::AsProposed(grant) => return Ok(Attempt::Granted(grant)),
+            Tried::Told(reply) => reply,
+        };
+        Ok(match reply.number(0)? {
+            1 => Attempt::Granted(reply.grant(1)?),
+            0 => Attempt::Busy {
+                free_in: u64::try_from(reply.signed(1)?)
+                    .ok()
+                    .map(Duration::from_millis),
+            },
+            _ => Attempt::TooLate,
+        })
+    }
 }
 
 /// The server answered something that no script of ours does.

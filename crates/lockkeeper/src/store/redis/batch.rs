@@ -1,7 +1,8 @@
 //! Verbs that share a script when there are many of them.
 //!
 //! Calling a script costs the server, the client library and the kernel more than what the script does. So while
-//! [`AT_ONCE`] requests are under way, further ones collect, and go out together as soon as one is answered. With
+//! [`AT_ONCE`] verbs are under way, further ones collect, and go out together once they are so many that
+//! [`AT_ONCE`] such requests hold all there are: the server has the next while we read one. With
 //! nothing else to do a verb goes out at once, as it is. Where the way to the server is long, waiting for an answer
 //! would cost more than it saves: there every verb goes out at once. So it does on the nodes of a cluster, as keys of
 //! different slots must not meet in one script.
@@ -11,6 +12,7 @@
 //! in doubt for each of them. Whoever stops waiting leaves the others alone.
 
 use std::borrow::Borrow;
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -21,14 +23,14 @@ use tokio::sync::oneshot;
 
 use super::connection::Connection;
 use super::fault::{Fault, words};
-use super::link::{Pipe, Sending};
+use super::pipe::{Pipe, Sending};
 use super::scripts::{Text, Verb};
 use super::shared::{Shared, State as Link, Up};
 use crate::clock::Moment;
 use crate::store::ClaimId;
 
-/// How many requests may be under way before further ones collect: the server has the next while we read one.
-const AT_ONCE: usize = 2;
+/// How many requests may be under way.
+const AT_ONCE: usize = 3;
 /// How many verbs one script runs: it keeps all other clients of the server waiting.
 const MOST: usize = 32;
 /// How many locks and permits these take, about: each permit is an entry of its own.
@@ -60,7 +62,9 @@ pub(super) struct Batch {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Requests, and the verbs in them.
     under_way: usize,
+    verbs: usize,
     waiting: VecDeque<Waiting>,
     /// About the least that an answer takes; nothing is known at first.
     way: Duration,
@@ -96,8 +100,21 @@ impl Batch {
 }
 
 impl State {
+    /// Whether so many go out now.
+    fn are_due(&self, many: usize) -> bool {
+        let share = (self.verbs + many).div_ceil(AT_ONCE).min(MOST);
+        let room = self.under_way == 0 || self.under_way < AT_ONCE && many >= share;
+        many > 0 && (room || self.way > FAR)
+    }
+
+    /// Whether one more goes out by itself.
     fn has_room(&self) -> bool {
-        self.under_way < AT_ONCE || self.way > FAR
+        self.waiting.is_empty() && self.are_due(1)
+    }
+
+    fn sent(&mut self, verbs: usize) {
+        self.under_way += 1;
+        self.verbs += verbs;
     }
 
     /// How many of those that wait go out together.
@@ -148,16 +165,16 @@ impl Connection {
             Err(fault) => return Some(Err(fault)),
         };
         let script = &op.verb.script.usual;
-        let cmd = request("EVALSHA", &script.sha, |cmd| op.write(cmd, &shared.batch));
+        let cmd = request("EVALSHA", script.sha(), |cmd| op.write(cmd, &shared.batch));
         let sent = Moment::now();
         let (mut slot, began, send) = {
             let mut state = shared.batch.state();
             if !state.has_room() {
                 return None;
             }
-            state.under_way += 1;
+            state.sent(1);
             let (began, send) = hand_over(&connection, &cmd);
-            (Slot::of(shared, sent), began, send)
+            (Slot::of(shared, sent, 1), began, send)
         };
         connection.flush();
         let answer = match began {
@@ -215,14 +232,16 @@ fn request(call: &'static str, script: &str, write: impl Fn(&mut Cmd)) -> Cmd {
 struct Slot {
     shared: Arc<Shared>,
     sent: Moment,
+    verbs: usize,
     answered: bool,
 }
 
 impl Slot {
-    fn of(shared: &Arc<Shared>, sent: Moment) -> Slot {
+    fn of(shared: &Arc<Shared>, sent: Moment, verbs: usize) -> Slot {
         Slot {
             shared: shared.clone(),
             sent,
+            verbs,
             answered: false,
         }
     }
@@ -233,6 +252,7 @@ impl Drop for Slot {
         let took = self.answered.then(|| Moment::now().since(self.sent));
         let mut state = self.shared.batch.state();
         state.under_way -= 1;
+        state.verbs -= self.verbs;
         if let Some(took) = took {
             state.answered(took);
         }
@@ -279,11 +299,13 @@ impl Shared {
     /// Sends those that wait, as far as there is room.
     fn send_waiting(self: &Arc<Shared>, mut state: MutexGuard<'_, State>) {
         let (mut together, mut alone) = (Vec::new(), Vec::new());
-        while state.has_room() && !state.waiting.is_empty() {
+        while state.are_due(state.waiting.len()) {
             let many = state.together();
             let ops = state.waiting.drain(..many);
             // Whoever stopped waiting does not want it done.
-            let ops: Vec<Waiting> = ops.filter(|op| !op.answer.is_closed()).collect();
+            let mut ops: Vec<Waiting> = ops.filter(|op| !op.answer.is_closed()).collect();
+            // Releases first: a try may be for the same name. Nobody waits for both a try and what is to follow it.
+            ops.sort_by_key(|op| Reverse(op.verb.letter.as_bytes()[0].to_ascii_lowercase()));
             let Some(script) = ops.first().map(|op| &op.verb.batch.usual) else {
                 continue;
             };
@@ -295,15 +317,15 @@ impl Shared {
                 alone.extend(ops);
                 continue;
             };
-            state.under_way += 1;
+            state.sent(ops.len());
             let batch = Together {
+                slot: Slot::of(self, Moment::now(), ops.len()),
                 ops,
                 script,
                 number,
                 connection,
-                slot: Slot::of(self, Moment::now()),
             };
-            let cmd = self.batch_request("EVALSHA", &script.sha, &batch.ops);
+            let cmd = self.batch_request("EVALSHA", script.sha(), &batch.ops);
             let (began, sending) = hand_over(&batch.connection, cmd);
             together.push((batch, sending, began));
         }
@@ -372,11 +394,11 @@ impl Shared {
             });
         }
         cmd.arg(&self.batch.who).arg(&self.batch.keep);
-        for op in ops {
-            cmd.arg(op.verb.letter);
-            op.args().for_each(|arg| {
+        for run in ops.chunk_by(|one, next| one.verb.letter == next.verb.letter) {
+            cmd.arg(run[0].verb.letter).arg(run.len());
+            for arg in run.iter().flat_map(Waiting::args) {
                 cmd.arg(arg);
-            });
+            }
         }
         cmd
     }

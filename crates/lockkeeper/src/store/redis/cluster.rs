@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
 
 use super::connection::Connection;
 use super::fault::unavailable;
@@ -25,6 +24,7 @@ use super::url::Settings;
 use super::way::{Elsewhere, Way};
 use crate::Error;
 use crate::clock::Moment;
+use crate::store::ends::Ends;
 
 /// How often to look although nothing seems wrong.
 const SURVEY_EVERY: Duration = Duration::from_secs(15);
@@ -39,7 +39,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Cluster {
     shared: Arc<Shared>,
-    surveyor: AbortHandle,
+    _surveyor: Ends,
 }
 
 struct Shared {
@@ -53,12 +53,6 @@ struct Shared {
     map: Arc<Map>,
     /// The connections, with whether they are for sharded channels.
     nodes: Mutex<HashMap<(Address, bool), Arc<Connection>>>,
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        self.surveyor.abort();
-    }
 }
 
 impl Cluster {
@@ -79,8 +73,11 @@ impl Cluster {
             map: Arc::new(Map::new(survey)),
             nodes: Mutex::default(),
         });
-        let surveyor = tokio::spawn(shared.clone().keep_surveying()).abort_handle();
-        Ok(Cluster { shared, surveyor })
+        let surveyor = tokio::spawn(shared.clone().keep_surveying());
+        Ok(Cluster {
+            shared,
+            _surveyor: Ends::of(&surveyor),
+        })
     }
 
     pub fn settings(&self) -> &Settings {

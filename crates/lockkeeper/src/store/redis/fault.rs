@@ -53,15 +53,21 @@ impl Fault {
 /// What a script may be refused at a change.
 const WITHIN: [&str; 4] = ["READONLY", "OOM", "MISCONF", "NOREPLICAS"];
 
-/// The code of an error. Before Redis 7 what a script was refused comes as text, `ERR … @user_script: 12: -READONLY …`;
-/// what the ACL forbids it has no code of its own there, nor in 7.0.
+/// The code of an error. Before Redis 7 what a script was refused comes as text, `ERR … @user_script: 12: -READONLY …`, and
+/// where the script passes it on also later, `ERR READONLY …`; what the ACL forbids it has no code of its own there, nor
+/// in 7.0.
 pub(super) fn code(error: &RedisError) -> Option<&str> {
     let code = error.code();
     let said = error.detail().unwrap_or_default();
     if code != Some("ERR") || !said.contains("script") {
         return code;
     }
-    let within = |code: &&&str| said.contains(&format!(": -{code} "));
+    let within = |code: &&&str| {
+        let passed_on = said
+            .strip_prefix(**code)
+            .is_some_and(|rest| rest.starts_with(' '));
+        passed_on || said.contains(&format!(": -{code} "))
+    };
     match WITHIN.iter().find(within) {
         Some(within) => Some(within),
         None if said.contains("The user executing the script can't") => Some("NOPERM"),
@@ -179,7 +185,13 @@ mod tests {
                 format!("{old}-NOREPLICAS Not enough good replicas to write. "),
                 "NOREPLICAS",
             ),
-            // As a batch passes it on.
+            // As renewals and batches pass it on.
+            (
+                format!(
+                    "ERR READONLY You can't write against a read only replica. script: {sha}, on x"
+                ),
+                "READONLY",
+            ),
             (
                 "ERR @user_script: 9: -READONLY You can't write against a read only replica.  "
                     .to_owned(),

@@ -1,22 +1,15 @@
 //! How whoever waits hears that it is worth another look.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
-use uuid::Uuid;
 
 use super::subscriptions::Topic;
 use super::url::Dialect;
-use super::{NO_LATCHES, RedisStore, look};
-use crate::store::{Broken, ClaimId, Interest, LockInfo, Subscription};
-use crate::{Error, Name, Token};
-
-/// How often whoever watches a name looks at it. Nobody publishes that a lock was taken.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How often a waiter of the plain dialect tries: on average, as its peers do.
-const POLL_EVERY: Duration = Duration::from_millis(25);
+use super::{NO_LATCHES, RedisStore, look, polling};
+use crate::store::ends::Ends;
+use crate::store::{Interest, Subscription};
+use crate::{Error, Name};
 
 impl RedisStore {
     pub(super) async fn subscribe_to(&self, interest: Interest) -> Result<Subscription, Error> {
@@ -60,54 +53,20 @@ impl RedisStore {
         let hint = hints.clone();
         let task = self.servers.runtime().spawn(async move {
             loop {
-                // Spread out, so that those who wait do not all try at once.
-                let spread = Uuid::new_v4().as_u128() % POLL_EVERY.as_micros();
-                tokio::time::sleep(POLL_EVERY / 2 + Duration::from_micros(spread as u64)).await;
+                tokio::time::sleep(polling::pause()).await;
                 hint.notify_one();
             }
         });
-        Subscription::new(hints, Ends(task.abort_handle()))
+        Subscription::new(hints, Ends::of(&task))
     }
 
-    /// A subscription that hints when something else is to be seen about a name.
     async fn watch(&self, name: Name) -> Result<Subscription, Error> {
-        let mut seen = sight(self.look(&name).await?);
-        let hints = Arc::new(Notify::new());
-        let (hint, us) = (hints.clone(), self.us.clone());
-        let servers = Arc::downgrade(&self.servers);
-        let task = self.servers.runtime().spawn(async move {
-            loop {
-                tokio::time::sleep(LOOK_EVERY).await;
-                let Some(servers) = servers.upgrade() else {
-                    return;
-                };
-                if let Ok(info) = look(&servers, &us.who, &name).await {
-                    let now = sight(info);
-                    if now != seen {
-                        seen = now;
-                        hint.notify_one();
-                    }
-                }
-            }
-        });
-        Ok(Subscription::new(hints, Ends(task.abort_handle())))
+        let (servers, us) = (Arc::downgrade(&self.servers), self.us.clone());
+        let again = move || {
+            let servers = servers.upgrade()?;
+            let (us, name) = (us.clone(), name.clone());
+            Some(async move { look(&servers, &us.who, &name).await })
+        };
+        polling::watch(self.servers.runtime(), again).await
     }
-}
-
-/// Ends a task when it is dropped.
-struct Ends(AbortHandle);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// What changes about a name when somebody takes it, waits for it, lets go of it or breaks it.
-type Sight = (Vec<ClaimId>, usize, Option<Token>, Option<Broken>);
-
-fn sight(info: Option<LockInfo>) -> Option<Sight> {
-    let info = info?;
-    let holders = info.holders.iter().map(|holder| holder.claim).collect();
-    Some((holders, info.waiters, info.last_token, info.broken))
 }

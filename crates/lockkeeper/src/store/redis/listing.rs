@@ -7,6 +7,7 @@ use super::answer::{self, Reply};
 use super::connection::Connection;
 use super::fault::Fault;
 use super::keys;
+use super::node::NodeLink;
 use super::url::Dialect;
 use crate::store::LockInfo;
 use crate::{Error, Name};
@@ -79,8 +80,45 @@ impl RedisStore {
     }
 }
 
+impl NodeLink {
+    /// Names that start like this and have a key: those with a fence.
+    pub async fn names(&self, prefix: &str) -> Result<BTreeSet<Name>, Error> {
+        let settings = self.main().settings();
+        let (own, plain) = (&settings.prefix, settings.dialect == Dialect::Plain);
+        let start = format!("{own}{prefix}");
+        let mut names = BTreeSet::new();
+        let mut cursor = "0".to_owned();
+        loop {
+            let fences = if plain { keys::OWN } else { keys::FENCE };
+            let (fences, next) = scan(self.main(), &cursor, fences).await?;
+            let mains: Vec<String> = match plain {
+                true => {
+                    let names = fences
+                        .iter()
+                        .filter_map(|fence| keys::name_with_token(own, fence));
+                    names.map(|name| format!("{own}{name}")).collect()
+                }
+                false => {
+                    let mains = fences.iter().flat_map(|fence| keys::fenced(fence));
+                    mains.map(str::to_owned).collect()
+                }
+            };
+            let mains = mains.iter().map(String::as_str);
+            let mains: Vec<&str> = mains.filter(|main| main.starts_with(&start)).collect();
+            let exist = self.main().exist(&mains).await.map_err(Fault::of_look)?;
+            for (main, _) in mains.iter().zip(exist).filter(|(_, exists)| *exists) {
+                names.extend(Name::new(&main[own.len()..]).ok());
+            }
+            if next == "0" {
+                return Ok(names);
+            }
+            cursor = next;
+        }
+    }
+}
+
 /// One page of a server's keys that start like this.
-pub(super) async fn scan(
+async fn scan(
     server: &Connection,
     cursor: &str,
     start: &str,

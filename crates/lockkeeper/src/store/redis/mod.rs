@@ -17,12 +17,13 @@
 //!
 //! # Layout
 //! `url` says where (`topology`) and how (`options`). A `connection` sends requests: it is `setup` over a `link`, with
-//! `tls` or without, which `checks` judges and a `supervisor` keeps alive; `shared` is what they have in common, `pushes`
-//! what comes without being asked for. `sentinel` finds the server, `replicas` waits for its replicas, `batch` lets many
-//! verbs share a script, `subscriptions` knows who waits for what. A `lane` is a second connection, for tasks that wait.
-//! `redisson` and `plain` turn verbs into `scripts` and their answers back; `renewals`, `interests` and `listing` are the
-//! verbs that take more than one. `servers` says which server that is for a name: in a `cluster` the one that has its
-//! slot (`survey`, `slots`), if that does not send us another `way`.
+//! `tls` or without, which `checks` judges and a `supervisor` keeps alive; `shared` is what they have in common, `pipe`
+//! how requests go over it, `pushes` what comes without being asked for. `sentinel` finds the server, `replicas` waits
+//! for its replicas, `batch` lets many verbs share a script, `subscriptions` knows who waits for what. A `lane` is a
+//! second connection, for tasks that wait. `redisson` and `plain` turn verbs into `scripts` and their answers back;
+//! `renewals`, `interests` and `listing` are the verbs that take more than one, `polling` hints where nobody tells.
+//! `servers` says which server that is for a name: in a `cluster` the one that has its slot (`survey`, `slots`), if
+//! that does not send us another `way`.
 
 pub(super) mod answer;
 mod batch;
@@ -39,7 +40,9 @@ mod link;
 mod listing;
 pub(super) mod node;
 mod options;
+mod pipe;
 mod plain;
+pub(super) mod polling;
 mod pushes;
 mod redisson;
 mod renewals;
@@ -76,12 +79,10 @@ use self::way::Way;
 use super::*;
 use crate::url::StoreUrl;
 
-/// How many holds one script renews: longer ones would keep others waiting, as each may have a thousand permits.
-const RENEW_SLICE: usize = 32;
 /// How many permits one claim may take: each is an entry of its own, as Redisson has it.
 const MAX_PERMITS: u32 = 1_000;
 /// How long it is remembered that a lock was broken.
-const BREAK_MEMORY: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+pub(super) const BREAK_MEMORY: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Keeps locks on a Redis server.
 ///

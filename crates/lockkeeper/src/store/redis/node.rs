@@ -5,34 +5,30 @@
 //! [lane](super::lane). Nothing more is needed for order there than that verbs take the main connection while something is
 //! let go of there: a try that is overtaken by its own withdrawal finds its tokens used up.
 
-use std::borrow::Borrow;
-use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::Duration;
+mod call;
+mod settings;
 
-use ::redis::{Cmd, RedisResult, ToRedisArgs, Value};
+use std::sync::Arc;
+
+use ::redis::{RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
-use super::batch::parts;
+pub(in crate::store) use self::call::Call;
+use self::call::Request;
+pub(in crate::store) use self::settings::NodeSettings;
 use super::checks::ServerInfo;
 use super::connection::Connection;
 use super::fault::Fault;
-use super::keys::{self, FENCE, Keys};
 use super::lane::{Lanes, Releasing};
-use super::link::Pipe;
-use super::listing::scan;
-use super::scripts::{Script, Text};
+use super::pipe::Pipe;
 use super::shared::{Shared, State, Target, Up};
 use super::subscriptions::{Subscriptions, Topic};
 use super::supervisor::{reason, supervise};
-use super::topology::{Address, Topology};
-use super::url::{Dialect, Settings, refuse};
+use crate::Error;
 use crate::clock::Moment;
 use crate::store::quorum::protocol::Admission;
 use crate::store::{Answer, Interest, Subscription};
-use crate::url::StoreUrl;
-use crate::{Error, Name};
 
 /// Judges a server on every new connection to it.
 pub(in crate::store) trait Vet: Send + Sync {
@@ -46,76 +42,6 @@ pub(in crate::store) trait Vet: Send + Sync {
         info: &'a ServerInfo,
         now: u64,
     ) -> Answer<'a, Admission>;
-}
-
-/// Where one server of a quorum is, and how to speak to it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::store) struct NodeSettings {
-    settings: Settings,
-    address: Address,
-}
-
-impl NodeSettings {
-    /// Reads the URL of one server.
-    pub fn parse(url: &StoreUrl) -> Result<NodeSettings, Error> {
-        let scheme = url.scheme();
-        if !matches!(scheme, "redis" | "rediss" | "redis+unix") {
-            return refuse(format!(
-                "a node of a quorum is one server: redis:, rediss: or redis+unix:, and not {scheme:.40}:"
-            ));
-        }
-        let settings = Settings::parse(url)?;
-        if settings.replicas > 0 {
-            return refuse(
-                "replicas=N is for a server with replicas; the nodes of a quorum are masters that have none",
-            );
-        }
-        match settings.topology.clone() {
-            Topology::Single(address) => Ok(NodeSettings { settings, address }),
-            other => refuse(format!("{other} is not one server")),
-        }
-    }
-
-    /// Where it is, in words.
-    pub fn address(&self) -> String {
-        self.address.to_string()
-    }
-
-    /// Which locks it has: a server has others in each database.
-    pub fn place(&self) -> String {
-        format!("{}/{}", self.address, self.settings.database)
-    }
-
-    pub fn prefix(&self) -> &str {
-        &self.settings.prefix
-    }
-
-    pub fn is_plain(&self) -> bool {
-        self.settings.dialect == Dialect::Plain
-    }
-
-    /// Whether the two lead to the same locks.
-    pub fn speaks_like(&self, other: &NodeSettings) -> bool {
-        let (one, two) = (&self.settings, &other.settings);
-        one.dialect == two.dialect && one.prefix == two.prefix
-    }
-
-    pub fn token_retention(&self) -> Option<Duration> {
-        self.settings.token_retention
-    }
-
-    pub fn connect_timeout(&self) -> Duration {
-        self.settings.connect_timeout
-    }
-
-    pub fn keys(&self, name: &Name) -> Result<Keys, Error> {
-        Keys::of(&self.settings, name)
-    }
-
-    /// Warns of what makes the connection unsafe.
-    pub fn warn(&self) {
-        self.settings.warn();
-    }
 }
 
 /// Supervised connections to one server of a quorum.
@@ -150,50 +76,6 @@ impl Ticket {
     fn judge(&self, answer: RedisResult<Value>) -> Result<Value, Fault> {
         let (shared, number) = &self.over;
         shared.judge(*number, answer)
-    }
-}
-
-/// A script, and what it is called with.
-#[derive(Clone)]
-pub(in crate::store) struct Call {
-    script: &'static Text,
-    cmd: Cmd,
-}
-
-impl Call {
-    pub fn new(script: &'static Script, keys: &[&str]) -> Call {
-        let script = &script.usual;
-        let mut cmd = Cmd::with_capacity(24, 640);
-        cmd.arg("EVALSHA")
-            .arg(&*script.sha)
-            .arg(keys.len())
-            .arg(keys);
-        Call { script, cmd }
-    }
-
-    /// Adds arguments.
-    pub fn arg(mut self, arg: impl ToRedisArgs) -> Call {
-        self.cmd.arg(arg);
-        self
-    }
-
-    /// For a server that does not know the script.
-    fn in_full(&self) -> Cmd {
-        let mut cmd = Cmd::with_capacity(24, self.script.text.len() + 640);
-        cmd.arg("EVAL").arg(self.script.text);
-        for part in parts(&self.cmd).skip(2) {
-            cmd.arg(part);
-        }
-        cmd
-    }
-}
-
-/// A call that is shared with whoever may have to repeat it.
-struct Request(Arc<Call>);
-
-impl Borrow<Cmd> for Request {
-    fn borrow(&self) -> &Cmd {
-        &self.0.cmd
     }
 }
 
@@ -313,7 +195,7 @@ impl NodeLink {
         self.main().runtime()
     }
 
-    fn main(&self) -> &Connection {
+    pub(super) fn main(&self) -> &Connection {
         &self.0.main
     }
 
@@ -385,43 +267,5 @@ impl NodeLink {
     /// Hints from the channel of this process.
     pub fn hints(&self, interest: Interest) -> Subscription {
         self.main().subscriptions().hints().subscribe(interest)
-    }
-
-    /// Names that start like this and have a key: those with a fence.
-    pub async fn names(&self, prefix: &str) -> Result<BTreeSet<Name>, Error> {
-        let settings = self.main().settings();
-        let (own, plain) = (&settings.prefix, settings.dialect == Dialect::Plain);
-        let start = format!("{own}{prefix}");
-        let mut names = BTreeSet::new();
-        let mut cursor = "0".to_owned();
-        loop {
-            let fences = if plain { keys::OWN } else { FENCE };
-            let (fences, next) = scan(self.main(), &cursor, fences).await?;
-            let mains: Vec<String> = match plain {
-                true => {
-                    let names = fences
-                        .iter()
-                        .filter_map(|fence| keys::name_with_token(own, fence));
-                    names.map(|name| format!("{own}{name}")).collect()
-                }
-                false => {
-                    let mains = fences.iter().flat_map(|fence| keys::fenced(fence));
-                    mains.map(str::to_owned).collect()
-                }
-            };
-            let mains: Vec<&str> = mains.iter().map(String::as_str).collect();
-            let mains: Vec<&str> = mains
-                .into_iter()
-                .filter(|m| m.starts_with(&start))
-                .collect();
-            let exist = self.main().exist(&mains).await.map_err(Fault::of_look)?;
-            for (main, _) in mains.iter().zip(exist).filter(|(_, exists)| *exists) {
-                names.extend(Name::new(&main[own.len()..]).ok());
-            }
-            if next == "0" {
-                return Ok(names);
-            }
-            cursor = next;
-        }
     }
 }

@@ -1,8 +1,6 @@
 //! The plain recipe of redsync, redis-py, rslock and node-redlock: `SET name value NX PX`, compare and
 //! delete, compare and expire. It has no queue: whoever waits tries again, as its peers do.
 
-use std::time::Duration;
-
 use ::redis::{Cmd, Value};
 
 use super::answer::{self, Reply, Tried, wall};
@@ -11,7 +9,7 @@ use super::fault::Fault;
 use super::keys::Keys;
 use super::scripts;
 use super::way::Way;
-use super::{BREAK_MEMORY, RENEW_SLICE, millis};
+use super::{BREAK_MEMORY, millis};
 use crate::Token;
 use crate::clock::Moment;
 use crate::store::*;
@@ -38,21 +36,11 @@ impl Plain<'_> {
         }
         let keys = self.keys(&claim.name)?;
         // Twice at most: the second time with a better idea of the server's clock.
-        for last in [false, true] {
-            let reply = match self.try_once(claim, &keys).await? {
-                Tried::AsProposed(grant) => return Ok(Attempt::Granted(grant)),
-                Tried::Told(reply) => reply,
-            };
-            return Ok(match reply.number(0)? {
-                1 => Attempt::Granted(reply.grant(1)?),
-                0 => Attempt::Busy {
-                    free_in: u64::try_from(reply.signed(1)?)
-                        .ok()
-                        .map(Duration::from_millis),
-                },
-                _ if last || Moment::now() > claim.not_after => Attempt::TooLate,
-                _ => continue,
-            });
+        for _ in 0..2 {
+            match self.try_once(claim, &keys).await?.attempt()? {
+                Attempt::TooLate if Moment::now() <= claim.not_after => {}
+                attempt => return Ok(attempt),
+            }
         }
         Ok(Attempt::TooLate)
     }
@@ -111,27 +99,18 @@ impl Plain<'_> {
     }
 
     pub async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        let mut answers = Vec::with_capacity(renewals.len());
-        for slice in renewals.chunks(RENEW_SLICE) {
-            let keys: Result<Vec<Keys>, Error> = slice
-                .iter()
-                .map(|renewal| self.keys(&renewal.name))
-                .collect();
-            let keys = keys?;
-            let write = |cmd: &mut Cmd| {
-                cmd.arg(slice.len());
-                for keys in &keys {
-                    cmd.arg(&keys.main);
-                }
-                for renewal in slice {
-                    cmd.arg(renewal.claim.to_string())
-                        .arg(millis(renewal.lease));
-                }
-            };
-            let answer = self.connection.run(&scripts::PLAIN_RENEW, write).await;
-            answer::renewed(answer, &mut answers)?;
-        }
-        Ok(answers)
+        let write = |cmd: &mut Cmd, holds: &[(Keys, &Renewal)]| {
+            cmd.arg(holds.len());
+            for (keys, _) in holds {
+                cmd.arg(&keys.main);
+            }
+            for (_, renewal) in holds {
+                cmd.arg(renewal.claim.to_string())
+                    .arg(millis(renewal.lease));
+            }
+        };
+        let script = &scripts::PLAIN_RENEW;
+        self.connection.renew(script, renewals, write).await
     }
 
     pub async fn inspect(&self, name: &Name) -> Result<Option<LockInfo>, Error> {

@@ -1,8 +1,6 @@
 //! The dialect that Redisson speaks: its keys, fields, channels and messages, with a queue of ours beside
 //! them. See `docs/redis.md`.
 
-use std::time::Duration;
-
 use ::redis::{Cmd, Value};
 
 use super::answer::{self, Reply, Tried};
@@ -12,7 +10,7 @@ use super::keys::Keys;
 use super::scripts::{self, Verb};
 use super::subscriptions::Topic;
 use super::way::Way;
-use super::{BREAK_MEMORY, MAX_PERMITS, RENEW_SLICE, millis};
+use super::{BREAK_MEMORY, MAX_PERMITS, millis};
 use crate::Token;
 use crate::clock::Moment;
 use crate::store::*;
@@ -83,26 +81,15 @@ impl Redisson<'_> {
         check_permits(claim.mode)?;
         let keys = self.keys(&claim.name)?;
         // Twice at most: the second time with a better idea of the server's clock.
-        for last in [false, true] {
-            let reply = match self.try_once(claim, &keys).await? {
-                Tried::AsProposed(grant) => return Ok(Attempt::Granted(grant)),
-                Tried::Told(reply) => reply,
-            };
-            let attempt = match reply.number(0)? {
-                1 => Attempt::Granted(reply.grant(1)?),
-                0 => {
-                    if claim.enqueue && reply.number(2)? == 1 {
-                        self.listen(claim, &keys);
-                    }
-                    let free_in = reply.signed(1)?;
-                    Attempt::Busy {
-                        free_in: u64::try_from(free_in).ok().map(Duration::from_millis),
-                    }
-                }
-                _ if last || Moment::now() > claim.not_after => Attempt::TooLate,
-                _ => continue,
-            };
-            return Ok(attempt);
+        for _ in 0..2 {
+            let tried = self.try_once(claim, &keys).await?;
+            if claim.enqueue && tried.is_behind_a_stranger()? {
+                self.listen(claim, &keys);
+            }
+            match tried.attempt()? {
+                Attempt::TooLate if Moment::now() <= claim.not_after => {}
+                attempt => return Ok(attempt),
+            }
         }
         Ok(Attempt::TooLate)
     }
@@ -250,31 +237,22 @@ impl Redisson<'_> {
     }
 
     pub async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        let mut answers = Vec::with_capacity(renewals.len());
-        for slice in renewals.chunks(RENEW_SLICE) {
-            let keys: Result<Vec<Keys>, Error> = slice
-                .iter()
-                .map(|renewal| self.keys(&renewal.name))
-                .collect();
-            let keys = keys?;
-            let write = |cmd: &mut Cmd| {
-                cmd.arg(4 * slice.len());
-                for keys in &keys {
-                    cmd.arg(&keys.main)
-                        .arg(keys.holders())
-                        .arg(keys.aside())
-                        .arg(keys.permits());
-                }
-                for (renewal, keys) in slice.iter().zip(&keys) {
-                    cmd.arg(keys.tag().to_string())
-                        .arg(renewal.claim.to_string())
-                        .arg(millis(renewal.lease));
-                }
-            };
-            let answer = self.connection.run(&scripts::RENEW, write).await;
-            answer::renewed(answer, &mut answers)?;
-        }
-        Ok(answers)
+        let write = |cmd: &mut Cmd, holds: &[(Keys, &Renewal)]| {
+            cmd.arg(4 * holds.len());
+            for (keys, _) in holds {
+                cmd.arg(&keys.main)
+                    .arg(keys.holders())
+                    .arg(keys.aside())
+                    .arg(keys.permits());
+            }
+            for (keys, renewal) in holds {
+                cmd.arg(keys.tag().to_string())
+                    .arg(renewal.claim.to_string())
+                    .arg(millis(renewal.lease));
+            }
+        };
+        let script = &scripts::RENEW;
+        self.connection.renew(script, renewals, write).await
     }
 
     pub async fn inspect(&self, name: &Name) -> Result<Option<LockInfo>, Error> {

@@ -1,14 +1,20 @@
-//! One batch of renewals, wherever its names are.
+//! One batch of renewals, wherever its names are, in scripts of a few.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ::redis::Cmd;
+
+use super::keys::Keys;
+use super::scripts::Script;
 use super::servers::{Servers, visit};
 use super::way::Way;
-use super::{RedisStore, join};
+use super::{RedisStore, answer, join};
 use crate::Error;
 use crate::store::{Renewal, Renewed};
 
+/// How many holds one script renews: longer ones would keep others waiting, as each may have a thousand permits.
+const RENEW_SLICE: usize = 32;
 /// Below this lease, slots are waited for as long as with it before a renewal goes on without them.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(600);
 
@@ -51,5 +57,26 @@ impl RedisStore {
             Some(error) if renewed.iter().all(|answer| *answer == Renewed::Unknown) => Err(error),
             _ => Ok(renewed),
         }
+    }
+}
+
+impl Way<'_> {
+    /// Renews by this script: `write` adds the keys and arguments of some, the number of keys first.
+    pub(super) async fn renew(
+        &self,
+        script: &Script,
+        renewals: &[Renewal],
+        write: impl Fn(&mut Cmd, &[(Keys, &Renewal)]),
+    ) -> Result<Vec<Renewed>, Error> {
+        let mut answers = Vec::with_capacity(renewals.len());
+        for slice in renewals.chunks(RENEW_SLICE) {
+            let mut holds = Vec::with_capacity(slice.len());
+            for renewal in slice {
+                holds.push((Keys::of(self.settings(), &renewal.name)?, renewal));
+            }
+            let answer = self.run(script, |cmd| write(cmd, &holds)).await;
+            answer::renewed(answer, &mut answers)?;
+        }
+        Ok(answers)
     }
 }

@@ -10,7 +10,6 @@ use std::time::Duration;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{RedisError, Value};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::AbortHandle;
 
 use super::RedisStore;
 use super::connection::Connection;
@@ -19,6 +18,7 @@ use super::keys::Keys;
 use super::link::Link;
 use super::url::Settings;
 use super::way::Way;
+use crate::store::ends::Ends;
 use crate::store::*;
 
 /// How long a marker stays, in milliseconds: it has done its work once it is written.
@@ -38,23 +38,13 @@ struct Request {
     answer: oneshot::Sender<Result<(), String>>,
 }
 
-/// Ends a syncer when it is dropped.
-#[derive(Debug)]
-pub(super) struct SyncerEnds(AbortHandle);
-
-impl Drop for SyncerEnds {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 impl Syncer {
-    /// Takes over a connection, after a look whether the server can wait at all.
+    /// Takes over a connection, after a look whether the server can wait at all. It ends with what is answered beside it.
     pub async fn start(
         mut link: Link,
         settings: &Settings,
         broken: impl Fn(String) + Send + 'static,
-    ) -> Result<(Syncer, SyncerEnds), Error> {
+    ) -> Result<(Syncer, Ends), Error> {
         let mut probe = ::redis::cmd("WAIT");
         probe.arg(0).arg(1);
         let probed = probe.query_async::<Value>(&mut link.connection).await;
@@ -88,7 +78,7 @@ impl Syncer {
                 }
             }
         });
-        Ok((Syncer(requests), SyncerEnds(task.abort_handle())))
+        Ok((Syncer(requests), Ends::of(&task)))
     }
 
     /// Waits until replicas have everything that was answered before this call.

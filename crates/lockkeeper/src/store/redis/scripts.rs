@@ -1,6 +1,6 @@
 //! The scripts: constant text, called by their hash and sent in full only when the server does not know it.
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 /// A Lua script. Names and values travel in KEYS and ARGV only. It has two texts, as the command that publishes
 /// is part of it.
@@ -15,7 +15,21 @@ pub(in crate::store) struct Script {
 #[derive(Debug)]
 pub(in crate::store) struct Text {
     pub text: &'static str,
-    pub sha: LazyLock<String>,
+    sha: OnceLock<String>,
+}
+
+impl Text {
+    pub const fn new(text: &'static str) -> Text {
+        Text {
+            text,
+            sha: OnceLock::new(),
+        }
+    }
+
+    pub fn sha(&self) -> &str {
+        let sha = || ::redis::Script::new(self.text).get_hash().to_owned();
+        self.sha.get_or_init(sha)
+    }
 }
 
 impl Script {
@@ -40,29 +54,16 @@ pub(super) struct Verb {
     pub batch: &'static Script,
 }
 
-fn sha(text: &str) -> String {
-    ::redis::Script::new(text).get_hash().to_owned()
-}
-
 macro_rules! files {
     ($($file:literal),+) => { concat!($(include_str!(concat!("scripts/", $file))),+) };
-}
-
-macro_rules! text {
-    ($text:expr) => {
-        Text {
-            text: $text,
-            sha: LazyLock::new(|| sha($text)),
-        }
-    };
 }
 
 /// Scripts that publish.
 macro_rules! publishing {
     ($($name:ident = $($file:literal),+;)*) => {$(
         pub(super) static $name: Script = Script {
-            usual: text!(files!("publish.lua", $($file),+)),
-            sharded: Some(text!(files!("publish_sharded.lua", $($file),+))),
+            usual: Text::new(files!("publish.lua", $($file),+)),
+            sharded: Some(Text::new(files!("publish_sharded.lua", $($file),+))),
         };
     )*};
 }
@@ -71,7 +72,7 @@ macro_rules! publishing {
 macro_rules! silent {
     ($($name:ident = $text:expr;)*) => {$(
         pub(super) static $name: Script = Script {
-            usual: text!($text),
+            usual: Text::new($text),
             sharded: None,
         };
     )*};
@@ -104,8 +105,8 @@ silent! {
         files!("release_fast.lua"),
         "end\nlocal function release(KEYS, ARGV)\n",
         files!("queue.lua", "pass.lua", "record.lua", "release.lua"),
-        "end\nlocal VERBS = { a = { 4, 5, try, acquire }, A = { 4, 9, try, acquire }, r = { 4, 1, let_go, release }, \
-         R = { 4, 9, nil, release } }\n",
+        "end\nlocal VERBS = { a = { 4, 5, nil, try, acquire }, A = { 4, 9, nil, try, acquire }, r = { 4, 1, nil, let_go, release }, \
+         R = { 4, 9, nil, nil, release } }\n",
         files!("batch.lua")
     );
     PLAIN_BATCH = concat!(
@@ -114,7 +115,9 @@ silent! {
         files!("plain_proposed.lua", "plain_acquire.lua"),
         "end\nlocal function release(k, a)\n",
         files!("plain_release.lua"),
-        "end\nlocal VERBS = { a = { 2, 4, acquire }, r = { 1, 1, release } }\n",
+        "end\n",
+        files!("plain_acquire_many.lua", "plain_release_many.lua"),
+        "local VERBS = { a = { 2, 4, acquire_many, acquire }, r = { 1, 1, release_many, release } }\n",
         files!("batch.lua")
     );
 }

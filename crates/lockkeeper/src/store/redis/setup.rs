@@ -9,19 +9,20 @@ use super::checks::ServerInfo;
 use super::fault::{explain, refused, unavailable};
 use super::lane::Beside;
 use super::link::Link;
-use super::replicas::{Syncer, SyncerEnds};
+use super::replicas::Syncer;
 use super::sentinel;
 use super::shared::{Shared, Target};
 use super::topology::Address;
 use crate::Error;
 use crate::clock::Moment;
+use crate::store::ends::Ends;
 use crate::store::quorum::protocol::Admission;
 
 /// A connection that is set up but not yet in use.
 pub(super) struct Fresh {
     pub number: u64,
     pub link: Link,
-    pub syncer: Option<(Syncer, SyncerEnds)>,
+    pub syncer: Option<(Syncer, Ends)>,
     pub beside: u64,
     pub admission: Option<Admission>,
 }
@@ -131,7 +132,7 @@ impl Shared {
         number: u64,
         address: &Address,
         info: &ServerInfo,
-    ) -> Result<(Syncer, SyncerEnds), Error> {
+    ) -> Result<(Syncer, Ends), Error> {
         let (reader, waiter) = (Arc::downgrade(self), Arc::downgrade(self));
         let pushed = move |push: PushInfo| {
             if let (PushKind::Disconnection, Some(shared)) = (&push.kind, reader.upgrade()) {

@@ -13,8 +13,8 @@ use super::answer::describe;
 use super::batch::Batch;
 use super::fault::{Fault, is_demoted, words};
 use super::lane::Beside;
-use super::link::Pipe;
 use super::node::Vet;
+use super::pipe::Pipe;
 use super::replicas::Syncer;
 use super::scripts::Script;
 use super::sentinel::Sentinels;
@@ -182,7 +182,7 @@ impl Shared {
             cmd
         };
         let script = script.text(self.sharded());
-        match self.send(&request("EVALSHA", &script.sha), asking).await {
+        match self.send(&request("EVALSHA", script.sha()), asking).await {
             Err(fault) if fault.is_unknown_script() => {
                 self.send(&request("EVAL", script.text), asking).await
             }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::fault::words;
 use super::lane::Beside;
-use super::link::Pipe;
+use super::pipe::Pipe;
 use super::setup::Fresh;
 use super::shared::{Event, Shared, State, Up};
 use super::subscriptions::Topic;

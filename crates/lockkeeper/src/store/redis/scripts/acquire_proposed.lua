@@ -13,10 +13,11 @@
 --            answers the same tokens and never shortens the lease.
 -- The commonest case: nobody holds, nobody waits, and one token is wanted, for which the client proposes the server's
 -- time as it knows it. Above the fence that is as good as the time itself, and no arithmetic is needed: of the same
--- length, texts compare as the numbers do. What comes in a later second than it says goes the long way: it may be too
--- late, or the fence lost since, and then only the clock is above what was granted meanwhile.
+-- length, texts compare as the numbers do, and seconds are below the microseconds that begin with them. What comes in a
+-- later second than it says goes the long way: it may be too late, or the fence lost since, and then only the clock is
+-- above what was granted meanwhile.
 local proposed = ARGV[a + 6]
-if #proposed == 16 and ARGV[a + 4] == 'x' and ARGV[2] == '0' and time[1] <= string.sub(proposed, 1, 10)
+if #proposed == 16 and ARGV[a + 4] == 'x' and ARGV[2] == '0' and time[1] <= proposed
   and redis.call('EXISTS', KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]) == 0 then
   local last = redis.call('GETSET', KEYS[k + 4], proposed)
   if not last or #last < 16 or #last == 16 and last < proposed then

@@ -11,7 +11,7 @@
 -- The commonest case: nobody holds, and one token is wanted, for which the client proposes the server's time as it knows
 -- it; see acquire_proposed.
 local proposed = ARGV[a + 5]
-if #proposed == 16 and ARGV[2] == '0' and time[1] <= string.sub(proposed, 1, 10) then
+if #proposed == 16 and ARGV[2] == '0' and time[1] <= proposed then
   local value = ARGV[a + 3] .. ' ' .. proposed .. ' 1 ' .. proposed .. ' ' .. ARGV[1]
   if redis.call('SET', KEYS[k + 1], value, 'NX', 'PX', ARGV[a + 4]) then
     local last = redis.call('GETSET', KEYS[k + 2], proposed)

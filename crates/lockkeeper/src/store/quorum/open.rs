@@ -1,0 +1,128 @@
+//! Connecting to the nodes: to a majority at least, and what is wrong with any is told at once.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use uuid::Uuid;
+
+use super::dialect::Dialect;
+use super::gate::Gate;
+use super::gather::Gather;
+use super::holds::Holds;
+use super::node::{Node, Silence};
+use super::protocol::{Quarantine, Terms};
+use super::question::Lates;
+use super::{Inner, Quorum, QuorumStore};
+use crate::Error;
+use crate::store::Process;
+use crate::store::redis::answer::describe;
+use crate::store::redis::keys::WAKE;
+use crate::store::redis::node::NodeLink;
+
+/// How long nodes have to connect after a majority has: what is wrong with one is to be told at once.
+const GRACE: Duration = Duration::from_millis(500);
+
+impl QuorumStore {
+    /// Connects to these nodes.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when a majority cannot be reached. [`Error::Refused`] when one cannot be a node: it is a
+    /// replica, the same server as another, too old, refuses the user, or its clients have agreed on another
+    /// `max_lease`.
+    pub async fn open(quorum: &Quorum) -> Result<QuorumStore, Error> {
+        let count = quorum.nodes.len();
+        if count.is_multiple_of(2) {
+            tracing::warn!(
+                nodes = count,
+                "an even number of nodes survives no more failures than one node less, and is busier"
+            );
+        }
+        quorum.nodes.iter().for_each(|node| node.warn());
+        let mut terms = Terms::new(count, quorum.max_lease);
+        if !quorum.quarantine {
+            tracing::warn!(
+                "quarantine=off: a node that restarts votes at once, and may let a second holder in"
+            );
+            terms.sit_out = Duration::ZERO;
+        }
+        let channel = format!("{WAKE}{}", Uuid::new_v4());
+        let who = describe(&channel, &Process::current());
+        let dialect = Arc::new(Dialect::new(&quorum.nodes[0], who, &terms));
+        let addresses: Arc<[String]> = quorum.nodes.iter().map(|node| node.address()).collect();
+        let runs = Arc::new(Mutex::new(vec![None; count]));
+        let mut opening = Gather::new();
+        let mut nodes = Vec::with_capacity(count);
+        for (number, settings) in quorum.nodes.iter().enumerate() {
+            let gate = Arc::new(Gate {
+                number,
+                addresses: addresses.clone(),
+                terms,
+                runs: runs.clone(),
+                quarantine: Mutex::new(Quarantine::default()),
+            });
+            let (link, first) = NodeLink::start(settings, channel.clone(), gate);
+            let address = addresses[number].clone();
+            let node = Node::start(link, address, dialect.clone(), quorum.node_timeout);
+            let opened = node.clone();
+            opening.add(number, async move {
+                let outcome = first.await.unwrap_or(Err(Error::Closed));
+                if outcome.is_ok() {
+                    opened.link.settled().await;
+                }
+                outcome
+            });
+            nodes.push(node);
+        }
+        let mut places: Vec<String> = quorum.nodes.iter().map(|node| node.place()).collect();
+        places.sort_unstable();
+        let lates = Arc::new(Lates::default());
+        let inner = Inner {
+            nodes,
+            place: format!("{} {}", places.join(","), quorum.nodes[0].prefix()),
+            terms,
+            node_timeout: quorum.node_timeout,
+            dialect,
+            holds: Holds::default(),
+            rounds: AtomicU64::new(0),
+            _watch: lates.watch(quorum.node_timeout / 8),
+            lates,
+            runtime: Handle::current(),
+        };
+        let longest = quorum.nodes.iter().map(|node| node.connect_timeout());
+        let longest = longest.max().unwrap_or_default() + GRACE;
+        inner.opened(opening, longest).await?;
+        Ok(QuorumStore(Arc::new(inner)))
+    }
+}
+
+impl Inner {
+    /// Waits until a majority is up, and a little longer for the others.
+    async fn opened(
+        &self,
+        mut opening: Gather<Result<(), Error>>,
+        longest: Duration,
+    ) -> Result<(), Error> {
+        let mut up = 0;
+        let mut silent: Vec<Option<String>> = vec![None; self.nodes.len()];
+        let mut patience = Box::pin(self.sleep(longest));
+        while let Some((number, outcome)) = opening.next(patience.as_mut()).await {
+            match outcome {
+                Ok(()) => up += 1,
+                Err(error) if error.is_transient() => {
+                    tracing::warn!(node = self.nodes[number].address, %error, "a node is not there");
+                    silent[number] = Some(Silence::from(error).reason());
+                }
+                Err(error) => return Err(error),
+            }
+            if up == self.terms.majority {
+                patience = Box::pin(self.sleep(GRACE));
+            }
+        }
+        match up >= self.terms.majority {
+            true => Ok(()),
+            false => Err(self.unavailable("too few nodes can be reached", &silent)),
+        }
+    }
+}
