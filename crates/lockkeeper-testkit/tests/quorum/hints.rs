@@ -107,3 +107,38 @@ async fn readers_with_leases_of_their_own_wake_together_behind_a_writer() {
         );
     }
 }
+
+/// Whoever tries is given the vote of the node that the hold misses, and gives it back, which the other is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_do_not_keep_each_other_awake_while_a_hold_misses_a_node() {
+    const MAX_LEASE: Duration = Duration::from_secs(10);
+    let nodes = Independent::start(3);
+    nodes.wait_out_quarantine(MAX_LEASE);
+    let url = nodes.url("10s&node_timeout=5s");
+    let one = keeper(&url).await;
+    let lock = one.lock("missed").expect("a lock").lease(MAX_LEASE);
+    let held = lock.expect("a lease").acquire().await.expect("acquires");
+    until("it is everywhere", async || nodes.count_key("missed") == 3).await;
+    let third = &nodes.servers()[2];
+    third.command(&["DEL", "missed"]);
+    let keepers = [keeper(&url).await, keeper(&url).await];
+    let waiters = keepers.each_ref().map(|keeper| {
+        let lock = keeper.lock("missed").expect("a lock");
+        tokio::spawn(async move {
+            let guard = lock.acquire().await.expect("acquires");
+            guard.release().await.expect("releases")
+        })
+    });
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let said = third.command(&["INFO", "commandstats"]);
+    let told = said.split("cmdstat_publish:calls=").nth(1);
+    let told = told.and_then(|rest| rest.split(',').next());
+    let told: u64 = told.map_or(0, |calls| calls.parse().expect("a number"));
+    // Each asks by itself once in a while; if every hint were followed at once, there were more than a hundred.
+    assert!((1..60).contains(&told), "{told}");
+    assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+    held.release().await.expect("releases");
+    for waiter in waiters {
+        waiter.await.expect("finishes");
+    }
+}

@@ -11,13 +11,19 @@ use tokio::sync::Notify;
 use super::Inner;
 use super::gather::Gather;
 use super::holds::NodeSet;
+use crate::clock::Moment;
 use crate::store::ends::Ends;
 use crate::store::redis::polling;
 use crate::store::{Interest, Subscription};
 use crate::{Error, Name};
 
-/// When some nodes have hinted and a majority does not follow, because it is down or has nothing to say.
+/// When some nodes have hinted and a majority does not follow, because it is down or has nothing to say. Each time in a
+/// row twice as long: a hold may miss a node, and whoever tries takes that one's vote and gives it back, which is a hint to
+/// the others, who would do the same.
 const FEW_HINTS: Duration = Duration::from_millis(20);
+const MANY_TIMES_FEW: Duration = Duration::from_millis(640);
+/// After so long it is no row any more.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// Hints from each node.
 type Hints = Vec<Vec<Subscription>>;
@@ -59,16 +65,17 @@ impl Inner {
         }
     }
 
-    /// Hints when a majority of the nodes have, and at every further one. Fewer hint a little later. `polls`: now and
+    /// Hints when a majority of the nodes have, and at every further node. Fewer hint a little later. `polls`: now and
     /// then without a hint, too.
     fn hint_by_majority(&self, hints: Hints, polls: bool) -> Subscription {
         let told = Arc::new(Notify::new());
         let (tell, majority) = (told.clone(), self.terms.majority);
         let task = self.runtime.spawn(async move {
             let mut from = NodeSet::default();
+            let (mut few, mut last) = (FEW_HINTS, Moment::BOOT);
             loop {
                 let wait = match (from == NodeSet::default(), polls) {
-                    (false, _) => Some(FEW_HINTS),
+                    (false, _) => Some(few),
                     (true, true) => Some(polling::pause()),
                     (true, false) => None,
                 };
@@ -78,14 +85,27 @@ impl Inner {
                 };
                 match node {
                     Some(node) => {
+                        // The same node again: something else has happened, and the others may have no part in it.
+                        if from.has(node) {
+                            from = NodeSet::default();
+                        }
                         from.add(node);
-                        if from.len() >= majority {
+                        let many = from.len() >= majority;
+                        if many {
                             tell.notify_one();
+                        }
+                        if many || Moment::now().since(last) > QUIET {
+                            few = FEW_HINTS;
                         }
                     }
                     None => {
                         if from.len() < majority {
                             tell.notify_one();
+                            // Who polls does so more often than that.
+                            if !polls {
+                                few = (2 * few).min(MANY_TIMES_FEW);
+                                last = Moment::now();
+                            }
                         }
                         from = NodeSet::default();
                     }
