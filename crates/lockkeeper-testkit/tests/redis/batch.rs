@@ -320,6 +320,9 @@ async fn what_one_task_asks_for_is_done_in_that_order() {
         let first = claim("turn", Mode::Exclusive);
         granted(&store, &first).await;
         assert_eq!(release(&store, &first).await, Ok(true));
+        let warm = together(&server, &store, &claims("warm", 8)).await;
+        server.resume();
+        all_are_granted(warm).await;
         for round in 0..10 {
             let held = claim("turn", Mode::Exclusive);
             granted(&store, &held).await;
