@@ -1,6 +1,6 @@
 -- Many tries at once (dialect plain), of which this does the commonest: those for which plain_proposed would answer 1. The
--- fences are read and moved in one call each, and moved first: whatever goes wrong after that, no token comes twice. One
--- that moves for a name that is held moves to about the time, where it would be soon.
+-- names and fences are read in one call, and the fences moved in one, first: whatever goes wrong after that, no token comes
+-- twice. The fence of a name that is held stays.
 local function acquire_many(k, a, many)
   if ARGV[2] ~= '0' then return end
   local fences, answers, moves, tries, seen = {}, {}, {}, {}, {}
