@@ -320,6 +320,9 @@ async fn what_one_task_asks_for_is_done_in_that_order() {
         let first = claim("turn", Mode::Exclusive);
         granted(&store, &first).await;
         assert_eq!(release(&store, &first).await, Ok(true));
+        let warm = together(&server, &store, &claims("warm", 8)).await;
+        server.resume();
+        all_are_granted(warm).await;
         for round in 0..10 {
             let held = claim("turn", Mode::Exclusive);
             granted(&store, &held).await;
@@ -446,5 +449,207 @@ async fn claims_of_many_permits_share_a_script_with_few() {
         all_are_granted(tries).await;
         let used = calls(&server) - before;
         assert!(scripts.contains(&used), "34 of {count} took {used} scripts");
+    }
+}
+
+/// A caller may poll a future once and then do something else for a while (`select!`, a buffered stream).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn futures_that_are_not_polled_hold_nobody_up() {
+    let server = RedisServer::start();
+    for url in dialects(&server) {
+        let store = Arc::new(open(&url).await);
+        granted(&store, &claim("first", Mode::Exclusive)).await;
+        let wishes = claims("stalled", 3);
+        let mut stalled: Vec<_> = wishes
+            .iter()
+            .map(|w| Box::pin(store.try_acquire(w)))
+            .collect();
+        server.pause();
+        for one in &mut stalled {
+            let asked = poll_fn(|context| Poll::Ready(one.as_mut().poll(context))).await;
+            assert!(asked.is_pending());
+        }
+        server.resume();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        // All three are granted at the server by now.
+        assert_eq!(
+            server.command(&["EXISTS", "stalled:0", "stalled:1", "stalled:2"]),
+            ":3\r\n"
+        );
+        let wish = claim("other", Mode::Exclusive);
+        let outcome = tokio::time::timeout(Duration::from_secs(3), store.try_acquire(&wish)).await;
+        assert!(outcome.is_ok(), "{url}: somebody else's try waits for ever");
+        drop(stalled);
+        server.command(&["FLUSHALL"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_try_of_a_batch_does_not_come_after_its_withdrawal() {
+    let server = RedisServer::start();
+    for (dialect, busy) in [("redisson", 2), ("redisson", 3), ("plain", 2), ("plain", 3)] {
+        let proxy = lockkeeper_testkit::servers::proxy::Proxy::to(server.port());
+        let url = format!("redis://127.0.0.1:{}?dialect={dialect}", proxy.port());
+        let store = Arc::new(open(&url).await);
+        // The scripts of withdrawal and of a single try are known, that of the batch is not.
+        let warm = claim("warm", Mode::Exclusive);
+        granted(&store, &warm).await;
+        release(&store, &warm).await.expect("released");
+        store
+            .withdraw(&warm.name, warm.id)
+            .await
+            .expect("withdrawn");
+        proxy.replies(lockkeeper_testkit::servers::proxy::Way::Held);
+        let mut fillers = Vec::new();
+        for one in claims("filler", busy) {
+            fillers.push(start(&store, &one).await);
+        }
+        let victim = claim("victim", Mode::Exclusive);
+        let gone = start(&store, &victim).await;
+        let beside = start(&store, &claim("beside", Mode::Exclusive)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        proxy.hold_replies_to("victim");
+        proxy.replies(lockkeeper_testkit::servers::proxy::Way::Open);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        gone.abort();
+        let _ = gone.await;
+        let (s, v) = (store.clone(), victim.clone());
+        let withdrawn = tokio::spawn(async move { s.withdraw(&v.name, v.id).await });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        proxy.heal();
+        withdrawn.await.expect("no panic").expect("withdrawn");
+        assert!(is_granted(&beside.await.expect("no panic")));
+        all_are_granted(fillers).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(
+            server.command(&["EXISTS", "victim"]),
+            ":0\r\n",
+            "{dialect} {busy}: held by nobody"
+        );
+        server.command(&["FLUSHALL"]);
+        server.command(&["SCRIPT", "FLUSH"]);
+    }
+}
+
+/// Polling for a name that is held is no grant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tries_in_vain_change_nothing() {
+    let server = RedisServer::start();
+    let store = Arc::new(open(&format!("{}?dialect=plain", server.url())).await);
+    let held = claims("held", 10);
+    for one in &held {
+        granted(&store, one).await;
+    }
+    let before = store
+        .inspect(&held[5].name)
+        .await
+        .expect("seen")
+        .expect("known");
+    let tries = together(&server, &store, &claims("held", 10)).await;
+    server.resume();
+    for one in tries {
+        assert!(!is_granted(&one.await.expect("no panic")));
+    }
+    let after = store
+        .inspect(&held[5].name)
+        .await
+        .expect("seen")
+        .expect("known");
+    assert_eq!(before.last_token, after.last_token);
+}
+
+/// The second finds nothing, as alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_releases_of_one_hold() {
+    let server = RedisServer::start();
+    for url in dialects(&server) {
+        let store = Arc::new(open(&url).await);
+        let held = claims("held", 10);
+        for one in &held {
+            granted(&store, one).await;
+        }
+        server.pause();
+        let mut released = Vec::new();
+        for one in held.iter().chain(&held[5..6]) {
+            let (store, one) = (store.clone(), one.clone());
+            released.push(tokio::spawn(async move { release(&store, &one).await }));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        server.resume();
+        let mut were = 0;
+        for one in released {
+            were += usize::from(one.await.expect("no panic") == Ok(true));
+        }
+        assert_eq!(were, 10, "{url}");
+        server.command(&["FLUSHALL"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_futures_that_are_not_polled_hold_nobody_up() {
+    let server = RedisServer::start();
+    let keeper = lockkeeper::Lockkeeper::connect(&server.url())
+        .await
+        .expect("connects");
+    // Warm, and a lane for this runtime.
+    for _ in 0..100 {
+        let guard = keeper
+            .lock("warm")
+            .expect("a name")
+            .acquire()
+            .await
+            .expect("held");
+        guard.release().await.expect("released");
+    }
+    let held = keeper
+        .lock("held")
+        .expect("a name")
+        .acquire()
+        .await
+        .expect("held");
+    let locks: Vec<_> = (0..3)
+        .map(|n| keeper.lock(&format!("s:{n}")).expect("a name"))
+        .collect();
+    let mut stalled: Vec<_> = locks
+        .iter()
+        .map(|lock| Box::pin(async move { lock.acquire().await }))
+        .collect();
+    server.pause();
+    for one in &mut stalled {
+        let asked = poll_fn(|context| Poll::Ready(one.as_mut().poll(context))).await;
+        assert!(asked.is_pending());
+    }
+    server.resume();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let released = tokio::time::timeout(Duration::from_secs(15), held.release()).await;
+    assert!(released.is_ok(), "a release waits for ever");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_mget_and_mset() {
+    let server = RedisServer::start();
+    for less in ["-mget", "-mset"] {
+        server.command(&[
+            "ACL", "SETUSER", "poor", "on", ">pw", "+@all", "&*", "~*", less,
+        ]);
+        let url = format!("redis://poor:pw@127.0.0.1:{}?dialect=plain", server.port());
+        let store = Arc::new(open(&url).await);
+        for _ in 0..3 {
+            let wishes = claims("app", 40);
+            let tries = together(&server, &store, &wishes).await;
+            server.resume();
+            all_are_granted(tries).await;
+            server.pause();
+            let mut released = Vec::new();
+            for one in wishes {
+                let store = store.clone();
+                released.push(tokio::spawn(async move { release(&store, &one).await }));
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            server.resume();
+            for one in released {
+                assert_eq!(one.await.expect("no panic"), Ok(true));
+            }
+        }
     }
 }

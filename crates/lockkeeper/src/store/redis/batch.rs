@@ -108,8 +108,11 @@ impl State {
     }
 
     /// Whether one more goes out by itself.
+    ///
+    /// Whoever asked may not come back for its answer for a while; so the last place is for a request of ours.
     fn has_room(&self) -> bool {
-        self.waiting.is_empty() && self.are_due(1)
+        let leaves_one = self.under_way + 1 < AT_ONCE || self.way > FAR;
+        self.waiting.is_empty() && leaves_one && self.are_due(1)
     }
 
     fn sent(&mut self, verbs: usize) {
@@ -341,7 +344,7 @@ impl Shared {
 
     async fn finish(
         self: Arc<Shared>,
-        batch: Together,
+        mut batch: Together,
         sending: Sending<'static>,
         began: Poll<RedisResult<Value>>,
     ) {
@@ -352,6 +355,8 @@ impl Shared {
         if let Ok(Value::ServerError(error)) = &answer
             && error.code() == "NOSCRIPT"
         {
+            // Whoever left meanwhile may have taken it back already.
+            batch.ops.retain(|op| !op.answer.is_closed());
             let cmd = self.batch_request("EVAL", batch.script.text, &batch.ops);
             answer = batch.connection.send(&cmd).await;
         }
@@ -405,21 +410,31 @@ impl Shared {
 
     /// Sends verbs on their own, in their order, and waits for none.
     fn run_each(self: &Arc<Shared>, ops: Vec<Waiting>) {
-        for op in ops {
+        for mut op in ops {
             let shared = self.clone();
             // The runtime of a lane may be blocked by whoever waits for these.
             self.runtime.spawn(async move {
-                let answer = shared.run(op.verb.script, false, |cmd| {
-                    cmd.arg(op.verb.keys);
-                    op.keys().for_each(|key| {
+                let Waiting {
+                    verb,
+                    body,
+                    answer: told,
+                    ..
+                } = &mut op;
+                let answer = shared.run(verb.script, false, |cmd| {
+                    cmd.arg(verb.keys);
+                    parts(body).take(verb.keys).for_each(|key| {
                         cmd.arg(key);
                     });
                     cmd.arg(&shared.batch.who).arg(&shared.batch.keep);
-                    op.args().for_each(|arg| {
+                    parts(body).skip(verb.keys).for_each(|arg| {
                         cmd.arg(arg);
                     });
                 });
-                let answer = answer.await;
+                let answer = tokio::select! {
+                    biased;
+                    () = told.closed() => return,
+                    answer = answer => answer,
+                };
                 let _ = op.answer.send(answer);
             });
         }

@@ -3,9 +3,9 @@ local function release_many(k, a, many)
   local held, answers, gone, found = redis.call('MGET', unpack(KEYS, k + 1, k + many)), {}, {}, 0
   for number = 1, many do
     local value = held[number]
-    if value and string.find(value, ARGV[a + 2 + number] .. ' ', 1, true) == 1 then
+    if value and not gone[KEYS[k + number]] and string.find(value, ARGV[a + 2 + number] .. ' ', 1, true) == 1 then
       found = found + 1
-      gone[found] = KEYS[k + number]
+      gone[found], gone[KEYS[k + number]] = KEYS[k + number], true
       answers[number] = 1
     end
   end
