@@ -1,30 +1,33 @@
 -- Many tries at once (dialect plain), of which this does the commonest: those for which plain_proposed would answer 1. The
--- names and fences are read in one call, and the fences moved in one, first: whatever goes wrong after that, no token comes
--- twice. The fence of a name that is held stays.
+-- fences are read and moved in one call each.
 local function acquire_many(k, a, many)
   if ARGV[2] ~= '0' then return end
-  local fences, answers, moves, tries, seen = {}, {}, {}, {}, {}
-  for number = 1, many do fences[number], fences[many + number] = KEYS[k + 2 * number], KEYS[k + 2 * number - 1] end
+  local fences, answers, moves, granted, seen = {}, {}, {}, {}, {}
+  for number = 1, many do fences[number] = KEYS[k + 2 * number] end
   local last, who, now, moved = redis.call('MGET', unpack(fences)), ' ' .. ARGV[1], time[1], 0
   for number = 1, many do
-    local before, fence, proposed = last[number], fences[number], ARGV[a + 4 * number + 1]
+    local before, fence, at = last[number], fences[number], a + 4 * number
+    local key, proposed = KEYS[k + 2 * number - 1], ARGV[at + 1]
     -- Of two tries for one name the second sees what became of the first.
-    if before and not last[many + number] and not seen[fence] and #proposed == 16 and now <= proposed
+    if before and not seen[fence] and #proposed == 16 and now <= proposed
       and (#before < 16 or #before == 16 and before < proposed) then
-      moves[moved + 1], moves[moved + 2] = fence, proposed
-      moved = moved + 2
-      tries[number] = proposed
+      local value = ARGV[at - 1] .. ' ' .. proposed .. ' 1 ' .. proposed .. who
+      -- pcall: those before it have no fence yet.
+      local set = redis.pcall('SET', key, value, 'NX', 'PX', ARGV[at])
+      if set and set.ok then
+        moves[2 * moved + 1], moves[2 * moved + 2] = fence, proposed
+        moved = moved + 1
+        granted[moved], answers[number] = key, 1
+      end
     end
     seen[fence] = true
   end
   if moved == 0 then return end
-  redis.call('MSET', unpack(moves))
-  for number = 1, many do
-    local proposed, at = tries[number], a + 4 * number
-    if proposed and redis.call('SET', KEYS[k + 2 * number - 1],
-      ARGV[at - 1] .. ' ' .. proposed .. ' 1 ' .. proposed .. who, 'NX', 'PX', ARGV[at]) then
-      answers[number] = 1
-    end
+  local done, why = pcall(redis.call, 'MSET', unpack(moves))
+  if not done then
+    -- No token without its fence.
+    redis.call('DEL', unpack(granted))
+    error(why, 0)
   end
   return answers
 end
