@@ -6,7 +6,8 @@
 //! [`plan`] is the rule both follow, [`ending`] says what became of it; [`group`], [`signals`], [`terminal`] and
 //! [`notes`] are its tools.
 //! [`bench`] and [`shop`] are folders. [`lab`] plays the laboratory's chapters.
-//! Shared by verbs: [`store`] opens a store, [`output`] and [`view`] print, [`exit`] has the exit codes.
+//! Shared by verbs: [`store`] opens a store, [`warnings`] tells what is wrong with how it is set up, [`output`] and
+//! [`view`] print, [`exit`] has the exit codes.
 
 mod bench;
 mod break_;
@@ -30,6 +31,7 @@ mod stores;
 mod supervise;
 mod terminal;
 mod view;
+mod warnings;
 mod watch;
 
 use std::ffi::OsStr;
@@ -40,6 +42,7 @@ use clap::{Parser, Subcommand};
 
 use exit::Failure;
 use store::StoreArgs;
+use warnings::Manner;
 
 /// Runs programs under a lock that holds across processes, and shows and manages such locks
 #[derive(Debug, Parser)]
@@ -66,6 +69,20 @@ enum Verb {
     Man(man::Args),
 }
 
+impl Verb {
+    /// How it tells what is wrong with how a store is set up, if at all.
+    fn warns(&self, json: bool) -> Option<Manner> {
+        match self {
+            // Its chapters set servers up wrongly on purpose.
+            Verb::Lab(_) => None,
+            Verb::Shop(args) if args.is_leashed() => None,
+            Verb::Run(_) if json => Some(Manner::Kept),
+            _ if json => Some(Manner::Json),
+            _ => Some(Manner::Text),
+        }
+    }
+}
+
 fn main() -> ExitCode {
     // Before clap: the hidden verbs show in no help, completion or manual page.
     let mut args = std::env::args_os().skip(1);
@@ -81,6 +98,9 @@ fn main() -> ExitCode {
     }
     let cli = Cli::parse();
     let json = cli.store.json;
+    if let Some(manner) = cli.verb.warns(json) {
+        warnings::tell(manner);
+    }
     let result = match &cli.verb {
         Verb::Run(args) => {
             // Before the runtime starts a thread, so that it goes for all of them.

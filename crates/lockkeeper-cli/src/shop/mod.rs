@@ -29,6 +29,13 @@ enum Verb {
     Reset(reset::Args),
 }
 
+impl Args {
+    /// Whether it serves for another program of ours.
+    pub fn is_leashed(&self) -> bool {
+        matches!(&self.verb, Verb::Serve(args) if args.leashed)
+    }
+}
+
 pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
     allow_many_connections();
     match &args.verb {
