@@ -120,6 +120,24 @@ fn the_usual_stock_is_in_the_state_folder() {
 }
 
 #[test]
+fn a_stock_in_a_folder_that_is_not_there_is_refused_and_nothing_is_made() {
+    let place = Place::new();
+    let stock = format!("sqlite:{}", place.path("nosuch/shop.db").display());
+    for args in [
+        &["shop", "reset", "--stock", &stock][..],
+        &["shop", "serve", "--listen", "0", "--lock", "none", "--stock", &stock],
+    ] {
+        let done = finish(&mut bare(args)).code(69);
+        done.says("does not exist; create it");
+        assert!(!place.path("nosuch").exists());
+    }
+    // One that is named from where we are has its folder.
+    let mut here = bare(&["shop", "reset", "--stock", "sqlite:shop.db"]);
+    finish(here.current_dir(place.path(""))).code(0);
+    assert!(place.path("shop.db").exists());
+}
+
+#[test]
 fn what_cannot_be_served_is_told() {
     let place = Place::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
