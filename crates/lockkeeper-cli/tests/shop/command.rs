@@ -253,6 +253,31 @@ fn load_says_when_nobody_is_there() {
     finish(&mut bare(&["shop", "load", nobody, "--concurrency", "0"])).code(2);
 }
 
+#[test]
+fn what_is_wrong_with_the_stocks_server_is_told_once_with_its_address() {
+    let nobody = ["shop", "reset", "--stock", "redis://127.0.0.1:1/0"];
+    let done = finish(&mut bare(&nobody)).code(69).says("127.0.0.1:1 ");
+    assert_eq!(done.err().matches("os error").count(), 1, "{done:?}");
+    let server = RedisServer::start_with(RedisOptions {
+        password: Some(CANARY.into()),
+        ..RedisOptions::default()
+    });
+    for database in [0, 1] {
+        let address = format!("127.0.0.1:{}", server.port());
+        let none = format!("redis://{address}/{database}");
+        let none = bare(&["shop", "reset", "--stock", &none]);
+        let wrong = format!("redis://:wrong-pa55@{address}/{database}");
+        let mut with_wrong = bare(&["shop", "reset"]);
+        with_wrong.env("LOCKKEEPER_SHOP_STOCK", wrong);
+        for (mut reset, word) in [(none, "wants a password"), (with_wrong, "refuses")] {
+            let done = finish(&mut reset).code(69).says(word);
+            let err = done.err();
+            assert!(err.contains("LOCKKEEPER_SHOP_STOCK"), "{err}");
+            assert!(err.contains(&address) && !err.contains("pa55"), "{err}");
+        }
+    }
+}
+
 /// Both stocks, while an instance is open: it sees the full shelves at once.
 #[test]
 fn reset_fills_the_shelves() {
