@@ -55,12 +55,17 @@ fn allow_many_connections() {
 
 /// The stock's URL, from the argument or elsewhere.
 fn stock_url(argument: Option<&str>) -> Result<String, Failure> {
-    let Some(url) = argument else {
-        return stock::usual().map_err(|error| Failure::new(USAGE, format!("{error:#}")));
+    let usage = |error: anyhow::Error| Failure::new(USAGE, format!("{error:#}"));
+    let url = match argument {
+        Some(url) => {
+            let advice = format!("{STOCK_VARIABLE} instead of --stock");
+            without_password(url, &advice)?;
+            url.to_owned()
+        }
+        None => stock::usual().map_err(usage)?,
     };
-    let advice = format!("{STOCK_VARIABLE} instead of --stock");
-    without_password(url, &advice)?;
-    Ok(url.to_owned())
+    stock::check(&url).map_err(usage)?;
+    Ok(url)
 }
 
 /// What of the shop, or of the laboratory's page, went wrong.

@@ -125,7 +125,9 @@ fn a_stock_in_a_folder_that_is_not_there_is_refused_and_nothing_is_made() {
     let stock = format!("sqlite:{}", place.path("nosuch/shop.db").display());
     for args in [
         &["shop", "reset", "--stock", &stock][..],
-        &["shop", "serve", "--listen", "0", "--lock", "none", "--stock", &stock],
+        &[
+            "shop", "serve", "--listen", "0", "--lock", "none", "--stock", &stock,
+        ],
     ] {
         let done = finish(&mut bare(args)).code(69);
         done.says("does not exist; create it");
@@ -151,9 +153,20 @@ fn what_cannot_be_served_is_told() {
     let stock = place.stock();
     for (args, code, word) in [
         (&["--lock", "synchronized"][..], 2, "no-expiry"),
+        (
+            &["--lock", "synchronized"],
+            2,
+            "write store (that of --store)",
+        ),
         (&["--lock", "no-expiry"], 2, "--store"),
         (&["--lock", "gopher://x"], 2, "gopher"),
-        (&["--lock", "none", "--stock", "mongodb://x"], 69, "sqlite:"),
+        (&["--lock", "none", "--stock", "mongodb://x"], 2, "sqlite:"),
+        (&["--lock", "none", "--stock", "sqlite:"], 2, "sqlite:PATH"),
+        (
+            &["--lock", "none", "--stock", "redis://localhost:x/0"],
+            2,
+            "cannot be read",
+        ),
         (
             &["--lock", "none", "--stock", &text],
             69,
@@ -190,6 +203,11 @@ fn what_cannot_be_served_is_told() {
         finish(&mut bare(&args)).code(code).says(word);
     }
     finish(&mut bare(&["shop", "serve", "--listen", "nowhere"])).code(2);
+    let reset = finish(&mut bare(&["shop", "reset", "--stock", "memory:"]));
+    reset.code(2).says("there is no stock");
+    let mut reset = bare(&["shop", "reset"]);
+    let reset = finish(reset.env("LOCKKEEPER_SHOP_STOCK", "foo:bar"));
+    reset.code(2).says("there is no stock");
 }
 
 #[test]

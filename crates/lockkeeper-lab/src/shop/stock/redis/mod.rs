@@ -7,8 +7,8 @@ use lockkeeper::Token;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncCommands, AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, IntoConnectionInfo,
-    RedisError, Script, ScriptInvocation,
+    AsyncCommands, AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, FromRedisValue,
+    IntoConnectionInfo, RedisError, Script, ScriptInvocation,
 };
 use tokio::sync::Mutex;
 
@@ -32,6 +32,16 @@ pub struct RedisStock {
     write: Script,
 }
 
+/// The server that a URL names.
+pub fn server(url: &str) -> Result<ConnectionInfo> {
+    // The driver's error might repeat a password.
+    url.into_connection_info().map_err(|_| {
+        anyhow::anyhow!(
+            "the stock's URL cannot be read; write for instance redis://localhost:6379/0"
+        )
+    })
+}
+
 /// The keys of an item.
 struct Keys {
     item: String,
@@ -52,17 +62,12 @@ impl Keys {
 }
 
 impl RedisStock {
-    pub async fn open(url: &str, size: u32) -> Result<RedisStock> {
+    pub async fn open(server: ConnectionInfo, size: u32) -> Result<RedisStock> {
         // Off by default: small requests would wait for acknowledgements.
         let tcp = TcpSettings::default().set_nodelay(true);
-        let info = url.into_connection_info().map_err(|_| {
-            anyhow::anyhow!(
-                "the stock's URL cannot be read; write for instance redis://localhost:6379/0"
-            )
-        })?;
         let stock = RedisStock {
-            server: info.addr().to_string(),
-            client: Client::open(info.set_tcp_settings(tcp))?,
+            server: server.addr().to_string(),
+            client: Client::open(server.set_tcp_settings(tcp))?,
             connection: Mutex::default(),
             open: Script::new(include_str!("open.lua")),
             read: Script::new(include_str!("read.lua")),
