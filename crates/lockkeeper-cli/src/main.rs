@@ -38,6 +38,7 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 use exit::Failure;
@@ -96,7 +97,7 @@ fn main() -> ExitCode {
     if verb.as_deref() == Some(OsStr::new(lockkeeper_lab::scene::process::VERB)) {
         return lockkeeper_lab::scene::process::main();
     }
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| with_hint(error).exit());
     let json = cli.store.json;
     if let Some(manner) = cli.verb.warns(json) {
         warnings::tell(manner);
@@ -119,6 +120,23 @@ fn main() -> ExitCode {
         Verb::Man(args) => man::run(args, json).map(|()| 0),
     };
     ExitCode::from(result.unwrap_or_else(|failure| tell(failure, json)))
+}
+
+/// Says, where that may be the matter, that `run` wants its command after `--`.
+fn with_hint(mut error: clap::Error) -> clap::Error {
+    let of_run = error
+        .get(ContextKind::Usage)
+        .is_some_and(|usage| usage.to_string().contains("lockkeeper run "));
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg)
+        && error.kind() == ErrorKind::UnknownArgument
+        && of_run
+        && !word.starts_with('-')
+    {
+        let hint = format!("write -- before the command: lockkeeper run NAME -- {word} …");
+        let hint = ContextValue::StyledStrs(vec![hint.into()]);
+        error.insert(ContextKind::Suggested, hint);
+    }
+    error
 }
 
 fn block_on<T>(verb: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
