@@ -6,7 +6,8 @@
 //! [`plan`] is the rule both follow, [`ending`] says what became of it; [`group`], [`signals`], [`terminal`] and
 //! [`notes`] are its tools.
 //! [`bench`] and [`shop`] are folders. [`lab`] plays the laboratory's chapters.
-//! Shared by verbs: [`store`] opens a store, [`output`] and [`view`] print, [`exit`] has the exit codes.
+//! Shared by verbs: [`store`] opens a store, [`warnings`] tells what is wrong with how it is set up, [`output`] and
+//! [`view`] print, [`exit`] has the exit codes.
 
 mod bench;
 mod break_;
@@ -30,16 +31,19 @@ mod stores;
 mod supervise;
 mod terminal;
 mod view;
+mod warnings;
 mod watch;
 
 use std::ffi::OsStr;
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 use exit::Failure;
 use store::StoreArgs;
+use warnings::Manner;
 
 /// Runs programs under a lock that holds across processes, and shows and manages such locks
 #[derive(Debug, Parser)]
@@ -66,6 +70,20 @@ enum Verb {
     Man(man::Args),
 }
 
+impl Verb {
+    /// How it tells what is wrong with how a store is set up, if at all.
+    fn warns(&self, json: bool) -> Option<Manner> {
+        match self {
+            // Its chapters set servers up wrongly on purpose.
+            Verb::Lab(_) => None,
+            Verb::Shop(args) if args.is_leashed() => None,
+            Verb::Run(_) if json => Some(Manner::Kept),
+            _ if json => Some(Manner::Json),
+            _ => Some(Manner::Text),
+        }
+    }
+}
+
 fn main() -> ExitCode {
     // Before clap: the hidden verbs show in no help, completion or manual page.
     let mut args = std::env::args_os().skip(1);
@@ -79,8 +97,11 @@ fn main() -> ExitCode {
     if verb.as_deref() == Some(OsStr::new(lockkeeper_lab::scene::process::VERB)) {
         return lockkeeper_lab::scene::process::main();
     }
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| with_hint(error).exit());
     let json = cli.store.json;
+    if let Some(manner) = cli.verb.warns(json) {
+        warnings::tell(manner);
+    }
     let result = match &cli.verb {
         Verb::Run(args) => {
             // Before the runtime starts a thread, so that it goes for all of them.
@@ -99,6 +120,23 @@ fn main() -> ExitCode {
         Verb::Man(args) => man::run(args, json).map(|()| 0),
     };
     ExitCode::from(result.unwrap_or_else(|failure| tell(failure, json)))
+}
+
+/// Says, where that may be the matter, that `run` wants its command after `--`.
+fn with_hint(mut error: clap::Error) -> clap::Error {
+    let of_run = error
+        .get(ContextKind::Usage)
+        .is_some_and(|usage| usage.to_string().contains("lockkeeper run "));
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg)
+        && error.kind() == ErrorKind::UnknownArgument
+        && of_run
+        && !word.starts_with('-')
+    {
+        let hint = format!("write -- before the command: lockkeeper run NAME -- {word} …");
+        let hint = ContextValue::StyledStrs(vec![hint.into()]);
+        error.insert(ContextKind::Suggested, hint);
+    }
+    error
 }
 
 fn block_on<T>(verb: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

@@ -32,7 +32,7 @@ impl Notes {
     /// The last word, once nothing depends on us any more.
     pub fn conclude(&self, text: &str) {
         if self.0.is_none() {
-            write(text);
+            write_line(&format!("lockkeeper: {text}"));
         }
     }
 
@@ -45,10 +45,14 @@ impl Notes {
 /// Writes to standard error, but does not wait for whoever should read it: the lock must be kept, and the
 /// command ended, in time.
 pub fn say(text: &str) {
-    let text = text.to_owned();
+    say_line(format!("lockkeeper: {text}"));
+}
+
+/// The same, of a line that is not begun with our name.
+pub fn say_line(line: String) {
     let (done, written) = mpsc::channel();
     let speak = move || {
-        write(&text);
+        write_line(&line);
         let _ = done.send(());
     };
     if thread::Builder::new().spawn(speak).is_ok() {
@@ -56,8 +60,8 @@ pub fn say(text: &str) {
     }
 }
 
-fn write(text: &str) {
+fn write_line(line: &str) {
     // In one piece, as others write there too. Nobody to tell is no reason to fail.
-    let line = format!("lockkeeper: {text}\n");
+    let line = format!("{line}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

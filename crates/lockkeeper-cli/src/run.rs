@@ -19,6 +19,7 @@ use crate::output::{ago, human, millis, plain, unix_ms};
 use crate::signals::Signals;
 use crate::store::{self, StoreArgs};
 use crate::supervise::{self, Hold, supervise};
+use crate::warnings;
 
 /// How long to wait for what is given back to the store when we leave.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
@@ -143,7 +144,8 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
         }
     }
     if store.json {
-        report.notes = notes.take();
+        report.notes = warnings::told();
+        report.notes.extend(notes.take());
         let text = serde_json::to_string(&report).map_err(io::Error::from)?;
         // Nobody to tell changes nothing about how the command ended.
         let _ = io::Write::write_all(&mut io::stderr(), format!("{text}\n").as_bytes());

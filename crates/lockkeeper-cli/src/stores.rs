@@ -188,12 +188,22 @@ const ROWS: &[(&str, Cell)] = &[
     ("queue", |can| yes(can.queue)),
     ("fencing tokens by", |can| can.fencing),
     ("wake-ups", |can| can.wakeups),
-    ("holds survive a restart", |can| yes(can.survives_restart)),
+    ("holds survive a server's restart", survival),
     ("a dead holder frees at once", |can| {
         yes(can.frees_dead_at_once)
     }),
     ("leases end by", |can| can.time),
 ];
+
+/// On which condition.
+fn survival(can: &CapabilitiesView) -> &'static str {
+    match (can.survives_restart, can.reach) {
+        (false, _) => "no",
+        // It has no server, and nobody who held a lock is left after a reboot.
+        (true, "machine") => "no server; not a reboot",
+        (true, _) => "with data on disk",
+    }
+}
 
 fn yes(value: bool) -> &'static str {
     if value { "yes" } else { "no" }

@@ -257,6 +257,40 @@ fn wrong_usage_is_two() {
 }
 
 #[test]
+fn wrong_usage_is_told_what_to_write() {
+    let place = Place::new();
+    for (args, words) in [
+        (&["run", "x", "echo", "hi"][..], "run NAME -- echo"),
+        (&["run", "--no-wait", "x", "ls", "-l"], "run NAME -- ls"),
+        (
+            &["run", "--ttl", "25h", "x", "--", "true"],
+            "25h is outside 100ms to 24h",
+        ),
+        (
+            &["--store", "sqlite:~/x.db", "run", "x", "--", "true"],
+            "~ is not expanded",
+        ),
+        (
+            &["shop", "reset", "--stock", "sqlite:~/x.db"],
+            "~ is not expanded",
+        ),
+    ] {
+        let done = place.done(args).code(2);
+        assert!(done.err().contains(words), "{done:?}");
+    }
+    // Where it would not help it is not said.
+    for args in [
+        &["show", "run", "x"][..],
+        &["run", "x", "--nonsense", "--", "true"],
+        &["run", "x"],
+    ] {
+        let done = place.done(args).code(2);
+        assert!(!done.err().contains("before the command"), "{done:?}");
+    }
+    assert!(!place.path("~").exists());
+}
+
+#[test]
 fn odd_names_work_exactly() {
     let place = Place::new();
     for name in [

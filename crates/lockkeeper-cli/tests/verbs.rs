@@ -118,6 +118,11 @@ fn break_says_who_held() {
 fn stores_lists_what_this_build_has() {
     let text = finish(&mut bare(&["stores"])).code(0).out();
     assert!(text.contains("memory") && text.contains("sqlite"), "{text}");
+    let survives = text.lines().find(|line| line.starts_with("holds survive"));
+    let survives = survives.expect("a row");
+    for word in ["not a reboot", "with data on disk"] {
+        assert!(survives.contains(word), "{survives}");
+    }
     let json = finish(&mut bare(&["stores", "--json"])).code(0).json();
     let schemes = json.as_array().expect("an array");
     assert!(

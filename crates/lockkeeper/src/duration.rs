@@ -59,9 +59,40 @@ pub fn parse(text: &str) -> Result<Duration, Error> {
     Ok(total)
 }
 
+/// A duration as one types it, in its largest units up to hours: `25h`, `1m30s`, `99ms`.
+pub(crate) fn typed(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    if !duration.subsec_nanos().is_multiple_of(1_000_000) {
+        // Nobody types these.
+        return format!("{duration:?}");
+    }
+    let parts = [
+        (millis / 3_600_000, "h"),
+        (millis / 60_000 % 60, "m"),
+        (millis / 1_000 % 60, "s"),
+        (millis % 1_000, "ms"),
+    ];
+    let parts = parts.iter().filter(|(number, _)| *number > 0);
+    let text: String = parts
+        .map(|(number, unit)| format!("{number}{unit}"))
+        .collect();
+    match text.is_empty() {
+        true => "0s".into(),
+        false => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn says_it_as_people_type_it() {
+        for text in ["0s", "99ms", "30s", "1m30s", "24h", "25h", "1h500ms"] {
+            assert_eq!(typed(parse(text).expect(text)), text);
+        }
+        assert_eq!(typed(Duration::from_micros(50)), "50µs");
+    }
 
     #[test]
     fn reads_what_people_type() {

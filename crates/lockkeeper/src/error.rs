@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::Name;
+use crate::duration::typed;
 
 /// Why an operation failed. "Held by someone else" is never an error: it is `Ok(None)`.
 ///
@@ -126,7 +127,12 @@ pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
     }
     Err(Error::InvalidArgument {
         what: "lease",
-        reason: format!("{lease:?} is outside {MIN_LEASE:?} to 24h"),
+        reason: format!(
+            "{} is outside {} to {}",
+            typed(lease),
+            typed(MIN_LEASE),
+            typed(MAX_LEASE)
+        ),
     })
 }
 

@@ -72,7 +72,7 @@ pub use latch::Latch;
 pub use lock::Lock;
 pub use multi::{MultiGuard, MultiLock};
 pub use name::{MAX_NAME_BYTES, Name};
-pub use observe::{Event, Observer};
+pub use observe::{Event, Observer, SETUP_TARGET};
 pub use owner::Owner;
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;

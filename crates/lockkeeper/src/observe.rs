@@ -5,6 +5,10 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::{Error, Name, Token};
 
+/// The `tracing` target of warnings about how a store is set up: a server that evicts keys, a password in plain text, an
+/// even number of nodes. Each is worth showing to whoever set it up, and the command does.
+pub const SETUP_TARGET: &str = "lockkeeper::setup";
+
 /// Something that happened to a lock of this keeper. The same events go to `tracing`.
 ///
 /// ```

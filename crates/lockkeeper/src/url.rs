@@ -114,6 +114,11 @@ impl StoreUrl {
             // Taken for part of the name, it would quietly be another file, and so another set of locks.
             return refuse("sqlite: takes no options; remove the question mark and what follows");
         }
+        if path == "~" || path.starts_with("~/") {
+            return refuse(
+                "~ is not expanded within a URL; write the whole path, as in \"sqlite:$HOME/locks.db\"",
+            );
+        }
         if path == ":memory:" {
             return refuse("a SQLite database in memory excludes nobody; use memory: instead");
         }
@@ -181,6 +186,7 @@ mod tests {
             ("sqlite:locks.db", "locks.db"),
             ("sqlite:/srv/locks.db", "/srv/locks.db"),
             ("SQLITE:///srv/a b.db", "/srv/a b.db"),
+            ("sqlite:./~/a~b.db", "./~/a~b.db"),
         ] {
             let url = StoreUrl::parse(url).expect(url);
             assert_eq!(url.scheme(), "sqlite");
@@ -191,6 +197,7 @@ mod tests {
             "sqlite://srv/locks.db",
             "sqlite::memory:",
             "sqlite:/srv/locks.db?mode=ro",
+            "sqlite:~/locks.db",
         ] {
             assert!(StoreUrl::parse(url).expect(url).path().is_err(), "{url}");
         }

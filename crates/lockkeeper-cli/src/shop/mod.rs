@@ -29,6 +29,13 @@ enum Verb {
     Reset(reset::Args),
 }
 
+impl Args {
+    /// Whether it serves for another program of ours.
+    pub fn is_leashed(&self) -> bool {
+        matches!(&self.verb, Verb::Serve(args) if args.leashed)
+    }
+}
+
 pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
     allow_many_connections();
     match &args.verb {
@@ -48,12 +55,17 @@ fn allow_many_connections() {
 
 /// The stock's URL, from the argument or elsewhere.
 fn stock_url(argument: Option<&str>) -> Result<String, Failure> {
-    let Some(url) = argument else {
-        return stock::usual().map_err(|error| Failure::new(USAGE, format!("{error:#}")));
+    let usage = |error: anyhow::Error| Failure::new(USAGE, format!("{error:#}"));
+    let url = match argument {
+        Some(url) => {
+            let advice = format!("{STOCK_VARIABLE} instead of --stock");
+            without_password(url, &advice)?;
+            url.to_owned()
+        }
+        None => stock::usual().map_err(usage)?,
     };
-    let advice = format!("{STOCK_VARIABLE} instead of --stock");
-    without_password(url, &advice)?;
-    Ok(url.to_owned())
+    stock::check(&url).map_err(usage)?;
+    Ok(url)
 }
 
 /// What of the shop, or of the laboratory's page, went wrong.

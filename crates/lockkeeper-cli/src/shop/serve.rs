@@ -46,7 +46,7 @@ pub struct Args {
     work: Duration,
     /// End when standard input does
     #[arg(long, hide = true)]
-    leashed: bool,
+    pub(super) leashed: bool,
     /// Decide nothing before standard input has a line
     #[arg(long, hide = true, requires = "leashed")]
     held_back: bool,

@@ -120,6 +120,26 @@ fn the_usual_stock_is_in_the_state_folder() {
 }
 
 #[test]
+fn a_stock_in_a_folder_that_is_not_there_is_refused_and_nothing_is_made() {
+    let place = Place::new();
+    let stock = format!("sqlite:{}", place.path("nosuch/shop.db").display());
+    for args in [
+        &["shop", "reset", "--stock", &stock][..],
+        &[
+            "shop", "serve", "--listen", "0", "--lock", "none", "--stock", &stock,
+        ],
+    ] {
+        let done = finish(&mut bare(args)).code(69);
+        done.says("does not exist; create it");
+        assert!(!place.path("nosuch").exists());
+    }
+    // One that is named from where we are has its folder.
+    let mut here = bare(&["shop", "reset", "--stock", "sqlite:shop.db"]);
+    finish(here.current_dir(place.path(""))).code(0);
+    assert!(place.path("shop.db").exists());
+}
+
+#[test]
 fn what_cannot_be_served_is_told() {
     let place = Place::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -133,9 +153,20 @@ fn what_cannot_be_served_is_told() {
     let stock = place.stock();
     for (args, code, word) in [
         (&["--lock", "synchronized"][..], 2, "no-expiry"),
+        (
+            &["--lock", "synchronized"],
+            2,
+            "write store (that of --store)",
+        ),
         (&["--lock", "no-expiry"], 2, "--store"),
         (&["--lock", "gopher://x"], 2, "gopher"),
-        (&["--lock", "none", "--stock", "mongodb://x"], 69, "sqlite:"),
+        (&["--lock", "none", "--stock", "mongodb://x"], 2, "sqlite:"),
+        (&["--lock", "none", "--stock", "sqlite:"], 2, "sqlite:PATH"),
+        (
+            &["--lock", "none", "--stock", "redis://localhost:x/0"],
+            2,
+            "cannot be read",
+        ),
         (
             &["--lock", "none", "--stock", &text],
             69,
@@ -172,6 +203,11 @@ fn what_cannot_be_served_is_told() {
         finish(&mut bare(&args)).code(code).says(word);
     }
     finish(&mut bare(&["shop", "serve", "--listen", "nowhere"])).code(2);
+    let reset = finish(&mut bare(&["shop", "reset", "--stock", "memory:"]));
+    reset.code(2).says("there is no stock");
+    let mut reset = bare(&["shop", "reset"]);
+    let reset = finish(reset.env("LOCKKEEPER_SHOP_STOCK", "foo:bar"));
+    reset.code(2).says("there is no stock");
 }
 
 #[test]
@@ -233,6 +269,31 @@ fn load_says_when_nobody_is_there() {
     }
     finish(&mut bare(&["shop", "load"])).code(2);
     finish(&mut bare(&["shop", "load", nobody, "--concurrency", "0"])).code(2);
+}
+
+#[test]
+fn what_is_wrong_with_the_stocks_server_is_told_once_with_its_address() {
+    let nobody = ["shop", "reset", "--stock", "redis://127.0.0.1:1/0"];
+    let done = finish(&mut bare(&nobody)).code(69).says("127.0.0.1:1 ");
+    assert_eq!(done.err().matches("os error").count(), 1, "{done:?}");
+    let server = RedisServer::start_with(RedisOptions {
+        password: Some(CANARY.into()),
+        ..RedisOptions::default()
+    });
+    for database in [0, 1] {
+        let address = format!("127.0.0.1:{}", server.port());
+        let none = format!("redis://{address}/{database}");
+        let none = bare(&["shop", "reset", "--stock", &none]);
+        let wrong = format!("redis://:wrong-pa55@{address}/{database}");
+        let mut with_wrong = bare(&["shop", "reset"]);
+        with_wrong.env("LOCKKEEPER_SHOP_STOCK", wrong);
+        for (mut reset, word) in [(none, "wants a password"), (with_wrong, "refuses")] {
+            let done = finish(&mut reset).code(69).says(word);
+            let err = done.err();
+            assert!(err.contains("LOCKKEEPER_SHOP_STOCK"), "{err}");
+            assert!(err.contains(&address) && !err.contains("pa55"), "{err}");
+        }
+    }
 }
 
 /// Both stocks, while an instance is open: it sees the full shelves at once.

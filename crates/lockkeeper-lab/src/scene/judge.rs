@@ -1,7 +1,6 @@
 //! What went wrong on a side, from its timeline and its books. Both sides are judged alike.
 
 use anyhow::{Context, Result, ensure};
-use lockkeeper::url::StoreUrl;
 
 use super::Scene;
 use super::figures;
@@ -51,7 +50,7 @@ impl Scene {
 
 /// What the books of a stock say about what actors sell.
 async fn account(url: &str) -> Result<Account> {
-    let stock = stock::open(&StoreUrl::parse(url)?, url, 0).await?;
+    let stock = stock::open(url, 0).await?;
     let item = Item::Inventory.to_string();
     let mut accounts = stock.accounts().await?.into_iter();
     let account = accounts.find(|account| account.item == item);

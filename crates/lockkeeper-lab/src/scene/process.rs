@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use lockkeeper::clock::Moment;
-use lockkeeper::url::StoreUrl;
 use lockkeeper::{Guard, Token};
 use lockkeeper_testkit::history::Answer as Release;
 use lockkeeper_testkit::taking::{AnyGuard, AnyLock, Failure, Wanted};
@@ -207,7 +206,7 @@ impl Actor {
     async fn open(casting: Casting) -> Result<Actor> {
         let stock = match &casting.stock {
             // It is there already: how much there is is not for an actor to say.
-            Some(url) => Some(stock::open(&StoreUrl::parse(url)?, url, 0).await?),
+            Some(url) => Some(stock::open(url, 0).await?),
             None => None,
         };
         Ok(Actor {

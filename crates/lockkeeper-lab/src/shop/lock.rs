@@ -61,8 +61,8 @@ impl LockKind {
 fn unknown(text: &str) -> String {
     let naive: Vec<_> = MISTAKES.iter().map(|(_, name, _)| *name).collect();
     format!(
-        "there is no lock {:?}; write none, mutex, a store's URL such as sqlite:/tmp/locks.db or \
-         redis://localhost:6379/0, or a naive lock on Redis: right, {}",
+        "there is no lock {:?}; write store (that of --store), none, mutex, a store's URL such as \
+         sqlite:/tmp/locks.db or redis://localhost:6379/0, or a naive lock on Redis: right, {}",
         text.chars().take(40).collect::<String>(),
         naive.join(", ")
     )

@@ -107,7 +107,7 @@ pub async fn serve(
     let listener = listener.with_context(|| format!("cannot listen on {listen}"))?;
     let address = listener.local_addr()?;
     let stock_url = StoreUrl::parse(&options.stock)?;
-    let stock = stock::open(&stock_url, &options.stock, options.size).await?;
+    let stock = stock::open(&options.stock, options.size).await?;
     let lock = options.lock.to_string();
     let shop = Arc::new(Shop {
         locks: Locks::open(options.lock, options.lease).await?,

@@ -9,9 +9,11 @@ mod sqlite;
 
 use std::fmt;
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use ::redis::ConnectionInfo;
 use anyhow::Result;
 use lockkeeper::Token;
 use lockkeeper::url::{StoreUrl, state_folder};
@@ -90,14 +92,38 @@ impl Account {
 /// How many families' accounts are shown.
 const MOST_FAMILIES: u32 = 1_000;
 
+/// Where a stock is.
+enum Place {
+    File(PathBuf),
+    Server(Box<ConnectionInfo>),
+}
+
+impl Place {
+    fn parse(text: &str) -> Result<Place> {
+        let url = StoreUrl::parse(text)?;
+        Ok(match url.scheme() {
+            "sqlite" => Place::File(url.path()?),
+            "redis" => Place::Server(Box::new(redis::server(text)?)),
+            other => anyhow::bail!(
+                "there is no stock {other:?}; write for instance sqlite:/tmp/shop.db or redis://localhost:6379/0"
+            ),
+        })
+    }
+}
+
+/// Whether a URL can name a stock, without a look at it.
+///
+/// # Errors
+/// What is wrong with it, and what to write instead; a password is not repeated.
+pub fn check(text: &str) -> Result<()> {
+    Place::parse(text).map(drop)
+}
+
 /// Opens the stock that a URL names, and makes it if it is new, with so much in the inventory.
-pub(crate) async fn open(url: &StoreUrl, text: &str, size: u32) -> Result<Arc<dyn Stock>> {
-    Ok(match url.scheme() {
-        "sqlite" => Arc::new(sqlite::SqliteStock::open(&url.path()?, size).await?),
-        "redis" => Arc::new(redis::RedisStock::open(text, size).await?),
-        other => anyhow::bail!(
-            "there is no stock {other:?}; write for instance sqlite:/tmp/shop.db or redis://localhost:6379/0"
-        ),
+pub(crate) async fn open(text: &str, size: u32) -> Result<Arc<dyn Stock>> {
+    Ok(match Place::parse(text)? {
+        Place::File(path) => Arc::new(sqlite::SqliteStock::open(&path, size).await?),
+        Place::Server(server) => Arc::new(redis::RedisStock::open(*server, size).await?),
     })
 }
 
@@ -106,8 +132,7 @@ pub(crate) async fn open(url: &StoreUrl, text: &str, size: u32) -> Result<Arc<dy
 /// # Errors
 /// When it cannot be opened.
 pub async fn reset(text: &str, size: u32) -> Result<()> {
-    let url = StoreUrl::parse(text)?;
-    open(&url, text, size).await?.reset(size).await
+    open(text, size).await?.reset(size).await
 }
 
 /// The URL of a stock that nobody named: what `LOCKKEEPER_SHOP_STOCK` says, else a SQLite file in the state folder.

@@ -8,12 +8,12 @@ use ::redis::aio::MultiplexedConnection;
 use super::STORE;
 use super::protocol::{Admission, Check, Quarantine, Terms};
 use super::scripts;
-use crate::Error;
 use crate::clock::Moment;
 use crate::store::Answer;
 use crate::store::redis::checks::ServerInfo;
 use crate::store::redis::fault::explain;
 use crate::store::redis::node::Vet;
+use crate::{Error, SETUP_TARGET};
 
 /// Where a node has the longest lease of its clients.
 pub(super) const RECORD: &str = "lockkeeper_quorum";
@@ -93,6 +93,7 @@ impl Vet for Gate {
         }
         if info.replicas.is_some_and(|replicas| replicas > 0) {
             tracing::warn!(
+                target: SETUP_TARGET,
                 node = self.address(),
                 "the node has replicas; if one takes its place, it may have forgotten locks that are held"
             );

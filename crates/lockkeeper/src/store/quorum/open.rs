@@ -15,11 +15,11 @@ use super::node::{Node, Silence};
 use super::protocol::{Quarantine, Terms};
 use super::question::Lates;
 use super::{Inner, Quorum, QuorumStore};
-use crate::Error;
 use crate::store::Process;
 use crate::store::redis::answer::describe;
 use crate::store::redis::keys::WAKE;
 use crate::store::redis::node::NodeLink;
+use crate::{Error, SETUP_TARGET};
 
 /// How long nodes have to connect after a majority has: what is wrong with one is to be told at once.
 const GRACE: Duration = Duration::from_millis(500);
@@ -35,6 +35,7 @@ impl QuorumStore {
         let count = quorum.nodes.len();
         if count.is_multiple_of(2) {
             tracing::warn!(
+                target: SETUP_TARGET,
                 nodes = count,
                 "an even number of nodes survives no more failures than one node less, and is busier"
             );
@@ -43,6 +44,7 @@ impl QuorumStore {
         let mut terms = Terms::new(count, quorum.max_lease);
         if !quorum.quarantine {
             tracing::warn!(
+                target: SETUP_TARGET,
                 "quarantine=off: a node that restarts votes at once, and may let a second holder in"
             );
             terms.sit_out = Duration::ZERO;

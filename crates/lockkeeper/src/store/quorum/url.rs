@@ -103,7 +103,11 @@ impl Quorum {
         {
             return Err(Error::InvalidArgument {
                 what: "max_lease",
-                reason: format!("{longest:?} is not {MIN_LEASE:?} to 24h in whole milliseconds"),
+                reason: format!(
+                    "{} is not {} to 24h in whole milliseconds",
+                    duration::typed(longest),
+                    duration::typed(MIN_LEASE)
+                ),
             });
         }
         self.max_lease = longest;

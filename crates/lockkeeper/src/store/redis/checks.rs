@@ -1,6 +1,6 @@
 //! What a server says about itself when we connect, and what of it endangers locks.
 
-use crate::Error;
+use crate::{Error, SETUP_TARGET};
 
 use super::fault::{refused, unavailable};
 
@@ -53,6 +53,7 @@ impl ServerInfo {
             ))),
             Some(found) if found < wanted => {
                 tracing::warn!(
+                    target: SETUP_TARGET,
                     found,
                     wanted,
                     "too few replicas follow the server; it can grant nothing"
@@ -99,6 +100,7 @@ impl ServerInfo {
         }
         if let Some(policy) = &self.evicts {
             tracing::warn!(
+                target: SETUP_TARGET,
                 server = %address,
                 %policy,
                 "the server removes keys when its memory is full, and with them locks that are held; set \
@@ -107,6 +109,7 @@ impl ServerInfo {
         }
         if self.version.is_none() {
             tracing::warn!(
+                target: SETUP_TARGET,
                 server = %address,
                 "INFO is not allowed: whether the server is a master, new enough and never evicts is unknown"
             );

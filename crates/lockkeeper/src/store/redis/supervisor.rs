@@ -15,7 +15,7 @@ use super::pipe::Pipe;
 use super::setup::Fresh;
 use super::shared::{Event, Shared, State, Up};
 use super::subscriptions::Topic;
-use crate::Error;
+use crate::{Error, SETUP_TARGET};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ impl Shared {
         let refused = match tokio::time::timeout(self.settings.response_timeout, change).await {
             Ok(Ok(refused)) => refused,
             Ok(Err(error)) if error.code() == Some("NOPERM") => {
-                tracing::warn!(error = %words(&error), "the ACL forbids a channel; waiters poll instead");
+                tracing::warn!(target: SETUP_TARGET, error = %words(&error), "the ACL forbids a channel; waiters poll instead");
                 Vec::new()
             }
             Ok(Err(error)) => return Err(words(&error)),
@@ -90,7 +90,7 @@ impl Shared {
                 continue;
             };
             if error.code() == Some("NOPERM") {
-                tracing::warn!(error = %words(&error), "the ACL forbids a channel; waiters poll instead");
+                tracing::warn!(target: SETUP_TARGET, error = %words(&error), "the ACL forbids a channel; waiters poll instead");
             } else {
                 tracing::debug!(server = %self.address(), error = %words(&error), "no sharded channel");
                 refused.push(Topic::Shard(channel));

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::tls::Trust;
 use super::topology::Topology;
-use crate::Error;
 use crate::url::StoreUrl;
+use crate::{Error, SETUP_TARGET};
 
 /// Long enough for a busy server, short enough to try again within any ordinary lease.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -58,12 +58,14 @@ impl Settings {
     pub fn warn(&self) {
         if self.shows_a_password() {
             tracing::warn!(
+                target: SETUP_TARGET,
                 server = %self.topology,
                 "the password crosses the network in plain text; use TLS: rediss: instead of redis:"
             );
         }
         if self.trust.insecure {
             tracing::warn!(
+                target: SETUP_TARGET,
                 server = %self.topology,
                 "insecure=yes: the server's certificate is not looked at, so anyone on the way can be the server"
             );

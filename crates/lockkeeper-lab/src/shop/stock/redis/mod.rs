@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use lockkeeper::Token;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncCommands, AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo, RedisError,
-    Script, ScriptInvocation,
+    AsyncCommands, AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, FromRedisValue,
+    IntoConnectionInfo, RedisError, Script, ScriptInvocation,
 };
 use tokio::sync::Mutex;
 
-use super::{Account, Answering, Fenced, MOST_FAMILIES, Sale, Stock};
+use super::{Account, Answering, Fenced, MOST_FAMILIES, STOCK_VARIABLE, Sale, Stock};
 use crate::shop::item::{GOODS, GOODS_SIZE, Item};
 
 /// How long the server may take.
@@ -24,10 +24,22 @@ const REWARDS: &str = "family_reward_record";
 #[derive(Debug)]
 pub struct RedisStock {
     client: Client,
+    /// Its address, for messages.
+    server: String,
     connection: Mutex<Option<MultiplexedConnection>>,
     open: Script,
     read: Script,
     write: Script,
+}
+
+/// The server that a URL names.
+pub fn server(url: &str) -> Result<ConnectionInfo> {
+    // The driver's error might repeat a password.
+    url.into_connection_info().map_err(|_| {
+        anyhow::anyhow!(
+            "the stock's URL cannot be read; write for instance redis://localhost:6379/0"
+        )
+    })
 }
 
 /// The keys of an item.
@@ -50,23 +62,18 @@ impl Keys {
 }
 
 impl RedisStock {
-    pub async fn open(url: &str, size: u32) -> Result<RedisStock> {
+    pub async fn open(server: ConnectionInfo, size: u32) -> Result<RedisStock> {
         // Off by default: small requests would wait for acknowledgements.
         let tcp = TcpSettings::default().set_nodelay(true);
-        let info = url.into_connection_info().map_err(|_| {
-            anyhow::anyhow!(
-                "the stock's URL cannot be read; write for instance redis://localhost:6379/0"
-            )
-        })?;
         let stock = RedisStock {
-            client: Client::open(info.set_tcp_settings(tcp))?,
+            server: server.addr().to_string(),
+            client: Client::open(server.set_tcp_settings(tcp))?,
             connection: Mutex::default(),
             open: Script::new(include_str!("open.lua")),
             read: Script::new(include_str!("read.lua")),
             write: Script::new(include_str!("write.lua")),
         };
-        let opened = stock.stock_up(size, false).await;
-        opened.context("the stock's Redis server cannot be used")?;
+        stock.stock_up(size, false).await?;
         Ok(stock)
     }
 
@@ -86,10 +93,10 @@ impl RedisStock {
         }
         if anew {
             let mut connection = self.connection().await?;
-            let rewards: Vec<String> = connection.smembers(REWARDS).await?;
+            let rewards: Vec<String> = self.told(connection.smembers(REWARDS).await)?;
             let ledgers = rewards.iter().map(|item| Keys::of(item).ledger);
             let all: Vec<String> = ledgers.chain(rewards.iter().cloned()).collect();
-            let _: () = connection.del((all, REWARDS)).await?;
+            let _: () = self.told(connection.del((all, REWARDS)).await)?;
         }
         Ok(())
     }
@@ -100,7 +107,7 @@ impl RedisStock {
         if answer.as_ref().is_err_and(broken) {
             *self.connection.lock().await = None;
         }
-        Ok(answer?)
+        self.told(answer)
     }
 
     async fn connection(&self) -> Result<MultiplexedConnection> {
@@ -114,10 +121,34 @@ impl RedisStock {
         let connection = self
             .client
             .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+            .await;
+        let connection = self.told(connection)?;
         *slot = Some(connection.clone());
         Ok(connection)
     }
+
+    /// Says what went wrong once, and where: the driver's errors repeat themselves in their sources.
+    fn told<T>(&self, answer: redis::RedisResult<T>) -> Result<T> {
+        answer.map_err(|error| {
+            let why = match error.kind() {
+                _ if wants_password(&error) => {
+                    format!("it wants a password; put the URL with it into {STOCK_VARIABLE}")
+                }
+                ErrorKind::AuthenticationFailed => {
+                    format!("it refuses the user or password; check the URL in {STOCK_VARIABLE}")
+                }
+                _ => error.to_string(),
+            };
+            let server = &self.server;
+            anyhow::anyhow!("the stock's Redis server {server} cannot be used: {why}")
+        })
+    }
+}
+
+/// Whether none was given. When the database is chosen, the driver passes on the words alone.
+fn wants_password(error: &RedisError) -> bool {
+    let said = error.detail().unwrap_or_default();
+    error.code() == Some("NOAUTH") || said.contains("Authentication required")
 }
 
 /// Whether another connection may do better.
@@ -171,7 +202,7 @@ impl Stock for RedisStock {
                 accounts.push(self.account(kind(item), item.to_string()).await?);
             }
             let mut connection = self.connection().await?;
-            let mut rewards: Vec<String> = connection.smembers(REWARDS).await?;
+            let mut rewards: Vec<String> = self.told(connection.smembers(REWARDS).await)?;
             rewards.sort();
             for item in rewards.into_iter().take(MOST_FAMILIES as usize) {
                 accounts.push(self.account("reward", item).await?);
@@ -192,8 +223,8 @@ impl RedisStock {
         read.key(keys.fence).arg(kind).arg("");
         let stock: i64 = self.run(&read).await?;
         let mut connection = self.connection().await?;
-        let opening: Option<i64> = connection.get(keys.opening).await?;
-        let sales: i64 = connection.llen(keys.ledger).await?;
+        let opening: Option<i64> = self.told(connection.get(keys.opening).await)?;
+        let sales: i64 = self.told(connection.llen(keys.ledger).await)?;
         // A family has one reward coming.
         let opening = opening.unwrap_or(1);
         Ok(Account {

@@ -82,9 +82,7 @@ fn transact<T>(
 }
 
 fn connect(path: &Path, size: u32) -> Result<Connection> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
+    check_folder(path)?;
     let mut connection = Connection::open(path)?;
     connection.busy_timeout(PATIENCE)?;
     if !is_ours_or_new(&connection)? {
@@ -103,6 +101,19 @@ fn connect(path: &Path, size: u32) -> Result<Connection> {
         }
     })?;
     Ok(connection)
+}
+
+/// As stores of locks do it: the usual place is ours to make. Any other that is not there may be a typing error, and what
+/// is made there would be another stock.
+fn check_folder(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    let Some(folder) = folder.filter(|folder| !folder.exists()) else {
+        return Ok(());
+    };
+    if folder.file_name().is_none_or(|name| name != "lockkeeper") {
+        bail!("the folder {folder:?} does not exist; create it, or name another place");
+    }
+    Ok(std::fs::create_dir_all(folder)?)
 }
 
 fn is_ours_or_new(connection: &Connection) -> rusqlite::Result<bool> {

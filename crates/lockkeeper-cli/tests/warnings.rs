@@ -1,0 +1,119 @@
+//! What is wrong with how a store is set up is told, on standard error, and nothing else is told with it.
+
+mod common;
+
+use std::process::Stdio;
+
+use common::{Done, bare, finish, first_line};
+use lockkeeper_testkit::servers::independent::Independent;
+use lockkeeper_testkit::servers::redis::RedisServer;
+use serde_json::Value;
+
+/// A server that removes keys when its memory is full.
+fn evicting() -> RedisServer {
+    let server = RedisServer::start();
+    server.command(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    server
+}
+
+fn on(url: &str, args: &[&str]) -> Done {
+    finish(bare(args).env("LOCKKEEPER_STORE", url))
+}
+
+#[test]
+fn a_server_that_evicts_locks_is_warned_about_beside_the_commands_output() {
+    let server = evicting();
+    let done = on(&server.url(), &["run", "x", "--", "echo", "mine"]).code(0);
+    assert_eq!(done.out(), "mine\n");
+    let done = done.says("set `maxmemory-policy noeviction`");
+    let err = done.err();
+    assert!(err.starts_with("lockkeeper: warning: "), "{err}");
+    let server_and_policy = format!("(server 127.0.0.1:{}, policy allkeys-lru)", server.port());
+    assert!(err.contains(&server_and_policy), "{err}");
+    // Every other verb, too.
+    on(&server.url(), &["ls"]).code(0).says("noeviction");
+    // A server that keeps what it has is not worth a word.
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    let done = on(&server.url(), &["run", "x", "--", "echo", "mine"]).code(0);
+    assert_eq!((done.out().as_str(), done.err().as_str()), ("mine\n", ""));
+}
+
+#[test]
+fn programs_read_the_same_as_json() {
+    let server = evicting();
+    let one = |text: String| -> Value {
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    };
+    let warns = |value: &Value| {
+        value
+            .as_str()
+            .is_some_and(|text| text.contains("noeviction"))
+    };
+    let done = on(&server.url(), &["run", "--json", "x", "--", "echo", "mine"]).code(0);
+    assert_eq!(done.out(), "mine\n");
+    let report = one(done.err());
+    assert!(warns(&report["notes"][0]), "{report}");
+    let done = on(&server.url(), &["ls", "--json"]).code(0);
+    done.json();
+    let warning = one(done.err());
+    assert!(warns(&warning["warning"]), "{warning}");
+}
+
+#[test]
+fn an_even_number_of_nodes_and_no_quarantine_are_warned_about() {
+    let nodes = Independent::start(4);
+    let done = on(
+        &nodes.url_at_once("5s"),
+        &["run", "x", "--", "echo", "mine"],
+    );
+    let done = done.code(0);
+    assert_eq!(done.out(), "mine\n");
+    let err = done.err();
+    let lines: Vec<&str> = err.lines().collect();
+    assert_eq!(lines.len(), 2, "{err}");
+    assert!(lines[0].starts_with("lockkeeper: warning: an even number of nodes"));
+    assert!(lines[0].ends_with("(nodes 4)"), "{err}");
+    assert!(lines[1].starts_with("lockkeeper: warning: quarantine=off: "));
+}
+
+/// Also where the store cannot be reached then: it may be the reason.
+#[test]
+fn what_others_can_read_or_forge_is_warned_about_and_no_password_is_shown() {
+    for (url, word) in [
+        // An address for documentation: nobody is there.
+        (
+            "redis://me:c4n4ry-pa55@192.0.2.1:6379/0?connect_timeout=10ms",
+            "warning: the password crosses the network in plain text",
+        ),
+        (
+            "rediss://me:c4n4ry-pa55@127.0.0.1:1/0?insecure=yes",
+            "warning: insecure=yes",
+        ),
+    ] {
+        let done = on(url, &["run", "--no-wait", "x", "--", "true"]).code(69);
+        let err = done.err();
+        assert!(err.contains(word), "{err}");
+        assert_eq!(err.lines().count(), 2, "{err}");
+        assert!(!err.contains("c4n4ry"), "{err}");
+    }
+}
+
+/// How the lock fares `run` tells by itself.
+#[test]
+fn trouble_with_the_server_is_not_told_twice() {
+    let mut server = RedisServer::start();
+    let script = "echo up; exec sleep 600";
+    let mut run = bare(&["run", "--ttl", "2s", "x", "--", "sh", "-c", script])
+        .env("LOCKKEEPER_STORE", server.url())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("lockkeeper starts");
+    assert_eq!(first_line(&mut run), "up\n");
+    server.kill();
+    let done = Done(run.wait_with_output().expect("it ends")).code(76);
+    assert!(!done.err().contains("warning"), "{done:?}");
+    assert!(done.err().contains("was lost"), "{done:?}");
+}
