@@ -22,7 +22,7 @@ if least and redis.call('EXISTS', KEYS[k + 2], KEYS[k + 3], KEYS[k + 4]) == 0 th
   local tag = string.find(key, '{', 1, true) and key or '{' .. key .. '}'
   if redis.call(PUBLISH, 'redisson_lock__channel:' .. tag, '0') > 0 then
     -- Most likely a client of Redisson's, which is about to try. Whose turn it is, the next try of ours finds out: a
-    -- record without holds keeps it from the short ways.
+    -- record without holds keeps it from the short ways, for STAND_BACK as record.lua has it.
     redis.call('SET', KEYS[k + 2], cmsgpack.pack({ 0, 0, {} }), 'PX', 10)
   end
   return 1
