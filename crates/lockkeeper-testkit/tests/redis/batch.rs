@@ -158,7 +158,13 @@ async fn what_many_share_is_as_if_each_came_alone() {
     let tries = together(&server, &store, &held).await;
     server.resume();
     all_are_granted(tries).await;
-    for round in 0..3 {
+    // A server that answers late is proposed nothing, and then nothing is shared.
+    for round in 0.. {
+        let shared = calls_of(&server, "mset");
+        if round >= 3 && shared > 0 {
+            break;
+        }
+        assert!(round < 50, "nothing was shared");
         let before: Vec<u64> = (0..40).map(last).collect();
         // What releases see: a hold that is gone, one that is another's, and a key of another kind.
         server.command(&["DEL", "as:10"]);
@@ -223,7 +229,6 @@ async fn what_many_share_is_as_if_each_came_alone() {
             granted(&store, one).await;
         }
     }
-    assert!(calls_of(&server, "mset") > 0, "nothing was shared");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
