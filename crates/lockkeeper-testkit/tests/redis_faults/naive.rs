@@ -29,7 +29,15 @@ fn caught<const N: usize>(mistake: Mistake, faults: [FaultKind; N], scene: fn(&m
             faults: faults.collect(),
             ..demands()
         };
-        let verdict = judge(lock, scene, &demands);
+        let mut verdict = judge(lock, scene, &demands);
+        // On a busy machine the fault may come too late to bite: that says nothing of the lock.
+        for _ in 0..2 {
+            if !matches!(verdict, Verdict::Invalid(_)) {
+                break;
+            }
+            println!("{lock}: {verdict}; once more");
+            verdict = judge(lock, scene, &demands);
+        }
         match lock {
             "ours" => drop(verdict.expect_valid()),
             _ => assert!(verdict.breaks(*rule), "{lock} was not caught: {verdict}"),
