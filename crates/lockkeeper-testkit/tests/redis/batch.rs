@@ -1,6 +1,7 @@
 //! Many verbs at once share a script: each still has its own outcome.
 
 use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use lockkeeper::clock::Moment;
 use lockkeeper::store::redis::RedisStore;
 use lockkeeper::store::{Attempt, Claim, Mode, Renewal, Renewed, Store};
 use lockkeeper::{Error, Name};
+use lockkeeper_testkit::servers::proxy::{Proxy, Way};
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 use tokio::task::JoinHandle;
 
@@ -19,17 +21,60 @@ fn dialects(server: &RedisServer) -> [String; 2] {
     ["redisson", "plain"].map(|dialect| format!("{}?dialect={dialect}", server.url()))
 }
 
-/// Asks before it returns; the answer is waited for elsewhere.
-async fn start(store: &Arc<RedisStore>, claim: &Claim) -> Try {
-    let (store, claim) = (store.clone(), claim.clone());
-    let mut attempt = Box::pin(async move { store.try_acquire(&claim).await });
-    let asked = poll_fn(|context| Poll::Ready(attempt.as_mut().poll(context))).await;
+/// Polls it once, so that it asks before this returns; the answer is waited for elsewhere.
+async fn asked<T: Send + 'static>(
+    request: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    let mut request = Box::pin(request);
+    let asked = poll_fn(|context| Poll::Ready(request.as_mut().poll(context))).await;
     tokio::spawn(async move {
         match asked {
             Poll::Ready(outcome) => outcome,
-            Poll::Pending => attempt.await,
+            Poll::Pending => request.await,
         }
     })
+}
+
+async fn start(store: &Arc<RedisStore>, claim: &Claim) -> Try {
+    let (store, claim) = (store.clone(), claim.clone());
+    asked(async move { store.try_acquire(&claim).await }).await
+}
+
+/// Lets go of each on a server that does not answer for a moment, as [`together`] tries.
+async fn let_go_together<'a>(
+    server: &RedisServer,
+    store: &Arc<RedisStore>,
+    held: impl IntoIterator<Item = &'a Claim>,
+) -> Vec<Result<bool, Error>> {
+    server.pause();
+    let mut asking = Vec::new();
+    for one in held {
+        let (store, one) = (store.clone(), one.clone());
+        asking.push(asked(async move { release(&store, &one).await }).await);
+    }
+    server.resume();
+    let mut outcomes = Vec::new();
+    for one in asking {
+        outcomes.push(one.await.expect("no panic"));
+    }
+    outcomes
+}
+
+/// Polls each once, and leaves it alone; returns when the server has done what they ask.
+async fn ask_and_leave<F: Future + Unpin>(server: &RedisServer, asking: &mut [F], names: &[&str]) {
+    server.pause();
+    for one in asking {
+        let asked = poll_fn(|context| Poll::Ready(Pin::new(&mut *one).poll(context))).await;
+        assert!(asked.is_pending());
+    }
+    server.resume();
+    until_held(server, names).await;
+}
+
+async fn until_held(server: &RedisServer, names: &[&str]) {
+    let exist = [&["EXISTS"], names].concat();
+    let all = format!(":{}\r\n", names.len());
+    until("they are held", async || server.command(&exist) == all).await;
 }
 
 /// Tries each on a server that does not answer for a moment: they collect, and then go out together.
@@ -171,16 +216,8 @@ async fn what_many_share_is_as_if_each_came_alone() {
         server.command(&["SET", "as:11", "another's"]);
         server.command(&["DEL", "as:12"]);
         server.command(&["RPUSH", "as:12", "x"]);
-        server.pause();
-        let mut released = Vec::new();
-        for one in &held {
-            let (store, one) = (store.clone(), one.clone());
-            released.push(tokio::spawn(async move { release(&store, &one).await }));
-        }
-        tokio::task::yield_now().await;
-        server.resume();
+        let released = let_go_together(&server, &store, &held).await;
         for (number, released) in released.into_iter().enumerate() {
-            let released = released.await.expect("no panic");
             match number {
                 10 | 11 => assert_eq!(released, Ok(false), "{number}"),
                 12 => assert!(released.is_err(), "{released:?}"),
@@ -270,7 +307,10 @@ async fn whoever_stops_waiting_leaves_the_others_alone() {
         for gone in tries.iter().step_by(2) {
             gone.abort();
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        until("they have gone", async || {
+            tries.iter().step_by(2).all(|gone| gone.is_finished())
+        })
+        .await;
         server.resume();
         for (number, outcome) in tries.into_iter().enumerate() {
             match outcome.await {
@@ -337,11 +377,11 @@ async fn what_one_task_asks_for_is_done_in_that_order() {
             let both = {
                 let (store, next) = (store.clone(), next.clone());
                 // Polled in this order, so that the release is asked for first.
-                tokio::spawn(async move {
+                asked(async move {
                     tokio::join!(biased; release(&store, &held), store.try_acquire(&next))
                 })
+                .await
             };
-            tokio::time::sleep(Duration::from_millis(20)).await;
             server.resume();
             let (released, outcome) = both.await.expect("no panic");
             assert_eq!(released, Ok(true));
@@ -469,18 +509,8 @@ async fn futures_that_are_not_polled_hold_nobody_up() {
             .iter()
             .map(|w| Box::pin(store.try_acquire(w)))
             .collect();
-        server.pause();
-        for one in &mut stalled {
-            let asked = poll_fn(|context| Poll::Ready(one.as_mut().poll(context))).await;
-            assert!(asked.is_pending());
-        }
-        server.resume();
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        // All three are granted at the server by now.
-        assert_eq!(
-            server.command(&["EXISTS", "stalled:0", "stalled:1", "stalled:2"]),
-            ":3\r\n"
-        );
+        let names = ["stalled:0", "stalled:1", "stalled:2"];
+        ask_and_leave(&server, &mut stalled, &names).await;
         let wish = claim("other", Mode::Exclusive);
         let outcome = tokio::time::timeout(Duration::from_secs(3), store.try_acquire(&wish)).await;
         assert!(outcome.is_ok(), "{url}: somebody else's try waits for ever");
@@ -493,7 +523,7 @@ async fn futures_that_are_not_polled_hold_nobody_up() {
 async fn a_cancelled_try_of_a_batch_does_not_come_after_its_withdrawal() {
     let server = RedisServer::start();
     for (dialect, busy) in [("redisson", 2), ("redisson", 3), ("plain", 2), ("plain", 3)] {
-        let proxy = lockkeeper_testkit::servers::proxy::Proxy::to(server.port());
+        let proxy = Proxy::to(server.port());
         let url = format!("redis://127.0.0.1:{}?dialect={dialect}", proxy.port());
         let store = Arc::new(open(&url).await);
         // The scripts of withdrawal and of a single try are known, that of the batch is not.
@@ -504,7 +534,7 @@ async fn a_cancelled_try_of_a_batch_does_not_come_after_its_withdrawal() {
             .withdraw(&warm.name, warm.id)
             .await
             .expect("withdrawn");
-        proxy.replies(lockkeeper_testkit::servers::proxy::Way::Held);
+        proxy.replies(Way::Held);
         let mut fillers = Vec::new();
         for one in claims("filler", busy) {
             fillers.push(start(&store, &one).await);
@@ -512,20 +542,23 @@ async fn a_cancelled_try_of_a_batch_does_not_come_after_its_withdrawal() {
         let victim = claim("victim", Mode::Exclusive);
         let gone = start(&store, &victim).await;
         let beside = start(&store, &claim("beside", Mode::Exclusive)).await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        until_held(&server, &["filler:0", "filler:1"]).await;
+        let held = proxy.stopped();
         proxy.hold_replies_to("victim");
-        proxy.replies(lockkeeper_testkit::servers::proxy::Way::Open);
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        proxy.replies(Way::Open);
+        until("the server has answered it", async || {
+            proxy.stopped() > held
+        })
+        .await;
         gone.abort();
         let _ = gone.await;
         let (s, v) = (store.clone(), victim.clone());
-        let withdrawn = tokio::spawn(async move { s.withdraw(&v.name, v.id).await });
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let withdrawn = asked(async move { s.withdraw(&v.name, v.id).await }).await;
         proxy.heal();
         withdrawn.await.expect("no panic").expect("withdrawn");
+        // It goes out with the victim, if that does.
         assert!(is_granted(&beside.await.expect("no panic")));
         all_are_granted(fillers).await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!(
             server.command(&["EXISTS", "victim"]),
             ":0\r\n",
@@ -573,18 +606,9 @@ async fn two_releases_of_one_hold() {
         for one in &held {
             granted(&store, one).await;
         }
-        server.pause();
-        let mut released = Vec::new();
-        for one in held.iter().chain(&held[5..6]) {
-            let (store, one) = (store.clone(), one.clone());
-            released.push(tokio::spawn(async move { release(&store, &one).await }));
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        server.resume();
-        let mut were = 0;
-        for one in released {
-            were += usize::from(one.await.expect("no panic") == Ok(true));
-        }
+        let twice = held.iter().chain(&held[5..6]);
+        let released = let_go_together(&server, &store, twice).await;
+        let were = released.iter().filter(|one| **one == Ok(true)).count();
         assert_eq!(were, 10, "{url}");
         server.command(&["FLUSHALL"]);
     }
@@ -619,13 +643,7 @@ async fn users_futures_that_are_not_polled_hold_nobody_up() {
         .iter()
         .map(|lock| Box::pin(async move { lock.acquire().await }))
         .collect();
-    server.pause();
-    for one in &mut stalled {
-        let asked = poll_fn(|context| Poll::Ready(one.as_mut().poll(context))).await;
-        assert!(asked.is_pending());
-    }
-    server.resume();
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    ask_and_leave(&server, &mut stalled, &["s:0", "s:1", "s:2"]).await;
     let released = tokio::time::timeout(Duration::from_secs(15), held.release()).await;
     assert!(released.is_ok(), "a release waits for ever");
 }
@@ -644,16 +662,8 @@ async fn without_mget_and_mset() {
             let tries = together(&server, &store, &wishes).await;
             server.resume();
             all_are_granted(tries).await;
-            server.pause();
-            let mut released = Vec::new();
-            for one in wishes {
-                let store = store.clone();
-                released.push(tokio::spawn(async move { release(&store, &one).await }));
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            server.resume();
-            for one in released {
-                assert_eq!(one.await.expect("no panic"), Ok(true));
+            for released in let_go_together(&server, &store, &wishes).await {
+                assert_eq!(released, Ok(true));
             }
         }
     }
