@@ -30,6 +30,17 @@ pub(super) struct Gate {
 }
 
 impl Gate {
+    /// The gate of a node by itself.
+    pub fn alone(address: String, terms: Terms) -> Gate {
+        Gate {
+            number: 0,
+            addresses: Arc::from([address]),
+            terms,
+            runs: Arc::new(Mutex::new(vec![None])),
+            quarantine: Mutex::default(),
+        }
+    }
+
     fn address(&self) -> &str {
         &self.addresses[self.number]
     }

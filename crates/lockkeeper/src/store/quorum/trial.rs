@@ -1,12 +1,12 @@
 //! One node's requests on a real server, for the test that compares the scripts to [`protocol::Node`](Node).
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::dialect::{Asked, Dialect, LettingGo};
 use super::gate::Gate;
 use super::node;
-use super::protocol::{Added, Ask, Life, Quarantine, RoundId, Run, Terms, Vote};
+use super::protocol::{Added, Ask, Life, RoundId, Run, Terms, Vote};
 use crate::store::Mode;
 use crate::store::redis::node::{NodeLink, NodeSettings, Ticket};
 use crate::url::StoreUrl;
@@ -40,13 +40,7 @@ impl Trial {
     pub async fn open(url: &str, name: &str, terms: Terms) -> Result<Trial, Error> {
         let settings = NodeSettings::parse(&StoreUrl::parse(url)?)?;
         let dialect = Arc::new(Dialect::new(&settings, "who".into(), &terms));
-        let gate = Gate {
-            number: 0,
-            addresses: Arc::from([settings.address()]),
-            terms,
-            runs: Arc::new(Mutex::new(vec![None])),
-            quarantine: Mutex::new(Quarantine::default()),
-        };
+        let gate = Gate::alone(settings.address(), terms);
         let (link, first) = NodeLink::start(&settings, "trial".into(), Arc::new(gate));
         first.await.map_err(|_| Error::Closed)??;
         link.settled().await;

@@ -111,29 +111,20 @@ async fn wait_for_look(node: Weak<Node>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
     use crate::store::KeeperId;
     use crate::store::quorum::dialect::Dialect;
     use crate::store::quorum::gate::Gate;
-    use crate::store::quorum::protocol::{Quarantine, RoundId, Terms};
+    use crate::store::quorum::protocol::{RoundId, Terms};
     use crate::store::redis::node::{NodeLink, NodeSettings};
     use crate::url::StoreUrl;
 
-    /// A node that nothing is paid off to.
     fn unreachable() -> Arc<Node> {
         // Nobody listens there: nothing is paid off.
         let url = StoreUrl::parse("redis://127.0.0.1:1").expect("a URL");
         let settings = NodeSettings::parse(&url).expect("a node");
         let terms = Terms::new(3, Duration::from_secs(30));
-        let gate = Gate {
-            number: 0,
-            addresses: Arc::from([settings.address()]),
-            terms,
-            runs: Arc::new(Mutex::new(vec![None])),
-            quarantine: Mutex::new(Quarantine::default()),
-        };
+        let gate = Gate::alone(settings.address(), terms);
         let dialect = Arc::new(Dialect::new(&settings, "who".into(), &terms));
         let (link, _first) = NodeLink::start(&settings, "channel".into(), Arc::new(gate));
         Node::start(link, settings.address(), dialect, Duration::from_secs(1))
