@@ -101,17 +101,8 @@ async fn play(scene: &mut Scene) -> Result<()> {
 
 /// How many requests clients have sent about locks. What scripts do on the server is not counted.
 fn commands(server: &RedisServer) -> u64 {
-    let stats = server.command(&["INFO", "commandstats"]);
-    let calls = |command: &str| {
-        let line = format!("cmdstat_{command}:calls=");
-        let calls = stats.split_once(&line).map(|(_, rest)| rest);
-        let digits = calls.map(|rest| rest.split(',').next().unwrap_or_default());
-        digits
-            .and_then(|digits| digits.parse::<u64>().ok())
-            .unwrap_or(0)
-    };
     let asked = ["eval", "evalsha", "subscribe", "unsubscribe"];
-    asked.into_iter().map(calls).sum()
+    asked.into_iter().map(|asked| server.calls_of(asked)).sum()
 }
 
 /// How long the lock was free on average before the next had it, in milliseconds.

@@ -219,6 +219,14 @@ impl RedisServer {
         found.map(|(_, value)| value.to_owned())
     }
 
+    /// How often a command was called, by clients and scripts.
+    pub fn calls_of(&self, command: &str) -> u64 {
+        let stats = self.command(&["INFO", "commandstats"]);
+        let rest = stats.split_once(&format!("cmdstat_{command}:calls="));
+        let calls = rest.and_then(|(_, rest)| rest.split(',').next());
+        calls.map_or(0, |calls| calls.parse().expect("a number"))
+    }
+
     /// Every key there is, in order.
     pub fn keys(&self) -> Vec<String> {
         let mut keys = self.strings(&["KEYS", "*"]);

@@ -301,12 +301,7 @@ async fn a_hold_that_comes_back_to_a_node_after_its_release_is_let_go_of() {
     assert!(is_granted(&store, &held).await);
     // The third node knows the scripts that renew and let go: what brings the hold there takes a second request, and the
     // release comes in between.
-    let calls = |command: &str| -> u64 {
-        let said = nodes.servers()[2].command(&["INFO", "commandstats"]);
-        let calls = said.split(&format!("cmdstat_{command}:calls=")).nth(1);
-        let calls = calls.and_then(|rest| rest.split(',').next());
-        calls.map_or(0, |calls| calls.parse().expect("a number"))
-    };
+    let calls = |command: &str| nodes.servers()[2].calls_of(command);
     let other = open(&nodes.url_at_once(PATIENT)).await;
     until("it is up", async || states(&other)[2] == NodeState::Up).await;
     let (known, nothing) = (calls("eval"), claim("other", Mode::Exclusive));

@@ -94,16 +94,7 @@ fn claims(prefix: &str, count: usize) -> Vec<Claim> {
 }
 
 fn calls(server: &RedisServer) -> u64 {
-    calls_of(server, "evalsha") + calls_of(server, "eval")
-}
-
-fn calls_of(server: &RedisServer, command: &str) -> u64 {
-    let stats = server.command(&["INFO", "commandstats"]);
-    let calls = || {
-        let (_, rest) = stats.split_once(&format!("cmdstat_{command}:calls="))?;
-        rest.split(',').next()?.parse::<u64>().ok()
-    };
-    calls().unwrap_or(0)
+    server.calls_of("evalsha") + server.calls_of("eval")
 }
 
 fn is_granted(outcome: &Result<Attempt, Error>) -> bool {
@@ -205,7 +196,7 @@ async fn what_many_share_is_as_if_each_came_alone() {
     all_are_granted(tries).await;
     // A server that answers late is proposed nothing, and then nothing is shared.
     for round in 0.. {
-        let shared = calls_of(&server, "mset");
+        let shared = server.calls_of("mset");
         if round >= 3 && shared > 0 {
             break;
         }
@@ -441,7 +432,7 @@ async fn a_thousand_permits_take_few_commands() {
     let held = claim("many", many);
     let used = async || {
         let commands = ["zadd", "zrem", "zscore", "zcard", "zremrangebyscore"];
-        let calls = commands.map(|command| calls_of(&server, command));
+        let calls = commands.map(|command| server.calls_of(command));
         calls.iter().sum::<u64>()
     };
     let taken = || server.command(&["ZCARD", "{many}:timeout"]);

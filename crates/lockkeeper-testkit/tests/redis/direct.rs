@@ -211,16 +211,7 @@ async fn a_turn_costs_one_request() {
     const ROUNDS: u64 = 100;
     let server = RedisServer::start();
     let keepers = [keeper(&server.url()).await, keeper(&server.url()).await];
-    let calls = || -> u64 {
-        let stats = server.command(&["INFO", "commandstats"]);
-        let of = |verb: &str| {
-            let line = stats.split(verb).nth(1).unwrap_or_default();
-            let number = line.trim_start_matches(":calls=");
-            let end = number.find(',').unwrap_or(0);
-            number[..end].parse().unwrap_or(0)
-        };
-        of("cmdstat_evalsha") + of("cmdstat_eval:")
-    };
+    let calls = || server.calls_of("evalsha") + server.calls_of("eval");
     let before = calls();
     let mut running = tokio::task::JoinSet::new();
     for keeper in &keepers {

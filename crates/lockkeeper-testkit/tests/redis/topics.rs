@@ -9,18 +9,11 @@ use lockkeeper_testkit::servers::redis::RedisServer;
 
 const NAMES: usize = 1_000;
 
-fn calls(server: &RedisServer, command: &str) -> u64 {
-    let said = server.command(&["INFO", "commandstats"]);
-    let calls = said.split(&format!("cmdstat_{command}:calls=")).nth(1);
-    let calls = calls.and_then(|rest| rest.split(',').next());
-    calls.map_or(0, |calls| calls.parse().expect("a number"))
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_names_that_are_waited_for_take_few_commands() {
     let server = RedisServer::start();
     let store = open(&format!("{}?response_timeout=10s", server.url())).await;
-    let count = |command| calls(&server, command);
+    let count = |command| server.calls_of(command);
     let before = (count("subscribe"), count("unsubscribe"));
     server.pause();
     let mut waiting: Vec<_> = (0..NAMES)

@@ -218,19 +218,9 @@ async fn hundreds_of_locks_are_renewed_in_few_requests() {
         let lock = keeper.lock(&format!("many {number}")).expect("a lock");
         guards.push(lock.acquire().await.expect("acquires"));
     }
-    let scripts = || {
-        let info = server.command(&["INFO", "commandstats"]);
-        let line = info
-            .lines()
-            .find(|line| line.starts_with("cmdstat_evalsha:"));
-        let calls = line.and_then(|line| line.split(['=', ',']).nth(1));
-        calls
-            .and_then(|calls| calls.parse::<u64>().ok())
-            .expect("a number")
-    };
-    let before = scripts();
+    let before = server.calls_of("evalsha");
     tokio::time::sleep(lease * 3).await;
-    let sent = scripts() - before;
+    let sent = server.calls_of("evalsha") - before;
     assert!(guards.iter().all(Guard::is_held));
     // Nine rounds of 300 by then, 64 in a request. A round split in two by its start costs twice that.
     assert!((9..200).contains(&sent), "{sent} requests");

@@ -21,8 +21,15 @@ use crate::{Error, Name, Token};
 const ROUNDS: usize = 4;
 /// The furthest that a reserved run may be ahead of the clock, in microseconds.
 const MOST_TOKENS: u64 = 1_000_000;
-/// Those who tried at once try again after a pause in this range.
-const SPLIT_PAUSE_MICROS: std::ops::Range<u64> = 2_000..20_000;
+/// Those who tried at once try again after a random pause. It is up to twice as long as the votes took, so that the nodes
+/// are free of one while another asks them, also where the way to them is long.
+const LEAST_PAUSE: Duration = Duration::from_millis(2);
+const MOST_PAUSE: Duration = Duration::from_millis(20);
+
+/// Several keep trying at once, and none of them holds.
+const BUSY: Attempt = Attempt::Busy {
+    free_in: Some(Duration::ZERO),
+};
 
 /// What a round came to, and why which nodes said nothing.
 enum Ended {
@@ -44,9 +51,23 @@ impl Inner {
             return Ok(granted(entry.run));
         }
         let mut first = Clock::real().unix_micros();
+        let mut split = false;
         for _ in 0..ROUNDS {
+            let began = Moment::now();
             match self.round(claim, &keys, first).await {
                 Ended::Granted(won) => return Ok(granted(won.run)),
+                Ended::Refused(Refusal::Busy { split: true, .. }, _) => {
+                    // Here, as whoever waits follows hints: votes given back are some, and with them those who keep a
+                    // node each would take it again at once, for ever.
+                    let pause = pause(began);
+                    if Moment::now() + pause > claim.not_after {
+                        return Ok(BUSY);
+                    }
+                    self.sleep(pause).await;
+                    first = first.max(Clock::real().unix_micros());
+                    split = true;
+                    continue;
+                }
                 Ended::Refused(Refusal::Again { first: better }, _) => first = better,
                 // Once more, with a better idea of the nodes' clocks.
                 Ended::Refused(Refusal::TooLate, _) if Moment::now() <= claim.not_after => {
@@ -54,8 +75,9 @@ impl Inner {
                 }
                 Ended::Refused(refusal, silent) => return self.explain(refusal, silent),
             }
+            split = false;
         }
-        Ok(Attempt::TooLate)
+        Ok(if split { BUSY } else { Attempt::TooLate })
     }
 
     /// The same claim once more, after it was granted.
@@ -171,11 +193,6 @@ impl Inner {
     /// Why nothing was granted: busy is a value.
     fn explain(&self, refusal: Refusal, silent: Silent) -> Result<Attempt, Error> {
         let reason = match refusal {
-            Refusal::Busy { split: true, .. } => {
-                return Ok(Attempt::Busy {
-                    free_in: Some(pause()),
-                });
-            }
             Refusal::Busy { free_in, .. } => return Ok(Attempt::Busy { free_in }),
             Refusal::TooLate | Refusal::Again { .. } => return Ok(Attempt::TooLate),
             Refusal::TooSlow => "a majority of the nodes agreed only when the lease was as good as over; ask for a longer \
@@ -256,9 +273,9 @@ fn granted(run: Run) -> Attempt {
     })
 }
 
-/// So that those who got in each other's way do not do so again.
-fn pause() -> Duration {
-    let range = SPLIT_PAUSE_MICROS.end - SPLIT_PAUSE_MICROS.start;
-    let spread = Uuid::new_v4().as_u128() % u128::from(range);
-    Duration::from_micros(SPLIT_PAUSE_MICROS.start + spread as u64)
+/// How long to leave the nodes to others after a round that began then.
+fn pause(began: Moment) -> Duration {
+    let most = (2 * Moment::now().since(began)).max(MOST_PAUSE);
+    let range = (most - LEAST_PAUSE).as_micros().max(1);
+    LEAST_PAUSE + Duration::from_micros((Uuid::new_v4().as_u128() % range) as u64)
 }
