@@ -16,15 +16,6 @@ end
 local claim, mode, lease, votes = ARGV[3], ARGV[4], ARGV[5], ARGV[8] ~= ''
 local last = ARGV[7] + 0
 
--- The common case, before the rest is even set up: nobody holds. A list takes as long as two calls.
-if mode == 'x' and votes and last <= us + ARGV[8] and redis.call('EXISTS', KEYS[1]) == 0 then
-  if advance_fence(KEYS[2], ARGV[6], ARGV[7], ARGV[11], ARGV[2]) then
-    redis.call('HSET', KEYS[1], claim, '1', 'lockkeeper:' .. claim, ARGV[1])
-    redis.call('PEXPIRE', KEYS[1], lease)
-    return us
-  end
-end
-
 local fence = last_token(KEYS[2], ARGV[11])
 
 -- What is wrong with the tokens, if anything.

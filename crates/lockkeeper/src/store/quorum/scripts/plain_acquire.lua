@@ -11,14 +11,6 @@ end
 local claim, lease, votes, last = ARGV[3], ARGV[5], ARGV[8] ~= '', ARGV[7] + 0
 local value = claim .. ' ' .. ARGV[1]
 
--- The common case: nobody holds.
-if votes and last <= us + ARGV[8] and redis.call('SET', KEYS[1], value, 'NX', 'PX', lease) then
-  local done, advanced = pcall(advance_fence, KEYS[2], ARGV[6], ARGV[7], ARGV[11], ARGV[2])
-  if done and advanced then return us end
-  redis.call('DEL', KEYS[1])
-  if not done then error(advanced, 0) end
-end
-
 local fence = last_token(KEYS[2], ARGV[11])
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then

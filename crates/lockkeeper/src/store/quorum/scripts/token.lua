@@ -16,17 +16,3 @@ local function move_fence(fence, text, keep)
   end
 end
 
--- Moves the fence to `last`, if `first` is above it and above the floor. Nearly always it is: then one call does.
-local function advance_fence(fence, first, last, floor, keep)
-  if first + 0 <= floor + 0 or keep ~= '0' then
-    if first + 0 <= last_token(fence, floor) then return false end
-    move_fence(fence, last, keep)
-    return true
-  end
-  -- Half as long as SET with GET.
-  local before = redis.call('GETSET', fence, last)
-  if not before or first + 0 > (tonumber(before) or 0) then return true end
-  redis.call('SET', fence, before)
-  return false
-end
-
