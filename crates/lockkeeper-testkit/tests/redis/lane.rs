@@ -225,6 +225,29 @@ async fn whoever_drops_a_guard_finds_it_released() {
     }
 }
 
+/// Among many there always is one whose release is under way on the main connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_never_pause_get_to_the_lane_as_well() {
+    let server = RedisServer::start();
+    let keeper = keeper(&server.url()).await;
+    let mut all = tokio::task::JoinSet::new();
+    for number in 0..64 {
+        let keeper = keeper.clone();
+        all.spawn(async move {
+            loop {
+                pair(&keeper, &format!("busy {number}")).await;
+            }
+        });
+    }
+    until("nothing but the lane is used", async || {
+        let ours = ours(&server);
+        // In the order in which they came.
+        matches!(&ours[..], [main, lane] if main == "ping" && lane == "evalsha")
+    })
+    .await;
+    all.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_withdrawal_does_not_overtake_the_try_it_undoes() {
     for dialect in ["redisson", "plain"] {

@@ -159,7 +159,7 @@ impl Dialect {
         what: LettingGo,
     ) -> impl Future<Output = Result<Life, Silence>> + Send + 'static {
         let node = node.clone();
-        node.link.releasing(&mut ticket);
+        node.link.releasing(&mut ticket, name);
         let call = self.keys(name).map(|keys| self.letting_go(&keys, what));
         async move { Ok(read_life(&node.ask(ticket, call?).await?)) }
     }

@@ -16,12 +16,12 @@ use tokio::sync::Notify;
 
 use self::debts::{Owed, pay_off};
 use super::dialect::Dialect;
-use crate::Error;
 use crate::clock::Moment;
 use crate::store::ends::Ends;
 use crate::store::redis::fault::Fault;
 use crate::store::redis::node::{Call, NodeLink, Ticket};
 use crate::store::{ClaimId, NodeState, NodeStatus};
+use crate::{Error, Name};
 
 /// How many requests may be under way: far more than a node that keeps up ever has.
 const MOST_UNDER_WAY: usize = 4096;
@@ -105,8 +105,8 @@ impl Node {
     }
 
     /// As [`ticket`](Node::ticket), for what a task waits for itself.
-    pub fn quickest(&self) -> Result<Ticket, String> {
-        self.keeps_up(self.link.quickest()?)
+    pub fn quickest(&self, name: &Name) -> Result<Ticket, String> {
+        self.keeps_up(self.link.quickest(name)?)
     }
 
     fn keeps_up(&self, ticket: Ticket) -> Result<Ticket, String> {

@@ -101,9 +101,9 @@ impl Inner {
                 poll.answer(number, Life::Gone);
                 continue;
             }
-            match node.quickest() {
+            match node.quickest(&name) {
                 Ok(mut ticket) => {
-                    node.link.releasing(&mut ticket);
+                    node.link.releasing(&mut ticket, &name);
                     tickets.push((number, ticket));
                 }
                 Err(reason) => {

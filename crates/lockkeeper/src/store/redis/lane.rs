@@ -10,14 +10,14 @@
 //! # Order
 //! * Both lead to one server, by its run id, or the lane is not used; nor while the main connection is another than
 //!   the lane was opened beside.
-//! * A task that dropped a guard finds it released: while a release is under way on the main connection, all verbs go
-//!   there.
+//! * A task that dropped a guard finds it released: while a release of a name is under way on the main connection, all verbs
+//!   for that name go there. (Not those for others: with many at work there always is one, and the lane would stay empty.)
 //! * A withdrawal must not overtake the try it undoes. If that was cancelled on the lane, its withdrawal follows it
 //!   there. (Where the lane broke, `not_after` bounds how long the try may be on its way, and the engine withdraws again
 //!   after that.)
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::runtime::{Handle, Id};
@@ -26,9 +26,10 @@ use super::connection::Connection;
 use super::fault::unavailable;
 use super::setup::Fresh;
 use super::shared::{Shared, State};
+use super::slots::slot;
 use super::way::Way;
-use crate::Error;
 use crate::store::{ClaimId, caller};
+use crate::{Error, Name};
 
 /// A runtime gets a lane when it has asked for this much: who takes a lock now and then needs no second connection.
 const OFTEN: u32 = 16;
@@ -40,8 +41,8 @@ pub(super) struct Lanes {
     express: OnceLock<Express>,
     /// How many verbs a runtime has asked for, while there is no lane.
     asked: AtomicU32,
-    /// How many releases are under way on the main connection.
-    releases: Arc<AtomicUsize>,
+    /// Which names are being released on the main connection.
+    releases: Arc<Releases>,
     /// Claims whose try was cancelled on the lane, until they are withdrawn.
     cancelled: Mutex<HashSet<ClaimId>>,
 }
@@ -77,14 +78,14 @@ impl Lanes {
     }
 
     /// The way of a verb that a task may wait for.
-    pub fn quickest(&self, does: Does) -> Passage<'_> {
-        let mut passage = self.passage(self.express());
+    pub fn quickest(&self, name: &Name, does: Does) -> Passage<'_> {
+        let mut passage = self.passage(self.express(name));
         match (passage.express, does) {
             (Some(_), Does::Claims(claim) | Does::Releases(Some(claim))) => {
                 passage.claims = Some(claim);
             }
             (None, Does::Releases(_)) => {
-                passage._releasing = Some(self.releasing());
+                passage._releasing = Some(self.releasing(name));
             }
             _ => {}
         }
@@ -111,21 +112,21 @@ impl Lanes {
         }
     }
 
-    /// For as long as this is there, all verbs take the main connection.
-    pub fn releasing(&self) -> Releasing {
-        self.releases.fetch_add(1, SeqCst);
-        Releasing(self.releases.clone())
+    /// For as long as this is there, all verbs for the name take the main connection.
+    pub fn releasing(&self, name: &Name) -> Releasing {
+        self.releases.of(name).fetch_add(1, SeqCst);
+        Releasing(self.releases.clone(), name.clone())
     }
 
-    /// The lane, if it is the caller's and of use just now.
-    pub fn express(&self) -> Option<&Connection> {
+    /// The lane, if it is the caller's and of use for this name just now.
+    pub fn express(&self, name: &Name) -> Option<&Connection> {
         let caller = caller::runtime()?;
         let Some(express) = self.express.get() else {
             self.notice(&caller);
             return None;
         };
         let usable = express.runtime == caller.id()
-            && self.releases.load(SeqCst) == 0
+            && self.releases.of(name).load(SeqCst) == 0
             && express.connection.stands_beside(&self.main);
         usable.then_some(&express.connection)
     }
@@ -184,13 +185,30 @@ impl Drop for Passage<'_> {
     }
 }
 
-/// A release under way on the main connection.
+/// How many releases are under way for the names that share a place.
 #[derive(Debug)]
-pub(super) struct Releasing(Arc<AtomicUsize>);
+struct Releases([AtomicU32; 512]);
+
+impl Releases {
+    fn of(&self, name: &Name) -> &AtomicU32 {
+        let slot = usize::from(slot(name.as_str().as_bytes()));
+        &self.0[slot % self.0.len()]
+    }
+}
+
+impl Default for Releases {
+    fn default() -> Releases {
+        Releases(std::array::from_fn(|_| AtomicU32::new(0)))
+    }
+}
+
+/// A release of a name under way on the main connection.
+#[derive(Debug)]
+pub(super) struct Releasing(Arc<Releases>, Name);
 
 impl Drop for Releasing {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, SeqCst);
+        self.0.of(&self.1).fetch_sub(1, SeqCst);
     }
 }
 

@@ -25,10 +25,10 @@ use super::pipe::Pipe;
 use super::shared::{Shared, State, Target, Up};
 use super::subscriptions::{Subscriptions, Topic};
 use super::supervisor::{reason, supervise};
-use crate::Error;
 use crate::clock::Moment;
 use crate::store::quorum::protocol::Admission;
 use crate::store::{Answer, Interest, Subscription};
+use crate::{Error, Name};
 
 /// Judges a server on every new connection to it.
 pub(in crate::store) trait Vet: Send + Sync {
@@ -139,8 +139,8 @@ impl NodeLink {
 
     /// The quickest way of a task that waits: the lane beside the main connection, if it has one. Both lead to the same
     /// run of the server, which is what the main one was admitted for.
-    pub fn quickest(&self) -> Result<Ticket, String> {
-        let Some(lane) = self.0.express() else {
+    pub fn quickest(&self, name: &Name) -> Result<Ticket, String> {
+        let Some(lane) = self.0.express(name) else {
             return self.ticket();
         };
         let ((), number, admission) = self.admitted(|_| ())?;
@@ -161,10 +161,10 @@ impl NodeLink {
         })
     }
 
-    /// Has everything take the main connection until what this ticket lets go of is gone, if it is for that one.
-    pub fn releasing(&self, ticket: &mut Ticket) {
+    /// Has everything for a name take the main connection until what this ticket lets go of is gone, if it is for that one.
+    pub fn releasing(&self, ticket: &mut Ticket, name: &Name) {
         if ticket.lane().is_none() {
-            ticket.releasing = Some(Arc::new(self.0.releasing()));
+            ticket.releasing = Some(Arc::new(self.0.releasing(name)));
         }
     }
 

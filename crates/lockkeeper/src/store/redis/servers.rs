@@ -76,7 +76,7 @@ impl Servers {
 
     /// The way of a request that a task may wait for.
     pub fn quickest(&self, name: &Name, does: Does) -> Result<Route<'_>, Error> {
-        self.route_by(name, |lanes| lanes.quickest(does))
+        self.route_by(name, |lanes| lanes.quickest(name, does))
     }
 
     /// The way of a claim's withdrawal.
