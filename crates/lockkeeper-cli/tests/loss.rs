@@ -5,11 +5,13 @@ mod common;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Done, Place, alive, eventually, until, until_in};
+use common::{Done, Place, alive, eventually, for_ever, until, until_in};
 use nix::sys::signal::{Signal, kill, killpg};
 
-/// Does not end when asked to, but writes it down. The short sleeps let the shell get to its trap.
-const STUBBORN: &str = "trap 'echo asked >> asked' TERM; while :; do sleep 0.1; done";
+/// Does not end when asked to, but writes it down.
+fn stubborn() -> String {
+    for_ever("trap 'echo asked >> asked' TERM")
+}
 
 /// Starts another run that waits for the lock and tells in which state it finds a process.
 fn contender(place: &Place, name: &str, pid: nix::unistd::Pid) -> std::process::Child {
@@ -50,7 +52,7 @@ fn a_killed_lockkeeper_takes_its_command_along_and_frees_the_lock_at_once() {
 #[test]
 fn a_killed_lockkeepers_stubborn_command_is_killed_before_the_lease_ends() {
     let place = Place::new();
-    let holder = place.hold(&["--ttl", "3s"], "x", STUBBORN);
+    let holder = place.hold(&["--ttl", "3s"], "x", &stubborn());
     let (command, guardian) = (holder.command, holder.guardian);
     let contender = contender(&place, "x", command);
     holder.signal(Signal::SIGKILL);
@@ -63,7 +65,7 @@ fn a_killed_lockkeepers_stubborn_command_is_killed_before_the_lease_ends() {
 #[test]
 fn a_stopped_lockkeepers_command_is_gone_before_anyone_else_gets_the_lock() {
     let place = Place::new();
-    let holder = place.hold(&["--ttl", "3s"], "x", STUBBORN);
+    let holder = place.hold(&["--ttl", "3s"], "x", &stubborn());
     let contender = contender(&place, "x", holder.command);
     until("it waits", || place.show("x")["waiters"] == 1);
     holder.signal(Signal::SIGSTOP);
@@ -89,7 +91,7 @@ fn a_command_is_ended_when_its_lock_is_broken() {
 #[test]
 fn a_stubborn_command_is_killed_when_its_lock_is_broken() {
     let place = Place::new();
-    let holder = place.hold(&["--ttl", "3s", "--json"], "x", STUBBORN);
+    let holder = place.hold(&["--ttl", "3s", "--json"], "x", &stubborn());
     let command = holder.command;
     place
         .done(&["break", "x", "--reason", "maintenance", "--json"])
@@ -107,7 +109,7 @@ fn a_stubborn_command_is_killed_when_its_lock_is_broken() {
 #[test]
 fn a_store_that_stops_answering_ends_the_command() {
     let place = Place::new();
-    let holder = place.hold(&["--ttl", "3s"], "x", STUBBORN);
+    let holder = place.hold(&["--ttl", "3s"], "x", &stubborn());
     let command = holder.command;
     let blocker = rusqlite::Connection::open(place.path("locks.db")).expect("opens");
     blocker
@@ -133,7 +135,7 @@ fn why_the_lock_was_lost_is_told() {
 #[test]
 fn without_its_guardian_lockkeeper_does_the_duty_itself() {
     let place = Place::new();
-    let holder = place.hold(&["--ttl", "3s"], "x", STUBBORN);
+    let holder = place.hold(&["--ttl", "3s"], "x", &stubborn());
     let command = holder.command;
     kill(holder.guardian, Signal::SIGKILL).expect("there");
     place
@@ -159,7 +161,7 @@ fn without_its_guardian_an_ordinary_end_stays_one() {
 #[test]
 fn a_stopped_guardian_does_not_stop_lockkeeper() {
     let place = Place::new();
-    let holder = place.hold(&["--ttl", "3s"], "x", STUBBORN);
+    let holder = place.hold(&["--ttl", "3s"], "x", &stubborn());
     let (command, guardian) = (holder.command, holder.guardian);
     kill(guardian, Signal::SIGSTOP).expect("there");
     place

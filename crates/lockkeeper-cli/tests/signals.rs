@@ -5,16 +5,16 @@ mod common;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
-use common::{Done, Place, until, until_in};
+use common::{Done, Place, for_ever, until, until_in};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 #[test]
 fn signals_reach_the_command() {
     let place = Place::new();
-    let script = "for s in INT TERM HUP QUIT USR1 USR2; do trap \"echo $s >> got\" $s; done; \
-                  trap 'exit 7' ALRM; echo ready >> got; while :; do sleep 0.1; done";
-    let holder = place.hold(&[], "x", script);
+    let traps = "for s in INT TERM HUP QUIT USR1 USR2; do trap \"echo $s >> got\" $s; done; \
+                 trap 'exit 7' ALRM; echo ready >> got";
+    let holder = place.hold(&[], "x", &for_ever(traps));
     let got = place.path("got");
     until_in(&got, "ready");
     for (signal, name) in [
@@ -38,9 +38,9 @@ fn signals_reach_the_command() {
 fn signals_reach_the_whole_group() {
     let place = Place::new();
     // The shell does not pass it on: its child has to get it from us.
-    let script = "sh -c 'trap \"echo inner >> got; exit\" TERM; echo ready >> got; \
-                  while :; do sleep 0.1; done' & trap 'wait; exit 0' TERM; wait; exit 9";
-    let holder = place.hold(&[], "x", script);
+    let inner = for_ever("trap \"echo inner >> got; exit\" TERM; echo ready >> got");
+    let script = format!("sh -c '{inner}' & trap 'wait; exit 0' TERM; wait; exit 9");
+    let holder = place.hold(&[], "x", &script);
     until_in(&place.path("got"), "ready");
     holder.signal(Signal::SIGTERM);
     until_in(&place.path("got"), "inner");

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 
-use common::Place;
+use common::{Place, for_ever};
 
 /// A shell script that runs on a terminal of its own.
 struct Session {
@@ -97,11 +97,14 @@ fn the_command_reads_keys_and_the_terminal_comes_back() {
 #[test]
 fn ctrl_c_reaches_the_command_alone() {
     let place = Place::new();
+    let inner = for_ever("trap \"echo inner-int; exit 5\" INT; echo ready");
     let mut session = Session::start(
         &place,
-        "trap 'echo outer-int' INT
-         $L run x -- sh -c 'trap \"echo inner-int; exit 5\" INT; echo ready; while :; do sleep 0.1; done'
-         echo code:$?",
+        &format!(
+            "trap 'echo outer-int' INT
+             $L run x -- sh -c '{inner}'
+             echo code:$?"
+        ),
     );
     session.shows("ready");
     session.keys("\x03");

@@ -15,6 +15,12 @@ use tempfile::TempDir;
 /// How long things that should happen soon may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A shell script that begins like this and never ends by itself. It starts no process once it has begun: a signal finds the
+/// shell alone, which gets to its trap at once and does not wait for a child to end, or to dump its core.
+pub fn for_ever(begin: &str) -> String {
+    format!("mkfifo ever; exec 3<> ever; {begin}; while :; do read _ <&3; done")
+}
+
 /// A folder with a store in it.
 pub struct Place {
     folder: TempDir,
