@@ -3,31 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::claims::renewal_for;
 use crate::common::*;
 use lockkeeper::Error;
 use lockkeeper::clock::Moment;
 use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{Claim, LatchOp, LatchRequest, Mode, Renewal, Renewed, Store};
+use lockkeeper::store::{Claim, LatchOp, LatchRequest, Mode, Renewed, Store};
 use lockkeeper_testkit::servers::redis::RedisServer;
 use lockkeeper_testkit::servers::replicated::Replicated;
 
 const DIALECTS: [&str; 2] = ["redisson", "plain"];
 
 async fn renew(store: &RedisStore, held: &Claim) -> Result<Vec<Renewed>, Error> {
-    renew_for(store, held, LEASE).await
-}
-
-async fn renew_for(
-    store: &RedisStore,
-    held: &Claim,
-    lease: Duration,
-) -> Result<Vec<Renewed>, Error> {
-    let renewal = Renewal {
-        name: held.name.clone(),
-        claim: held.id,
-        lease,
-    };
-    store.renew(&[renewal]).await
+    store.renew(&[renewal(held)]).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -119,7 +107,7 @@ async fn a_hold_whose_key_lost_its_end_gets_one() {
         granted(&store, &held).await;
         assert_eq!(server.command(&["PERSIST", "endless"]), ":1\r\n");
         // Whoever only asks changes nothing.
-        let asked = renew_for(&store, &held, Duration::ZERO).await;
+        let asked = store.renew(&[renewal_for(Duration::ZERO, &held)]).await;
         assert_eq!(asked, Ok(vec![Renewed::Renewed]), "{dialect}");
         assert_eq!(left(), -1, "{dialect}");
         // A holder that renews takes care of it.
@@ -180,11 +168,7 @@ async fn a_name_that_became_something_else_costs_the_others_no_renewal() {
         let (lost, kept) = (claim("lost", mode), claim("kept", mode));
         granted(&store, &lost).await;
         granted(&store, &kept).await;
-        let renewals = [&lost, &kept].map(|held| Renewal {
-            name: held.name.clone(),
-            claim: held.id,
-            lease: LEASE,
-        });
+        let renewals = [&lost, &kept].map(renewal);
         for key in ["lost", "{lost}:timeout"] {
             server.command(&["DEL", key]);
             server.command(&["RPUSH", key, "somebody's"]);

@@ -42,8 +42,11 @@ impl Node {
         // A later round ends earlier ones with it.
         let round = new.what.round;
         let known = owed.get(&round.claim);
-        let covered = known.is_some_and(|known| known.what.round > round);
-        if !covered && owed.len() < MOST_OWED {
+        let needed = match known {
+            Some(known) => known.what.round <= round,
+            None => owed.len() < MOST_OWED,
+        };
+        if needed {
             owed.insert(round.claim, new);
         }
     }
