@@ -67,7 +67,7 @@ pub(super) fn refuse(waiters: BTreeMap<u64, Waiter>, error: &Error) {
 }
 
 /// Gives entries to waiters. One whose waiter just went away leaves again by being dropped.
-pub(super) fn deliver(turns: Vec<(Waiter, Entry)>) {
+pub(super) fn deliver(turns: impl IntoIterator<Item = (Waiter, Entry)>) {
     for (waiter, entry) in turns {
         let _ = waiter.turn.send(Ok(entry));
     }

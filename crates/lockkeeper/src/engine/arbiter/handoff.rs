@@ -196,7 +196,7 @@ impl Arbiter {
             }
             if let Some(entry) = self.next_tenure(&mut state, waiter.owner) {
                 drop(state);
-                deliver(vec![(waiter, entry)]);
+                deliver([(waiter, entry)]);
                 return Left::Passed;
             }
         }

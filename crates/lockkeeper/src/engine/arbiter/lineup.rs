@@ -113,7 +113,11 @@ impl Arbiter {
         };
         let came = tokio::select! {
             biased;
-            came = &mut turn => came,
+            came = &mut turn => {
+                // Whoever tells us has taken us out of the line.
+                std::mem::forget(line);
+                came
+            }
             () = deadline => {
                 drop(line);
                 // It may have come between the deadline and our leaving.

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::dialect::{on_node, read_vote};
 use super::holds::{Entry, NodeSet};
 use super::node::Silence;
-use super::protocol::{Ask, Granted, Refusal, Round, RoundId, Run, Step, Vote};
+use super::protocol::{Ask, Granted, Refusal, Rivals, Round, RoundId, Run, Step, Vote};
 use super::question::{Count, Question, Silent};
 use super::{Inner, renew};
 use crate::clock::{Clock, Moment};
@@ -22,14 +22,10 @@ const ROUNDS: usize = 4;
 /// The furthest that a reserved run may be ahead of the clock, in microseconds.
 const MOST_TOKENS: u64 = 1_000_000;
 /// Those who tried at once try again after a random pause. It is up to twice as long as the votes took, so that the nodes
-/// are free of one while another asks them, also where the way to them is long.
+/// are free of one while another asks them, also where the way to them is long; within these bounds, as a node may be stalled.
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
-const MOST_PAUSE: Duration = Duration::from_millis(20);
-
-/// Several keep trying at once, and none of them holds.
-const BUSY: Attempt = Attempt::Busy {
-    free_in: Some(Duration::ZERO),
-};
+const LONG_PAUSES: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(20)..=Duration::from_millis(200);
 
 /// What a round came to, and why which nodes said nothing.
 enum Ended {
@@ -51,22 +47,19 @@ impl Inner {
             return Ok(granted(entry.run));
         }
         let mut first = Clock::real().unix_micros();
-        let mut split = false;
         for _ in 0..ROUNDS {
             let began = Moment::now();
             match self.round(claim, &keys, first).await {
                 Ended::Granted(won) => return Ok(granted(won.run)),
-                Ended::Refused(Refusal::Busy { split: true, .. }, _) => {
+                Ended::Refused(Refusal::Busy { free_in, rivals }, _) => {
                     // Here, as whoever waits follows hints: votes given back are some, and with them those who keep a
                     // node each would take it again at once, for ever.
-                    let pause = pause(began);
-                    if Moment::now() + pause > claim.not_after {
-                        return Ok(BUSY);
+                    if rivals != Rivals::Hold && claim.enqueue {
+                        self.sleep(pause(began)).await;
                     }
-                    self.sleep(pause).await;
-                    first = first.max(Clock::real().unix_micros());
-                    split = true;
-                    continue;
+                    let now = (rivals == Rivals::Split).then_some(Duration::ZERO);
+                    let free_in = now.or(free_in);
+                    return Ok(Attempt::Busy { free_in });
                 }
                 Ended::Refused(Refusal::Again { first: better }, _) => first = better,
                 // Once more, with a better idea of the nodes' clocks.
@@ -75,9 +68,8 @@ impl Inner {
                 }
                 Ended::Refused(refusal, silent) => return self.explain(refusal, silent),
             }
-            split = false;
         }
-        Ok(if split { BUSY } else { Attempt::TooLate })
+        Ok(Attempt::TooLate)
     }
 
     /// The same claim once more, after it was granted.
@@ -275,7 +267,8 @@ fn granted(run: Run) -> Attempt {
 
 /// How long to leave the nodes to others after a round that began then.
 fn pause(began: Moment) -> Duration {
-    let most = (2 * Moment::now().since(began)).max(MOST_PAUSE);
-    let range = (most - LEAST_PAUSE).as_micros().max(1);
+    let took = 2 * Moment::now().since(began);
+    let longest = took.clamp(*LONG_PAUSES.start(), *LONG_PAUSES.end());
+    let range = (longest - LEAST_PAUSE).as_micros();
     LEAST_PAUSE + Duration::from_micros((Uuid::new_v4().as_u128() % range) as u64)
 }

@@ -26,13 +26,15 @@ use super::connection::Connection;
 use super::fault::unavailable;
 use super::setup::Fresh;
 use super::shared::{Shared, State};
-use super::slots::slot;
+use super::slots::crc;
 use super::way::Way;
 use crate::store::{ClaimId, caller};
 use crate::{Error, Name};
 
 /// A runtime gets a lane when it has asked for this much: who takes a lock now and then needs no second connection.
 const OFTEN: u32 = 16;
+/// Into how many groups names are put that are kept off the lane together: few of them are at a time.
+const PLACES: usize = 512;
 
 /// The two connections to one server.
 #[derive(Debug)]
@@ -114,8 +116,9 @@ impl Lanes {
 
     /// For as long as this is there, all verbs for the name take the main connection.
     pub fn releasing(&self, name: &Name) -> Releasing {
-        self.releases.of(name).fetch_add(1, SeqCst);
-        Releasing(self.releases.clone(), name.clone())
+        let place = Releases::place(name);
+        self.releases.0[place].fetch_add(1, SeqCst);
+        Releasing(self.releases.clone(), place)
     }
 
     /// The lane, if it is the caller's and of use for this name just now.
@@ -126,7 +129,7 @@ impl Lanes {
             return None;
         };
         let usable = express.runtime == caller.id()
-            && self.releases.of(name).load(SeqCst) == 0
+            && self.releases.0[Releases::place(name)].load(SeqCst) == 0
             && express.connection.stands_beside(&self.main);
         usable.then_some(&express.connection)
     }
@@ -187,12 +190,11 @@ impl Drop for Passage<'_> {
 
 /// How many releases are under way for the names that share a place.
 #[derive(Debug)]
-struct Releases([AtomicU32; 512]);
+struct Releases([AtomicU32; PLACES]);
 
 impl Releases {
-    fn of(&self, name: &Name) -> &AtomicU32 {
-        let slot = usize::from(slot(name.as_str().as_bytes()));
-        &self.0[slot % self.0.len()]
+    fn place(name: &Name) -> usize {
+        usize::from(crc(name.as_str().as_bytes())) % PLACES
     }
 }
 
@@ -204,11 +206,12 @@ impl Default for Releases {
 
 /// A release of a name under way on the main connection.
 #[derive(Debug)]
-pub(super) struct Releasing(Arc<Releases>, Name);
+pub(super) struct Releasing(Arc<Releases>, usize);
 
 impl Drop for Releasing {
     fn drop(&mut self) {
-        self.0.of(&self.1).fetch_sub(1, SeqCst);
+        let Releasing(releases, place) = self;
+        releases.0[*place].fetch_sub(1, SeqCst);
     }
 }
 

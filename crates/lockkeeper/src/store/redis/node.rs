@@ -2,8 +2,8 @@
 //!
 //! A request takes a connection that was judged, or none: a server that restarted is another one, and over a
 //! connection to the old one no request reaches the new one. What a task waits for itself may take its runtime's
-//! [lane](super::lane). Nothing more is needed for order there than that verbs take the main connection while something is
-//! let go of there: a try that is overtaken by its own withdrawal finds its tokens used up.
+//! [lane](super::lane). Nothing more is needed for order there than that verbs for a name take the main connection while
+//! it is let go of there: a try that is overtaken by its own withdrawal finds its tokens used up.
 
 mod call;
 mod settings;

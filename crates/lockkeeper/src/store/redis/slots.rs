@@ -43,11 +43,14 @@ pub(super) fn hash_tag(key: &[u8]) -> Option<&[u8]> {
 
 /// The slot of a key or of a sharded channel.
 pub(super) fn slot(key: &[u8]) -> u16 {
-    let hashed = hash_tag(key).unwrap_or(key);
-    let crc = hashed.iter().fold(0u16, |crc, byte| {
+    crc(hash_tag(key).unwrap_or(key)) % SLOTS as u16
+}
+
+/// CRC16, as clusters have it.
+pub(super) fn crc(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0u16, |crc, byte| {
         (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)]
-    });
-    crc % SLOTS as u16
+    })
 }
 
 /// Who serves what, as far as is known.

@@ -43,5 +43,5 @@ pub use node::{Added, Hold, Node};
 pub use poll::{Life, Outcome, Poll};
 pub use quarantine::{Admission, Check, Quarantine};
 pub use renewal::{Renewal, Step as RenewalStep};
-pub use round::{Granted, Refusal, Round, Step};
+pub use round::{Granted, Refusal, Rivals, Round, Step};
 pub use terms::Terms;

@@ -56,8 +56,8 @@ pub enum Refusal {
     Busy {
         /// When enough nodes will be free for a majority, if each in the way has an end.
         free_in: Option<Duration>,
-        /// No hold is seen to have a majority: several tried at once. Try again after a short random pause.
-        split: bool,
+        /// Which of the two.
+        rivals: Rivals,
     },
     /// Enough nodes would vote for another token. Try at once with a run that starts with this one.
     Again {
@@ -77,6 +77,17 @@ pub enum Refusal {
     Unavailable,
     /// A majority said yes, but by then the lease was as good as over.
     TooSlow,
+}
+
+/// Who is in the way of a round.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Rivals {
+    /// One that has a majority: wait until it is told that it ended.
+    Hold,
+    /// Several, none of whom can have one. Try again after a random pause, or they may do so for ever.
+    Split,
+    /// There may be a hold, or several that try, for all that was heard. The pause is needed here as well.
+    Unclear,
 }
 
 impl Round {
@@ -237,9 +248,14 @@ impl Round {
         // The nodes that said nothing may be on its side.
         let heard = self.count(|vote| vote != Vote::Silent);
         let free_in = missing.checked_sub(1).and_then(|last| ends.get(last));
+        let (most, majority) = (most.unwrap_or(0), self.terms.majority);
         Refusal::Busy {
             free_in: free_in.copied().filter(|end| *end != Duration::MAX),
-            split: most.unwrap_or(0) + self.terms.nodes - heard < self.terms.majority,
+            rivals: match most + self.terms.nodes - heard {
+                _ if most >= majority => Rivals::Hold,
+                at_most if at_most < majority => Rivals::Split,
+                _ => Rivals::Unclear,
+            },
         }
     }
 
@@ -378,7 +394,7 @@ mod tests {
         let step = after(&mut round, &[busy(3, 9), busy(2, 9)]);
         let busy = Refusal::Busy {
             free_in: Some(Duration::from_secs(3)),
-            split: false,
+            rivals: Rivals::Hold,
         };
         assert_eq!(step, Step::Refused(busy));
         assert_eq!(round.vote(2, Vote::Yes, T), Step::Withdraw);
@@ -399,16 +415,20 @@ mod tests {
 
     #[test]
     fn reasons_name_what_stands_between_us_and_a_majority() {
-        let split = |votes: &[Vote]| match refused(votes.len(), votes) {
-            Refusal::Busy { split, .. } => split,
+        let rivals = |nodes, votes: &[Vote]| match refused(nodes, votes) {
+            Refusal::Busy { rivals, .. } => rivals,
             refusal => panic!("{refusal:?}"),
         };
-        assert!(split(&[Vote::Yes, busy(9, 1), busy(9, 2)]));
-        assert!(split(&[Vote::Yes, Vote::TooLate, busy(9, 2)]));
-        assert!(
-            !split(&[busy(9, 1), Vote::Yes, Vote::Silent]),
-            "may be held"
-        );
+        let split = [Vote::Yes, busy(9, 1), busy(9, 2)];
+        assert_eq!(rivals(3, &split), Rivals::Split);
+        let late = [Vote::Yes, Vote::TooLate, busy(9, 2)];
+        assert_eq!(rivals(3, &late), Rivals::Split);
+        let missed = [busy(9, 1), Vote::Yes, Vote::Silent];
+        assert_eq!(rivals(3, &missed), Rivals::Unclear);
+        let early = [busy(9, 1), busy(9, 2)];
+        assert_eq!(rivals(3, &early), Rivals::Unclear);
+        let held = [Vote::Silent, busy(9, 1), busy(9, 1)];
+        assert_eq!(rivals(3, &held), Rivals::Hold);
         let sitting = |secs| Vote::SittingOut {
             ready_in: Duration::from_secs(secs),
         };

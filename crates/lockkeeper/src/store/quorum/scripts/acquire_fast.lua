@@ -1,5 +1,5 @@
--- The common case of `acquire`, before the rest is even set up: nobody holds, and nothing is wrong with the token. A list
--- as an answer takes as long as two calls.
+-- The common case of `acquire`, before the rest is even set up: nobody holds, nothing is wrong with the token, and the
+-- fence is kept for ever, as it is unless told otherwise. A list as an answer takes as long as two calls.
 local us, first = time[1] * 1000000 + time[2], ARGV[6] + 0
 if ARGV[4] == 'x' and ARGV[2] == '0' and ARGV[8] ~= '' and (ARGV[12] == '0' or us <= ARGV[12] + 0)
   and ARGV[7] - ARGV[8] <= us and first > ARGV[11] + 0 and redis.call('EXISTS', KEYS[1]) == 0 then
