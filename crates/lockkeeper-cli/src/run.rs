@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     ttl: Option<Duration>,
     /// Wait for the lock at most this long, such as 500ms, 30s or 1h30m [default: for ever]
-    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "no_wait")]
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "no_wait", allow_hyphen_values = true)]
     wait: Option<Duration>,
     /// Do not wait for the lock
     #[arg(long)]

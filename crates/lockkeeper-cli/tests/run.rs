@@ -266,6 +266,7 @@ fn wrong_usage_is_told_what_to_write() {
             &["run", "--ttl", "25h", "x", "--", "true"],
             "25h is outside 100ms to 24h",
         ),
+        (&["run", "--wait", "-1s", "x", "--", "true"], "duration"),
         (
             &["--store", "sqlite:~/x.db", "run", "x", "--", "true"],
             "~ is not expanded",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::{until, use_everything};
 use lockkeeper::clock::Moment;
-use lockkeeper::{HandOff, Lockkeeper};
+use lockkeeper::{Error, HandOff, Lockkeeper};
 use lockkeeper_testkit::servers::redis::RedisServer;
 
 async fn keeper(url: &str, hand_off: HandOff) -> Lockkeeper {
@@ -98,4 +98,39 @@ async fn nothing_is_left_behind() {
         clients.matches(" addr=").count() == 1
     })
     .await;
+}
+
+/// Whoever waits in vain for a lock on a server that is gone is not told that somebody has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_goes_while_somebody_waits_is_the_answer() {
+    const PATIENCE: Duration = Duration::from_secs(4);
+    let mut server = RedisServer::start();
+    let (url, hand_off) = (server.url(), HandOff::default());
+    let keepers = [keeper(&url, hand_off).await, keeper(&url, hand_off).await];
+    let held = keepers[0].lock("gone").expect("a lock").acquire().await;
+    let held = held.expect("acquires");
+    let lock = keepers[1].lock("gone").expect("a lock");
+    let own = lock.clone().fair().expect("fair");
+    let busy = lock.acquire_within(Duration::from_millis(100)).await;
+    assert!(busy.expect("answers").is_none());
+    let waiting = [lock.clone(), lock.clone(), own.clone()]
+        .map(|lock| tokio::spawn(async move { lock.acquire_within(PATIENCE).await.map(|_| ()) }));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    server.kill();
+    for waiter in waiting {
+        let error = waiter.await.expect("no panic").expect_err("it is gone");
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(error.to_string().contains("127.0.0.1"), "{error}");
+    }
+    drop(held);
+    server.restart_empty();
+    // It answers again: what was is forgotten.
+    for lock in [lock, own] {
+        let guard = lock.acquire_within(Duration::from_secs(20)).await;
+        let guard = guard.expect("answers").expect("is free");
+        let busy = keepers[0].lock("gone").expect("a lock");
+        let busy = busy.acquire_within(Duration::from_millis(300)).await;
+        assert!(busy.expect("answers").is_none());
+        guard.release().await.expect("releases");
+    }
 }

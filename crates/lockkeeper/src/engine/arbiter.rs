@@ -154,7 +154,7 @@ impl Arbiter {
         };
         let contest = Contest::new(&self.core, self.name.clone(), wish.mode, length);
         let mut contest = contest.renewed(renewed);
-        let won = contest.run(wish.patience, || 1, &Notify::new()).await?;
+        let won = contest.run(wish.patience, |_| 1, &Notify::new()).await?;
         Ok(won.map(|won| self.settle_own(wish, won, length, renewed)))
     }
 

@@ -20,6 +20,8 @@ pub(super) struct Line {
     pub busy: bool,
     /// Others had the lock when somebody of this line last asked for it: so they will the next time.
     pub crowded: bool,
+    /// What the store last said to the claim instead of an answer: whoever stops waiting is to know.
+    pub trouble: Option<Error>,
 }
 
 #[derive(Debug)]

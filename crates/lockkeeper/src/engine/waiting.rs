@@ -66,6 +66,8 @@ pub(crate) struct Contest {
     /// A request with the claim was sent and not answered yet: it may arrive after all that follows.
     on_its_way: bool,
     failing_since: Option<Moment>,
+    /// What the store last said instead of an answer.
+    trouble: Option<Error>,
     /// The next try is to queue the claim, instead of asking in vain before that.
     expects_busy: bool,
     /// The claim has just been queued: how long to wait for its turn before asking again.
@@ -92,6 +94,7 @@ impl Contest {
             exposed: false,
             on_its_way: false,
             failing_since: None,
+            trouble: None,
             expects_busy: false,
             queued: None,
         }
@@ -192,6 +195,7 @@ impl Contest {
             Ok(Attempt::Busy { free_in }) => {
                 self.exposed = self.claim.enqueue;
                 self.failing_since = None;
+                self.trouble = None;
                 self.expects_busy = true;
                 self.queued = self.exposed.then(|| pause_before_retry(free_in));
                 Ok(None)
@@ -225,12 +229,13 @@ impl Contest {
         }
     }
 
-    /// Waits for the grant. `wanted` says, before each try, how many tokens to reserve; 0 means that nobody
-    /// wants the lock any more, and ends the wait like a deadline. `look` makes it ask again.
+    /// Waits for the grant. `wanted` says, before each try and each sleep, how many tokens to reserve; 0 means that nobody
+    /// wants the lock any more, and ends the wait like a deadline. It is told what the store last said instead of an answer.
+    /// `look` makes it ask again.
     pub async fn run(
         &mut self,
         patience: Patience,
-        wanted: impl Fn() -> u32,
+        wanted: impl Fn(Option<&Error>) -> u32,
         look: &Notify,
     ) -> Result<Option<Won>, Error> {
         let deadline = patience.deadline();
@@ -240,14 +245,14 @@ impl Contest {
                 Some(pause) => pause,
                 None => {
                     self.core.check_open()?;
-                    let reserve = wanted();
+                    let reserve = wanted(self.trouble.as_ref());
                     if reserve == 0 {
                         return Ok(None);
                     }
                     match self.try_within(patience, reserve).await {
                         Ok(Some(won)) => return Ok(Some(won)),
                         // `None` has its deadline behind it. A try that was cut short is not followed by another.
-                        Ok(None) if Moment::now() >= deadline => return Ok(None),
+                        Ok(None) if Moment::now() >= deadline => return self.in_vain(),
                         Ok(None) if self.queued.is_some() => continue,
                         // A hint between the try and the subscription would be missed: try once more.
                         Ok(None) => {
@@ -255,7 +260,7 @@ impl Contest {
                             let subscribed = tokio::select! {
                                 biased;
                                 subscribed = self.subscribe() => subscribed,
-                                () = core.background.sleep_until(deadline) => return Ok(None),
+                                () = core.background.sleep_until(deadline) => return self.in_vain(),
                             };
                             match subscribed {
                                 Ok(()) => continue,
@@ -269,6 +274,9 @@ impl Contest {
             };
             let now = Moment::now();
             if now >= deadline {
+                return self.in_vain();
+            }
+            if wanted(self.trouble.as_ref()) == 0 {
                 return Ok(None);
             }
             let until = (now + pause).min(deadline);
@@ -303,8 +311,18 @@ impl Contest {
             };
             self.core.shared.observers.event(&event);
         }
+        // Nothing is in doubt for whoever waits: the next try is another claim.
+        self.trouble = Some(match error {
+            Error::OutcomeUnknown { store, reason } => Error::Unavailable { store, reason },
+            error => error,
+        });
         let pause = now.since(since) / 4;
         Ok(pause.clamp(Duration::from_millis(20), Duration::from_secs(1)))
+    }
+
+    /// Time ran out: the lock was not free, as far as is known.
+    fn in_vain(&mut self) -> Result<Option<Won>, Error> {
+        self.trouble.take().map_or(Ok(None), Err)
     }
 
     async fn subscribe(&mut self) -> Result<(), Error> {

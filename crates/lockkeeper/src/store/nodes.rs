@@ -48,7 +48,7 @@ impl fmt::Display for NodeState {
             NodeState::Behind => f.write_str("is behind: it did not answer in time"),
             NodeState::SittingOut { ready_in } => write!(
                 f,
-                "sits out for {:.1}s more: it has restarted and may have forgotten locks",
+                "sits out for {:.1}s more: it has just started and may have forgotten locks",
                 ready_in.as_secs_f64()
             ),
             NodeState::Down { reason } => write!(f, "is down: {reason}"),

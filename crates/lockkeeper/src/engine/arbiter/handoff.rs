@@ -91,7 +91,9 @@ impl Arbiter {
     fn begin(self: &Arc<Self>, state: &mut State, seat: Seat, won: &Won) {
         let since = Moment::now();
         let token = won.grant.token;
-        state.line(seat).busy = false;
+        let line = state.line(seat);
+        line.busy = false;
+        line.trouble = None;
         match seat {
             Seat::Shared => {
                 state.open = Some(Open {

@@ -119,11 +119,13 @@ impl Arbiter {
                 came
             }
             () = deadline => {
+                // Before we leave: with the last of us it is forgotten.
+                let trouble = self.state().line(seat).trouble.clone();
                 drop(line);
                 // It may have come between the deadline and our leaving.
                 match turn.try_recv() {
                     Ok(came) => Ok(came),
-                    Err(_) => return Ok(None),
+                    Err(_) => return trouble.map_or(Ok(None), Err),
                 }
             }
         };
@@ -153,10 +155,15 @@ impl Arbiter {
             Seat::Shared => &self.look_shared,
             Seat::Handed | Seat::Own => &self.look_handed,
         };
-        let wanted = || match (self.state().line(seat).waiters.is_empty(), seat) {
-            (true, _) => 0,
-            (false, Seat::Shared) => 1,
-            (false, _) => self.reserve(),
+        let wanted = |trouble: Option<&Error>| {
+            let mut state = self.state();
+            let line = state.line(seat);
+            line.trouble = trouble.cloned();
+            match (line.waiters.is_empty(), seat) {
+                (true, _) => 0,
+                (false, Seat::Shared) => 1,
+                (false, _) => self.reserve(),
+            }
         };
         loop {
             let panics = FailsLine(&self, seat);
@@ -169,6 +176,7 @@ impl Arbiter {
                     let line = state.line(seat);
                     if line.waiters.is_empty() {
                         line.busy = false;
+                        line.trouble = None;
                         return;
                     }
                 }
@@ -183,6 +191,7 @@ impl Arbiter {
             let mut state = self.state();
             let line = state.line(seat);
             line.busy = false;
+            line.trouble = None;
             std::mem::take(&mut line.waiters)
         };
         refuse(waiters, error);
