@@ -85,6 +85,44 @@ async fn a_node_that_restarted_empty_lets_no_second_holder_in() {
     .await;
 }
 
+/// Nobody is told that a lock is free because two of three have forgotten it.
+#[tokio::test]
+async fn a_hold_that_most_nodes_forgot_is_still_seen_and_can_be_broken() {
+    let mut nodes = Independent::start(3);
+    let url = nodes.url("10s&node_timeout=10s");
+    nodes.wait_out_quarantine(Duration::from_secs(10));
+    let store = open(&url).await;
+    let held = Claim {
+        lease: Duration::from_secs(10),
+        ..claim("forgotten", Mode::Exclusive)
+    };
+    assert!(is_granted(&store, &held).await);
+    until("it is everywhere", async || {
+        nodes.count_key("forgotten") == 3
+    })
+    .await;
+    nodes.server(2).restart_empty();
+    nodes.server(1).restart_empty();
+    let store = open(&url).await;
+    until("they sit out", async || {
+        let sits = |state: &NodeState| matches!(state, NodeState::SittingOut { .. });
+        states(&store).iter().filter(|state| sits(state)).count() == 2
+    })
+    .await;
+    let info = store.inspect(&held.name).await.expect("answers");
+    let holders = info.expect("is known").holders;
+    assert_eq!(holders.len(), 1, "{holders:?}");
+    assert_eq!(store.list("").await.expect("answers").len(), 1);
+    let request = lockkeeper::store::Break {
+        name: held.name.clone(),
+        reason: "forgotten".into(),
+    };
+    let ended = store.break_lock(&request).await.expect("answers");
+    assert_eq!(ended.len(), 1, "{ended:?}");
+    let info = store.inspect(&held.name).await.expect("answers");
+    assert!(info.is_none_or(|info| info.holders.is_empty()));
+}
+
 #[tokio::test]
 async fn with_quarantine_off_a_second_holder_gets_in() {
     let mut nodes = Independent::start(3);

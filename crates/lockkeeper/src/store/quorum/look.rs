@@ -96,9 +96,10 @@ impl Inner {
         (token > 0).then_some(Token::new(token))
     }
 
-    /// Those who hold on a majority, or may, as some nodes do not answer.
+    /// Those who hold on a majority, or may, as some nodes do not answer, or have just started and may have forgotten it.
     fn agreed(&self, sights: Vec<Sight>) -> Vec<Holder> {
-        let unheard = self.nodes.len() - sights.len();
+        let forgetful = self.nodes.iter().filter(|node| node.sits_out()).count();
+        let unheard = self.nodes.len() - sights.len() + forgetful;
         let mut by_id: BTreeMap<String, Vec<Holder>> = BTreeMap::new();
         for (id, holder) in sights.into_iter().flat_map(|sight| sight.holders) {
             by_id.entry(id).or_default().push(holder);
