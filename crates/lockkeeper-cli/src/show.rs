@@ -71,7 +71,10 @@ fn text(info: &LockInfo) -> String {
     }
     if let Some(broken) = &info.broken {
         let when = human(ago(broken.at));
-        line("broken", format!("{when} ago: {}", plain(&broken.reason)));
+        let older = info.holders.iter().any(|holder| holder.since > broken.at);
+        let which = if older { ", before this hold" } else { "" };
+        let reason = plain(&broken.reason);
+        line("broken", format!("{when} ago{which}: {reason}"));
     }
     text
 }

@@ -111,6 +111,12 @@ fn break_says_who_held() {
         .json();
     assert_eq!(done["broken"][0]["pid"], holder.lockkeeper.id());
     assert_eq!(place.show("x")["broken"]["reason"], "r");
+    let shows = || place.done(&["show", "x"]).code(0).out();
+    assert!(shows().contains(" ago: r"), "{}", shows());
+    // Whoever comes next has nothing to do with it.
+    let next = place.hold(&[], "x", "exec sleep 600");
+    assert!(shows().contains(", before this hold: r"), "{}", shows());
+    drop(next);
     holder.done().code(76);
 }
 
