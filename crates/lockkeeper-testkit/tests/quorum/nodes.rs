@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use crate::claims::claim_for;
 use crate::common::*;
 use lockkeeper::clock::Moment;
 use lockkeeper::store::quorum::QuorumStore;
 use lockkeeper::store::{Break, Claim, Mode, NodeState, Renewed, Store};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::servers::independent::Independent;
-use lockkeeper_testkit::servers::proxy::Proxy;
+use lockkeeper_testkit::servers::proxy::{Proxy, Way};
 
 /// Longer than any answer takes, even here, and far longer than any test that must not wait for it.
 const PATIENT: &str = "120s&node_timeout=10s";
@@ -58,6 +59,33 @@ async fn with_one_of_three_down_all_works() {
             && states(&other).iter().all(|s| *s == NodeState::Up)
     })
     .await;
+}
+
+#[tokio::test]
+async fn nodes_that_do_not_know_the_script_let_go_though_nobody_stays_for_their_answer() {
+    const SHORT: Duration = Duration::from_secs(2);
+    for dialect in ["redisson", "plain"] {
+        let nodes = Independent::start(3);
+        // Old enough to take the first token they are offered: nothing was taken back before, by the script in question.
+        nodes.wait_out_quarantine(SHORT);
+        let (proxies, _) = proxied(&nodes);
+        let url = Independent::url_of(proxies.iter().map(Proxy::port));
+        let store = open(&format!(
+            "{url}?max_lease=2s&node_timeout=10s&dialect={dialect}"
+        ))
+        .await;
+        let held = claim_for(SHORT, "held", Mode::Exclusive);
+        assert!(is_granted(&store, &held).await);
+        until("all keep it", async || nodes.count_key("held") == 3).await;
+        // So that no lease ends what a release is to.
+        for server in nodes.servers() {
+            assert_eq!(server.command(&["PERSIST", "held"]).trim(), ":1");
+        }
+        // As of a process that has ended when the answer of the third comes: what it says is never read.
+        proxies[2].replies(Way::Held);
+        assert_eq!(release(&store, &held).await, Ok(true));
+        until("none keeps it", async || nodes.count_key("held") == 0).await;
+    }
 }
 
 #[tokio::test]

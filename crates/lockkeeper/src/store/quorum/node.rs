@@ -33,6 +33,8 @@ pub(super) struct Node {
     timeout: Duration,
     /// The number of the connection on which it is behind; 0 if it is not.
     behind: AtomicU64,
+    /// The number of the connection beside which it was sent the script that lets go, in full.
+    taught: AtomicU64,
     /// Requests over the main connection, and over the lane: what a busy runtime does not read keeps nothing else back.
     under_way: [AtomicUsize; 2],
     owed: Mutex<HashMap<ClaimId, Owed>>,
@@ -89,6 +91,7 @@ impl Node {
             dialect,
             timeout,
             behind: AtomicU64::new(0),
+            taught: AtomicU64::new(0),
             under_way: Default::default(),
             owed: Mutex::default(),
             look: Notify::new(),
@@ -126,6 +129,11 @@ impl Node {
         let answer = self.link.run(ticket, &call).await;
         self.heard(number, &answer);
         answer.map_err(Silence::from)
+    }
+
+    /// Whether this is the first time that it is asked to let go over this connection, or beside it.
+    pub fn to_be_taught(&self, ticket: &Ticket) -> bool {
+        self.taught.swap(ticket.number, SeqCst) != ticket.number
     }
 
     fn under_way(&self, lane: bool) -> &AtomicUsize {

@@ -1,5 +1,6 @@
 //! Lets go of holds, and of what rounds that failed may have left, on every node that was asked.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use ::redis::Value;
@@ -121,7 +122,15 @@ impl Inner {
             poll,
         };
         let call = Arc::new(self.dialect.letting_go(keys, what));
-        Question::put(self, parting, known, silent, tickets, |_, _| call.clone())
+        // Nobody stays for the answers after the majority's: a process may end by then. A node that had to ask for the
+        // script would not get it, and would keep its vote.
+        let in_full = OnceCell::new();
+        Question::put(self, parting, known, silent, tickets, |node, ticket| {
+            match node.to_be_taught(ticket) {
+                true => Arc::clone(in_full.get_or_init(|| Arc::new(call.written_out()))),
+                false => call.clone(),
+            }
+        })
     }
 }
 
