@@ -1,8 +1,8 @@
 //! One node: requests to it, whether it keeps up, and what it is owed.
 //!
 //! A node that is silent for longer than a request may take is *behind*: it is asked nothing more until it has answered
-//! something, so that nothing piles up in front of it. What it must hear all the same, that a hold was let go of, it is
-//! *owed*: it is told when it is back.
+//! something, so that nothing piles up in front of it, except that a hold was let go of: that arrives also when this
+//! process has ended by then. Where there is no connection, it is *owed* that: it is told when it is back.
 
 mod debts;
 
@@ -110,6 +110,13 @@ impl Node {
     /// As [`ticket`](Node::ticket), for what a task waits for itself.
     pub fn quickest(&self, name: &Name) -> Result<Ticket, String> {
         self.keeps_up(self.link.quickest(name)?)
+    }
+
+    /// The connection on which it is behind, for what it is to hear all the same.
+    pub fn behind_on(&self) -> Option<Ticket> {
+        let ticket = self.link.ticket().ok()?;
+        let has_room = self.under_way(false).load(SeqCst) < MOST_UNDER_WAY;
+        (has_room && self.behind.load(SeqCst) == ticket.number).then_some(ticket)
     }
 
     fn keeps_up(&self, ticket: Ticket) -> Result<Ticket, String> {
