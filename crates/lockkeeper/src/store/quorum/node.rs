@@ -1,8 +1,8 @@
 //! One node: requests to it, whether it keeps up, and what it is owed.
 //!
 //! A node that is silent for longer than a request may take is *behind*: it is asked nothing more until it has answered
-//! something, so that nothing piles up in front of it. What it must hear all the same, that a hold was let go of, it is
-//! *owed*: it is told when it is back.
+//! something, so that nothing piles up in front of it, except that a hold was let go of: that arrives also when this
+//! process has ended by then. Where there is no connection, it is *owed* that: it is told when it is back.
 
 mod debts;
 
@@ -33,6 +33,8 @@ pub(super) struct Node {
     timeout: Duration,
     /// The number of the connection on which it is behind; 0 if it is not.
     behind: AtomicU64,
+    /// The number of the connection beside which it was sent the script that lets go, in full.
+    taught: AtomicU64,
     /// Requests over the main connection, and over the lane: what a busy runtime does not read keeps nothing else back.
     under_way: [AtomicUsize; 2],
     owed: Mutex<HashMap<ClaimId, Owed>>,
@@ -89,6 +91,7 @@ impl Node {
             dialect,
             timeout,
             behind: AtomicU64::new(0),
+            taught: AtomicU64::new(0),
             under_way: Default::default(),
             owed: Mutex::default(),
             look: Notify::new(),
@@ -109,6 +112,13 @@ impl Node {
         self.keeps_up(self.link.quickest(name)?)
     }
 
+    /// The connection on which it is behind, for what it is to hear all the same.
+    pub fn behind_on(&self) -> Option<Ticket> {
+        let ticket = self.link.ticket().ok()?;
+        let has_room = self.under_way(false).load(SeqCst) < MOST_UNDER_WAY;
+        (has_room && self.behind.load(SeqCst) == ticket.number).then_some(ticket)
+    }
+
     fn keeps_up(&self, ticket: Ticket) -> Result<Ticket, String> {
         if self.behind.load(SeqCst) == ticket.number {
             return Err(format!("it did not answer within {:?}", self.timeout));
@@ -126,6 +136,11 @@ impl Node {
         let answer = self.link.run(ticket, &call).await;
         self.heard(number, &answer);
         answer.map_err(Silence::from)
+    }
+
+    /// Whether this is the first time that it is asked to let go over this connection, or beside it.
+    pub fn to_be_taught(&self, ticket: &Ticket) -> bool {
+        self.taught.swap(ticket.number, SeqCst) != ticket.number
     }
 
     fn under_way(&self, lane: bool) -> &AtomicUsize {

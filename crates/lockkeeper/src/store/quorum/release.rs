@@ -1,5 +1,6 @@
 //! Lets go of holds, and of what rounds that failed may have left, on every node that was asked.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use ::redis::Value;
@@ -7,11 +8,12 @@ use ::redis::Value;
 use super::Inner;
 use super::dialect::{LettingGo, read_life};
 use super::holds::{Entry, NodeSet};
-use super::node::Silence;
+use super::node::{Node, Silence};
 use super::protocol::{Life, Outcome, Poll, RoundId};
 use super::question::{Count, Question, Silent};
 use crate::clock::Moment;
 use crate::store::redis::keys::Keys;
+use crate::store::redis::node::Ticket;
 use crate::store::{ClaimId, Released};
 use crate::{Error, Name};
 
@@ -84,7 +86,8 @@ impl Inner {
         entry.ends.max(Moment::now()) + entry.lease + 2 * self.node_timeout
     }
 
-    /// Asks every node that was asked. Those that cannot be now are owed it.
+    /// Asks every node that was asked. Those that are behind are told and not waited for; those that cannot be told now
+    /// are owed it.
     fn part(
         self: &Arc<Self>,
         name: Name,
@@ -96,6 +99,7 @@ impl Inner {
     ) -> Arc<Question<Parting>> {
         let mut silent = Silent::default();
         let mut tickets = Vec::with_capacity(self.nodes.len());
+        let mut behind = Vec::new();
         for (number, node) in self.nodes.iter().enumerate() {
             if !asked.has(number) {
                 poll.answer(number, Life::Gone);
@@ -107,21 +111,38 @@ impl Inner {
                     tickets.push((number, ticket));
                 }
                 Err(reason) => {
-                    node.owe(name.clone(), what, ends);
+                    match node.behind_on() {
+                        Some(mut ticket) => {
+                            node.link.releasing(&mut ticket, &name);
+                            behind.push((number, ticket));
+                        }
+                        None => node.owe(name.clone(), what, ends),
+                    }
                     silent.note(number, reason);
                     poll.answer(number, Life::Silent);
                 }
             }
         }
-        let known = poll.outcome();
-        let parting = Parting {
-            name,
+        let call = Arc::new(self.dialect.letting_go(keys, what));
+        // Nobody stays for the answers after the majority's: a process may end by then. A node that had to ask for the
+        // script would not get it, and would keep its vote.
+        let in_full = OnceCell::new();
+        let call = |node: &Node, ticket: &Ticket| match node.to_be_taught(ticket) {
+            true => Arc::clone(in_full.get_or_init(|| Arc::new(call.written_out()))),
+            false => call.clone(),
+        };
+        let parting = |poll| Parting {
+            name: name.clone(),
             what,
             ends,
             poll,
         };
-        let call = Arc::new(self.dialect.letting_go(keys, what));
-        Question::put(self, parting, known, silent, tickets, |_, _| call.clone())
+        if !behind.is_empty() {
+            let (told, unknown) = (parting(Poll::new(self.terms)), Some(Outcome::Unknown));
+            Question::put(self, told, unknown, Silent::default(), behind, call);
+        }
+        let known = poll.outcome();
+        Question::put(self, parting(poll), known, silent, tickets, call)
     }
 }
 

@@ -32,6 +32,14 @@ impl Call {
         self
     }
 
+    /// The same, in full from the start: one request does it, whatever the server knows.
+    pub fn written_out(&self) -> Call {
+        Call {
+            script: self.script,
+            cmd: self.in_full(),
+        }
+    }
+
     /// For a server that does not know the script.
     pub(super) fn in_full(&self) -> Cmd {
         let mut cmd = Cmd::with_capacity(24, self.script.text.len() + 640);
