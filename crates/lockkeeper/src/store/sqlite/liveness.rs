@@ -236,7 +236,11 @@ fn is_instance(text: &str) -> bool {
 fn create_folder(folder: &Path, access: Access) -> io::Result<()> {
     match fs::create_dir(folder) {
         // Who may read the database may also look into the folder.
-        Ok(()) => access.give(folder, access.mode | ((access.mode & 0o444) >> 2)),
+        Ok(()) => match access.give(folder, access.mode | ((access.mode & 0o444) >> 2)) {
+            // Another store was the last to leave and took it away already: what is to be in it finds it gone.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            given => given,
+        },
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     }
