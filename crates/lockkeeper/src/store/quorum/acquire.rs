@@ -51,22 +51,19 @@ impl Inner {
             let began = Moment::now();
             match self.round(claim, &keys, first).await {
                 Ended::Granted(won) => return Ok(granted(won.run)),
-                Ended::Refused(Refusal::Busy { free_in, rivals }, _) => {
-                    // Here, as whoever waits follows hints: votes given back are some, and with them those who keep a
-                    // node each would take it again at once, for ever.
-                    if rivals != Rivals::Hold && claim.enqueue {
-                        self.sleep(pause(began)).await;
-                    }
-                    let now = (rivals == Rivals::Split).then_some(Duration::ZERO);
-                    let free_in = now.or(free_in);
-                    return Ok(Attempt::Busy { free_in });
-                }
                 Ended::Refused(Refusal::Again { first: better }, _) => first = better,
                 // Once more, with a better idea of the nodes' clocks.
                 Ended::Refused(Refusal::TooLate, _) if Moment::now() <= claim.not_after => {
                     first = first.max(Clock::real().unix_micros());
                 }
-                Ended::Refused(refusal, silent) => return self.explain(refusal, silent),
+                Ended::Refused(refusal, silent) => {
+                    // Here, as whoever waits follows hints: votes given back are some, and with them those who keep a
+                    // node each would take it again at once, for ever.
+                    if claim.enqueue && may_be_split(&refusal) {
+                        self.sleep(pause(began)).await;
+                    }
+                    return self.explain(refusal, silent);
+                }
             }
         }
         Ok(Attempt::TooLate)
@@ -185,7 +182,11 @@ impl Inner {
     /// Why nothing was granted: busy is a value.
     fn explain(&self, refusal: Refusal, silent: Silent) -> Result<Attempt, Error> {
         let reason = match refusal {
-            Refusal::Busy { free_in, .. } => return Ok(Attempt::Busy { free_in }),
+            Refusal::Busy { free_in, rivals } => {
+                let now = (rivals == Rivals::Split).then_some(Duration::ZERO);
+                let free_in = now.or(free_in);
+                return Ok(Attempt::Busy { free_in });
+            }
             Refusal::TooLate | Refusal::Again { .. } => return Ok(Attempt::TooLate),
             Refusal::TooSlow => "a majority of the nodes agreed only when the lease was as good as over; ask for a longer \
                  lease"
@@ -263,6 +264,10 @@ fn granted(run: Run) -> Attempt {
         token: Token::new(run.first),
         tokens: run.count,
     })
+}
+
+fn may_be_split(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::Busy { rivals, .. } if *rivals != Rivals::Hold)
 }
 
 /// How long to leave the nodes to others after a round that began then.
