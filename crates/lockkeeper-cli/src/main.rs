@@ -130,9 +130,12 @@ fn with_hint(mut error: clap::Error) -> clap::Error {
     if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg)
         && error.kind() == ErrorKind::UnknownArgument
         && of_run
-        && !word.starts_with('-')
+        && (!word.starts_with('-') || word == "--timeout")
     {
-        let hint = format!("write -- before the command: lockkeeper run NAME -- {word} …");
+        let hint = match word.starts_with('-') {
+            true => "for how long to wait for the lock is --wait".to_owned(),
+            false => format!("write -- before the command: lockkeeper run NAME -- {word} …"),
+        };
         let hint = ContextValue::StyledStrs(vec![hint.into()]);
         error.insert(ContextKind::Suggested, hint);
     }

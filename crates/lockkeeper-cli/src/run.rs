@@ -97,19 +97,27 @@ impl Hold for Guard {
     }
 }
 
+/// `held by … for …`, if that can be known.
+async fn who_holds(keeper: &Lockkeeper, args: &Args) -> Option<String> {
+    let info = keeper.inspect(&args.name).await.ok().flatten()?;
+    let holder = info.holders.first()?;
+    let others = match info.holders.len() - 1 {
+        0 => String::new(),
+        others => format!(", and by {others} more"),
+    };
+    Some(format!(
+        "held by {} for {}{others}",
+        plain(&holder.process.to_string()),
+        human(ago(holder.since)),
+    ))
+}
+
 /// Tells a person at a terminal, once, why nothing happens.
 async fn say_who_is_in_the_way(keeper: &Lockkeeper, args: &Args, notes: &mut Notes) -> Infallible {
     tokio::time::sleep(QUIET).await;
     if io::stderr().is_terminal() && !notes.are_kept() {
-        let info = keeper.inspect(&args.name).await.ok().flatten();
-        let holder = info.and_then(|info| info.holders.into_iter().next());
-        notes.add(&match holder {
-            Some(holder) => format!(
-                "waiting for {}, held by {} for {}",
-                plain(&args.name),
-                plain(&holder.process.to_string()),
-                human(ago(holder.since)),
-            ),
+        notes.add(&match who_holds(keeper, args).await {
+            Some(held) => format!("waiting for {}, {held}", plain(&args.name)),
             None => {
                 let mut text = format!("waiting for {}", plain(&args.name));
                 // Nobody holds it, but too few nodes of a quorum may be there to say so.
@@ -190,8 +198,10 @@ async fn hold_and_run(
         Ok(Some(guard)) => guard,
         Ok(None) => {
             report.outcome = "not acquired";
+            let held = timeout(CLOSE_PATIENCE, who_holds(&keeper, args)).await;
             close(&keeper).await;
-            return Err(Failure::new(args.busy_code, busy(args)));
+            let held = held.ok().flatten();
+            return Err(Failure::new(args.busy_code, busy(args, held)));
         }
         Err(error) => {
             close(&keeper).await;
@@ -262,12 +272,16 @@ async fn acquire(keeper: &Lockkeeper, args: &Args, ttl: Duration) -> Result<Opti
     Ok(guard)
 }
 
-fn busy(args: &Args) -> String {
+fn busy(args: &Args, held: Option<String>) -> String {
     let name = &args.name;
-    match args.wait {
+    let mut text = match args.wait {
         Some(wait) => format!("the lock {name:?} was not free within {}", human(wait)),
         None => format!("the lock {name:?} is not free"),
+    };
+    if let Some(held) = held {
+        text += &format!("; it is {held}");
     }
+    text
 }
 
 /// The command to run, with what it may know about the lock.
@@ -311,7 +325,11 @@ fn could_not_run(args: &Args, failure: supervise::Failure) -> Failure {
             } else {
                 &args.command[0].to_string_lossy()
             };
-            Failure::new(code, format!("cannot run {program:?}: {error}"))
+            let mut text = format!("cannot run {program:?}: {error}");
+            if !args.shell && args.command.len() == 1 && program.contains(char::is_whitespace) {
+                text += "; for a line of shell, write --shell before it";
+            }
+            Failure::new(code, text)
         }
     }
 }

@@ -132,11 +132,11 @@ fn busy_is_told_apart_and_waiting_has_a_bound() {
     place
         .done(&["run", "--no-wait", "x", "--", "echo"])
         .code(75)
-        .says("not free");
+        .says("not free; it is held by lockkeeper[");
     place
         .done(&["run", "--wait", "100ms", "x", "--", "echo"])
         .code(75)
-        .says("within 100ms");
+        .says("within 100ms; it is held by lockkeeper[");
     place
         .done(&["run", "--no-wait", "-E", "9", "x", "--", "echo"])
         .code(9);
@@ -196,6 +196,10 @@ fn what_cannot_be_run_leaves_the_lock_free() {
         .done(&["run", "x", "--", file.to_str().expect("text")])
         .code(126)
         .says("cannot run");
+    place
+        .done(&["run", "x", "--", "echo hello"])
+        .code(127)
+        .says("--shell");
     assert_eq!(place.show("x")["held"], false);
     place.done(&["run", "--no-wait", "x", "--", "true"]).code(0);
 }
@@ -267,6 +271,7 @@ fn wrong_usage_is_told_what_to_write() {
             "25h is outside 100ms to 24h",
         ),
         (&["run", "--wait", "-1s", "x", "--", "true"], "duration"),
+        (&["run", "--timeout", "1s", "x", "--", "true"], "is --wait"),
         (
             &["--store", "sqlite:~/x.db", "run", "x", "--", "true"],
             "~ is not expanded",

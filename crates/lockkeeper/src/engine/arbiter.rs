@@ -105,9 +105,6 @@ impl Arbiter {
             },
             _ => self.take_own(&wish).await?,
         };
-        if entry.is_none() && wish.patience != Patience::None {
-            return self.core.in_vain();
-        }
         if let Some((entry, began)) = entry.as_ref().zip(began) {
             self.core.shared.observers.event(&Event::Acquired {
                 name: &self.name,

@@ -27,7 +27,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::Moment;
-use crate::store::{ClaimId, Interest, KeeperId, NodeState, Store};
+use crate::store::{ClaimId, Interest, KeeperId, Store};
 use crate::{Error, Event, HandOff, Name, Observer};
 use arbiter::Arbiter;
 use background::Background;
@@ -118,28 +118,6 @@ impl Core {
                 })
             }
         }
-    }
-
-    /// Time ran out before a grant. That is an error if the store could not have granted to anybody: whoever waits is to
-    /// know why.
-    pub fn in_vain<T>(&self) -> Result<Option<T>, Error> {
-        let ready_in = self.store().ready_in();
-        if ready_in.is_zero() {
-            return Ok(None);
-        }
-        let mut reason = format!(
-            "nothing can be granted for {:.1}s more",
-            ready_in.as_secs_f64()
-        );
-        for status in self.store().nodes() {
-            if status.state != NodeState::Up {
-                reason += &format!("; {} {}", status.node, status.state);
-            }
-        }
-        Err(Error::Unavailable {
-            store: self.store().capabilities().store,
-            reason,
-        })
     }
 
     /// A claim id that was never used before.

@@ -53,6 +53,16 @@ pub(crate) struct Won {
     pub lease: Duration,
 }
 
+/// The store has not answered for a while.
+#[derive(Debug)]
+struct Trouble {
+    since: Moment,
+    /// What it last said instead.
+    error: Error,
+    /// Whether observers know that somebody waits for it to end.
+    told: bool,
+}
+
 /// One claim on its way to a grant. Dropped before that, it leaves nothing in the store.
 #[derive(Debug)]
 pub(crate) struct Contest {
@@ -65,9 +75,7 @@ pub(crate) struct Contest {
     exposed: bool,
     /// A request with the claim was sent and not answered yet: it may arrive after all that follows.
     on_its_way: bool,
-    failing_since: Option<Moment>,
-    /// What the store last said instead of an answer.
-    trouble: Option<Error>,
+    trouble: Option<Trouble>,
     /// The next try is to queue the claim, instead of asking in vain before that.
     expects_busy: bool,
     /// The claim has just been queued: how long to wait for its turn before asking again.
@@ -93,7 +101,6 @@ impl Contest {
             subscription: None,
             exposed: false,
             on_its_way: false,
-            failing_since: None,
             trouble: None,
             expects_busy: false,
             queued: None,
@@ -194,7 +201,6 @@ impl Contest {
             Ok(Attempt::Granted(grant)) => self.won(grant, sent).map(Some),
             Ok(Attempt::Busy { free_in }) => {
                 self.exposed = self.claim.enqueue;
-                self.failing_since = None;
                 self.trouble = None;
                 self.expects_busy = true;
                 self.queued = self.exposed.then(|| pause_before_retry(free_in));
@@ -207,6 +213,7 @@ impl Contest {
             Err(error) => {
                 let in_doubt = matches!(error, Error::OutcomeUnknown { .. });
                 self.start_over(in_doubt);
+                self.note(&error);
                 Err(error)
             }
         }
@@ -245,7 +252,7 @@ impl Contest {
                 Some(pause) => pause,
                 None => {
                     self.core.check_open()?;
-                    let reserve = wanted(self.trouble.as_ref());
+                    let reserve = wanted(self.trouble());
                     if reserve == 0 {
                         return Ok(None);
                     }
@@ -276,7 +283,7 @@ impl Contest {
             if now >= deadline {
                 return self.in_vain();
             }
-            if wanted(self.trouble.as_ref()) == 0 {
+            if wanted(self.trouble()) == 0 {
                 return Ok(None);
             }
             let until = (now + pause).min(deadline);
@@ -293,17 +300,33 @@ impl Contest {
         }
     }
 
+    /// The store said this instead of an answer.
+    fn note(&mut self, error: &Error) -> &mut Trouble {
+        // Nothing is in doubt for whoever waits: the next try is another claim.
+        let error = match error.clone() {
+            Error::OutcomeUnknown { store, reason } => Error::Unavailable { store, reason },
+            error => error,
+        };
+        let trouble = self.trouble.get_or_insert_with(|| Trouble {
+            since: Moment::now(),
+            error: error.clone(),
+            told: false,
+        });
+        trouble.error = error;
+        trouble
+    }
+
     /// What is transient is tried again for as long as a lease, and until a time that the store itself waits for; the
     /// rest is reported.
     fn pause_after(&mut self, error: Error) -> Result<Duration, Error> {
-        let now = Moment::now();
-        let first = self.failing_since.is_none();
-        let since = *self.failing_since.get_or_insert(now);
-        let long = now.since(since) >= self.claim.lease && self.core.store().ready_in().is_zero();
+        let trouble = self.note(&error);
+        let told = std::mem::replace(&mut trouble.told, true);
+        let lasted = Moment::now().since(trouble.since);
+        let long = lasted >= self.claim.lease && self.core.store().ready_in().is_zero();
         if !error.is_transient() || long {
             return Err(error);
         }
-        if first {
+        if !told {
             let name = &self.claim.name;
             let event = Event::Waiting {
                 name,
@@ -311,18 +334,17 @@ impl Contest {
             };
             self.core.shared.observers.event(&event);
         }
-        // Nothing is in doubt for whoever waits: the next try is another claim.
-        self.trouble = Some(match error {
-            Error::OutcomeUnknown { store, reason } => Error::Unavailable { store, reason },
-            error => error,
-        });
-        let pause = now.since(since) / 4;
-        Ok(pause.clamp(Duration::from_millis(20), Duration::from_secs(1)))
+        Ok((lasted / 4).clamp(Duration::from_millis(20), Duration::from_secs(1)))
+    }
+
+    /// What the store last said instead of an answer.
+    pub fn trouble(&self) -> Option<&Error> {
+        self.trouble.as_ref().map(|trouble| &trouble.error)
     }
 
     /// Time ran out: the lock was not free, as far as is known.
-    fn in_vain(&mut self) -> Result<Option<Won>, Error> {
-        self.trouble.take().map_or(Ok(None), Err)
+    fn in_vain(&self) -> Result<Option<Won>, Error> {
+        self.trouble().cloned().map_or(Ok(None), Err)
     }
 
     async fn subscribe(&mut self) -> Result<(), Error> {

@@ -65,6 +65,7 @@ impl Arbiter {
             let mut state = self.state();
             let line = state.line(seat);
             line.crowded = true;
+            line.trouble = contest.trouble().cloned();
             line.join(number, wish.owner)?
         };
         aside.not_needed();

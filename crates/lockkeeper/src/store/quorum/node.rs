@@ -209,7 +209,13 @@ impl Node {
 
     pub fn status(&self) -> NodeStatus {
         let state = match self.link.ticket() {
-            Err(reason) => NodeState::Down { reason },
+            // It stands behind the node's address.
+            Err(reason) => NodeState::Down {
+                reason: match reason.strip_prefix(&format!("{} ", self.address)) {
+                    Some(rest) => rest.to_owned(),
+                    None => reason,
+                },
+            },
             Ok(ticket) if self.behind.load(SeqCst) == ticket.number => NodeState::Behind,
             Ok(ticket) => match ticket.admission.sits_out(Moment::now()) {
                 Some(ready_in) => NodeState::SittingOut { ready_in },

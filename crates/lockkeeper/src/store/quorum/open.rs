@@ -100,6 +100,21 @@ impl QuorumStore {
 }
 
 impl Inner {
+    /// What a node is refused for, with its address.
+    fn of_node(&self, number: usize, error: Error) -> Error {
+        let address = &self.nodes[number].address;
+        match error {
+            Error::Refused { reason, .. } => Error::Refused {
+                store: super::STORE,
+                reason: match reason.contains(address) {
+                    true => reason,
+                    false => format!("{address}: {reason}"),
+                },
+            },
+            error => error,
+        }
+    }
+
     /// Waits until a majority is up, and a little longer for the others.
     async fn opened(
         &self,
@@ -116,7 +131,7 @@ impl Inner {
                     tracing::warn!(node = self.nodes[number].address, %error, "a node is not there");
                     silent[number] = Some(Silence::from(error).reason());
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(self.of_node(number, error)),
             }
             if up == self.terms.majority {
                 patience = Box::pin(self.sleep(GRACE));

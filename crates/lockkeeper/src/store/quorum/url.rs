@@ -153,6 +153,17 @@ impl Quorum {
             Some((user, hosts)) => (format!("{user}@"), hosts),
             None => (String::new(), authority),
         };
+        if authority
+            .split(',')
+            .filter(|node| node.contains('@'))
+            .count()
+            > 1
+        {
+            return refuse(
+                "the user and password stand once, before the first host, and go for all of them; where they differ, build it \
+                 with Quorum::of",
+            );
+        }
         let mut own = Own::default();
         let mut others = Vec::new();
         for option in query.split('&').filter(|option| !option.is_empty()) {
@@ -271,6 +282,7 @@ mod tests {
             ("redlock://a,b,a", "twice"),
             ("redlock://a,b,a:6379", "twice"),
             ("redlock://a,,b", "no host"),
+            ("redlock://u:p@a,u:q@b,c", "stand once"),
             ("redlock://a,b,c?max_lease=0s", "max_lease"),
             ("redlock://a,b,c?max_lease=25h", "24h"),
             ("redlock://a,b,c?max_lease=long", "duration"),
@@ -314,6 +326,7 @@ mod tests {
             "redlock://u:canary@a,b",
             "redlock://u:canary@a,b,c?colour=red",
             "redlock://u:canary@a,b,c/x",
+            "redlock://u:x@a,u:canary@b,c",
             "redlock://u:canary@a,b,c:x",
             "redlock://a,b,c?password=canary",
             "redlock://a,b,c?max_lease=canary",
