@@ -1,5 +1,6 @@
 //! The Redis store when the server is stopped, killed, emptied, demoted, or does not let us in.
 
+use std::io::{Read, Write};
 use std::time::Duration;
 
 use crate::common::*;
@@ -324,4 +325,26 @@ async fn a_key_of_another_kind_counts_as_held() {
     }
     assert_eq!(server.strings(&["LLEN", "a list"]), ["1"]);
     assert_eq!(server.strings(&["GET", "a string"]), ["x"]);
+}
+
+/// It says so and closes the connection; whoever wrote in the meantime hears only that.
+#[tokio::test]
+async fn a_server_that_is_full_says_so() {
+    let server = RedisServer::start();
+    // Whoever makes it so small is the only one.
+    let mut only = std::net::TcpStream::connect(("127.0.0.1", server.port())).expect("connects");
+    only.write_all(b"CONFIG SET maxclients 1\r\n")
+        .expect("asks");
+    let mut done = [0; 5];
+    only.read_exact(&mut done).expect("answers");
+    assert_eq!(&done, b"+OK\r\n");
+    let error = connect(&server.url()).await.expect_err("it is full");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("max number of clients"), "{text}");
+    drop(only);
+    until("there is room again", async || {
+        connect(&server.url()).await.is_ok()
+    })
+    .await;
 }

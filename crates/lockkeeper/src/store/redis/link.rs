@@ -11,7 +11,7 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{
     AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError,
 };
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -224,7 +224,10 @@ impl Link {
                     true => Err(refused(format!(
                         "{address} speaks TLS; write rediss: instead of redis:"
                     ))),
-                    false => Err(explain_refusal(&error, login)),
+                    false => Err(match parting_words(address, settings).await {
+                        Some(said) => not_let_in(address, &said),
+                        None => explain_refusal(&error, login),
+                    }),
                 }
             }
             Err(error) => Err(explain_refusal(&error, login)),
@@ -265,6 +268,29 @@ async fn stream(
                 "{address} did not answer the TLS handshake within {limit:?}"
             ))),
         },
+    }
+}
+
+/// What a server says to whom it does not let in, and closes the connection. Who speaks first may not hear it.
+async fn parting_words(address: &Address, settings: &Settings) -> Option<String> {
+    let said = async {
+        let mut stream = stream(address, settings, &Handle::current()).await.ok()?;
+        let mut said = [0; 256];
+        let many = stream.read(&mut said).await.ok()?;
+        let said = String::from_utf8_lossy(&said[..many]);
+        let said = said.lines().next()?.strip_prefix('-')?;
+        Some(said.strip_prefix("ERR ").unwrap_or(said).to_owned())
+    };
+    let limit = settings.connect_timeout / 4;
+    tokio::time::timeout(limit, said).await.ok()?
+}
+
+fn not_let_in(address: &Address, said: &str) -> Error {
+    let reason = format!("{address} lets nobody in: {said}");
+    match said.starts_with("DENIED") {
+        true => refused(reason),
+        // Such as too many clients, which may become fewer.
+        false => unavailable(reason),
     }
 }
 
