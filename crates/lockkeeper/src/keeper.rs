@@ -63,10 +63,10 @@ impl HandOff {
 }
 
 impl Default for HandOff {
-    /// 256 times or 5 ms.
+    /// 512 times or 5 ms.
     fn default() -> HandOff {
         HandOff {
-            count: 256,
+            count: 512,
             time: Duration::from_millis(5),
         }
     }

@@ -44,7 +44,7 @@ pub const PEERS: &[Peer] = &[
         kit: Kit::Lockkeeper,
         variant: Some("default"),
         quorum: true,
-        settings: "defaults: dialect `redisson`, queue with direct grant, hand-off to 256 local tasks or for 5 ms",
+        settings: "defaults: dialect `redisson`, queue with direct grant, hand-off to 512 local tasks or for 5 ms",
     },
     Peer {
         name: OURS_OFF,
