@@ -198,9 +198,15 @@ async fn hold_and_run(
         Ok(Some(guard)) => guard,
         Ok(None) => {
             report.outcome = "not acquired";
-            let held = timeout(CLOSE_PATIENCE, who_holds(&keeper, args)).await;
+            let held = tokio::select! {
+                held = timeout(CLOSE_PATIENCE, who_holds(&keeper, args)) => held.ok().flatten(),
+                signal = signals.next_fatal() => {
+                    report.outcome = "interrupted";
+                    close(&keeper).await;
+                    return Ok(exit::signaled(signal));
+                }
+            };
             close(&keeper).await;
-            let held = held.ok().flatten();
             return Err(Failure::new(args.busy_code, busy(args, held)));
         }
         Err(error) => {
@@ -326,8 +332,9 @@ fn could_not_run(args: &Args, failure: supervise::Failure) -> Failure {
                 &args.command[0].to_string_lossy()
             };
             let mut text = format!("cannot run {program:?}: {error}");
-            if !args.shell && args.command.len() == 1 && program.contains(char::is_whitespace) {
-                text += "; for a line of shell, write --shell before it";
+            let one_word = args.command.len() == 1 && program.contains(char::is_whitespace);
+            if code == exit::NOT_FOUND && one_word && !args.shell {
+                text += "; for a line of shell, write --shell before the --";
             }
             Failure::new(code, text)
         }

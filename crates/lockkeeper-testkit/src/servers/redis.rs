@@ -1,5 +1,6 @@
 //! A real `redis-server` for one test.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::BufReader;
 use std::net::{TcpListener, TcpStream};
@@ -7,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -333,12 +335,15 @@ impl Drop for RedisServer {
     }
 }
 
-/// A port that nobody is given who does not ask for it: whoever restarts a server wants it back.
+/// A port that nobody is given who does not ask for it: whoever restarts a server wants it back. Nor is it given twice: where a
+/// server was killed, clients of another test still knock.
 pub(super) fn free_port() -> u16 {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {
         let chance = uuid::Uuid::new_v4().as_u128() % 16_000;
         let port = 16_000 + chance as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if given.insert(port) && TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
     }

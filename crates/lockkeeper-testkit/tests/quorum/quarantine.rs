@@ -280,3 +280,28 @@ async fn who_waits_for_a_while_is_told_who_sits_out() {
     assert!(waited.is_none());
     guard.release().await.expect("releases");
 }
+
+/// Also if it ran out of time within its first try, because another node says nothing.
+#[tokio::test]
+async fn who_is_cut_short_is_told_who_sits_out() {
+    let mut nodes = Independent::start(5);
+    let longest = Duration::from_secs(5);
+    nodes.wait_out_quarantine(longest);
+    let keeper = keeper(&nodes.url("5s&node_timeout=10s")).await;
+    for at in 0..3 {
+        nodes.server(at).restart_empty();
+    }
+    until("three sit out", async || {
+        let sit_out = |state: &NodeState| matches!(state, NodeState::SittingOut { .. });
+        let nodes = keeper.nodes();
+        nodes.iter().filter(|node| sit_out(&node.state)).count() == 3
+    })
+    .await;
+    nodes.server(4).pause();
+    let lock = keeper.lock("silent").expect("a lock");
+    let waited = lock.acquire_within(Duration::from_millis(200)).await;
+    nodes.server(4).resume();
+    let text = waited.expect_err("too few vote").to_string();
+    let says = format!("127.0.0.1:{} sits out for ", nodes.servers()[0].port());
+    assert!(text.contains(&says), "{text}");
+}

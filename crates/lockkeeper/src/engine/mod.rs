@@ -27,7 +27,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::Moment;
-use crate::store::{ClaimId, Interest, KeeperId, Store};
+use crate::store::{ClaimId, Interest, KeeperId, NodeState, Store};
 use crate::{Error, Event, HandOff, Name, Observer};
 use arbiter::Arbiter;
 use background::Background;
@@ -118,6 +118,27 @@ impl Core {
                 })
             }
         }
+    }
+
+    /// Why the store could not have granted to anybody, if so: whoever waited in vain is to know.
+    pub fn not_ready(&self) -> Option<Error> {
+        let ready_in = self.store().ready_in();
+        if ready_in.is_zero() {
+            return None;
+        }
+        let mut reason = format!(
+            "nothing can be granted for {:.1}s more",
+            ready_in.as_secs_f64()
+        );
+        for status in self.store().nodes() {
+            if status.state != NodeState::Up {
+                reason += &format!("; {} {}", status.node, status.state);
+            }
+        }
+        Some(Error::Unavailable {
+            store: self.store().capabilities().store,
+            reason,
+        })
     }
 
     /// A claim id that was never used before.

@@ -198,7 +198,13 @@ impl Contest {
         let answer = self.core.answer(answer).await;
         self.on_its_way = false;
         match answer {
-            Ok(Attempt::Granted(grant)) => self.won(grant, sent).map(Some),
+            Ok(Attempt::Granted(grant)) => match self.won(grant, sent) {
+                Ok(won) => Ok(Some(won)),
+                Err(error) => {
+                    self.note(&error);
+                    Err(error)
+                }
+            },
             Ok(Attempt::Busy { free_in }) => {
                 self.exposed = self.claim.enqueue;
                 self.trouble = None;
@@ -307,13 +313,12 @@ impl Contest {
             Error::OutcomeUnknown { store, reason } => Error::Unavailable { store, reason },
             error => error,
         };
-        let trouble = self.trouble.get_or_insert_with(|| Trouble {
-            since: Moment::now(),
-            error: error.clone(),
-            told: false,
-        });
-        trouble.error = error;
-        trouble
+        let before = self.trouble.take();
+        self.trouble.insert(Trouble {
+            since: before.as_ref().map_or_else(Moment::now, |b| b.since),
+            told: before.is_some_and(|b| b.told),
+            error,
+        })
     }
 
     /// What is transient is tried again for as long as a lease, and until a time that the store itself waits for; the
@@ -343,8 +348,9 @@ impl Contest {
     }
 
     /// Time ran out: the lock was not free, as far as is known.
-    fn in_vain(&self) -> Result<Option<Won>, Error> {
-        self.trouble().cloned().map_or(Ok(None), Err)
+    pub fn in_vain<T>(&self) -> Result<Option<T>, Error> {
+        let why = self.trouble().cloned().or_else(|| self.core.not_ready());
+        why.map_or(Ok(None), Err)
     }
 
     async fn subscribe(&mut self) -> Result<(), Error> {

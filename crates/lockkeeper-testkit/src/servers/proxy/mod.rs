@@ -89,7 +89,8 @@ impl Proxy {
             .enable_all()
             .build()
             .expect("a runtime");
-        let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, super::redis::free_port()))
+            .expect("a free port");
         listener.set_nonblocking(true).expect("it can be polled");
         let port = listener.local_addr().expect("an address").port();
         let serving = shared.clone();

@@ -54,8 +54,8 @@ impl Arbiter {
                 aside.not_needed();
                 return Ok(Some(self.first_turn(seat, won, wish.owner)));
             }
-            // `None` has its deadline behind it.
-            Ok(None) if Moment::now() >= wish.patience.deadline() => return Ok(None),
+            Ok(None) if wish.patience == Patience::None => return Ok(None),
+            Ok(None) if Moment::now() >= wish.patience.deadline() => return contest.in_vain(),
             Err(error) if wish.patience == Patience::None || !error.is_transient() => {
                 return Err(error);
             }

@@ -211,8 +211,8 @@ impl Node {
         let state = match self.link.ticket() {
             // It stands behind the node's address.
             Err(reason) => NodeState::Down {
-                reason: match reason.strip_prefix(&format!("{} ", self.address)) {
-                    Some(rest) => rest.to_owned(),
+                reason: match reason.strip_prefix(&self.address) {
+                    Some(rest) => rest.trim_start_matches([':', ' ']).to_owned(),
                     None => reason,
                 },
             },

@@ -153,15 +153,10 @@ impl Quorum {
             Some((user, hosts)) => (format!("{user}@"), hosts),
             None => (String::new(), authority),
         };
-        if authority
-            .split(',')
-            .filter(|node| node.contains('@'))
-            .count()
-            > 1
-        {
+        if authority.split(',').skip(1).any(|node| node.contains('@')) {
             return refuse(
-                "the user and password stand once, before the first host, and go for all of them; where they differ, build it \
-                 with Quorum::of",
+                "the user and password stand once, before the first host, and go for all of them (in a password write %40 for @ \
+                 and %2C for a comma); where they differ, build it with Quorum::of",
             );
         }
         let mut own = Own::default();
@@ -283,6 +278,7 @@ mod tests {
             ("redlock://a,b,a:6379", "twice"),
             ("redlock://a,,b", "no host"),
             ("redlock://u:p@a,u:q@b,c", "stand once"),
+            ("redlock://a,u:p@b,c,d", "stand once"),
             ("redlock://a,b,c?max_lease=0s", "max_lease"),
             ("redlock://a,b,c?max_lease=25h", "24h"),
             ("redlock://a,b,c?max_lease=long", "duration"),

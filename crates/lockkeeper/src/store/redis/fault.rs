@@ -125,7 +125,6 @@ pub(in crate::store) fn explain(error: &RedisError) -> Error {
         _ if error.kind() == ErrorKind::AuthenticationFailed => refused(
             "the server refuses the user or password; check them, and the user's ACL".into(),
         ),
-        Some("ERR") if said.contains("max number of clients") => unavailable(said),
         _ if error.is_io_error() || error.is_connection_dropped() => unavailable(said),
         _ => refused(said),
     }

@@ -220,11 +220,13 @@ impl Link {
             }),
             // A server that expects TLS closes the connection, or says something that is none of ours.
             Err(error) if login.first && error.code().is_none() && !settings.tls => {
-                match tls::speaks_tls(address).await {
-                    true => Err(refused(format!(
+                // Whoever does not speak TLS may wait for the end of what it takes for a line.
+                let limit = settings.connect_timeout / 4;
+                match tokio::time::timeout(limit, tls::speaks_tls(address)).await {
+                    Ok(true) => Err(refused(format!(
                         "{address} speaks TLS; write rediss: instead of redis:"
                     ))),
-                    false => Err(match parting_words(address, settings).await {
+                    _ => Err(match parting_words(address, settings).await {
                         Some(said) => not_let_in(address, &said),
                         None => explain_refusal(&error, login),
                     }),
