@@ -112,8 +112,11 @@ fn no_update_is_lost_while_holders_are_killed_and_stopped() {
             slots[index] = Slot::start(number, lives, &place, end, seed);
         }
     }
+    // All of them first: one that was stopped within a transaction keeps the others waiting.
     for slot in &mut slots {
         slot.taker.go_on().expect("goes on");
+    }
+    for slot in &mut slots {
         slot.taker.expect("done");
         assert!(slot.taker.wait().expect("ends"), "{} fails", slot.process());
     }

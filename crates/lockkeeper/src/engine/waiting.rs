@@ -264,7 +264,8 @@ impl Contest {
                     }
                     match self.try_within(patience, reserve).await {
                         Ok(Some(won)) => return Ok(Some(won)),
-                        // `None` has its deadline behind it. A try that was cut short is not followed by another.
+                        Ok(None) if patience == Patience::None => return Ok(None),
+                        // A try that was cut short is not followed by another.
                         Ok(None) if Moment::now() >= deadline => return self.in_vain(),
                         Ok(None) if self.queued.is_some() => continue,
                         // A hint between the try and the subscription would be missed: try once more.

@@ -63,6 +63,16 @@ struct Trigger {
     then: Then,
 }
 
+impl Trigger {
+    fn new(text: &str, left: usize, then: Then) -> Trigger {
+        Trigger {
+            text: text.as_bytes().to_vec(),
+            left,
+            then,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Then {
     LoseReply,
@@ -142,7 +152,9 @@ impl Proxy {
     /// Lets everything through again; what was held goes on its way.
     pub fn heal(&self) {
         self.shared.refuses.store(false, SeqCst);
-        *self.shared.trigger() = None;
+        // Until all is open: what passes meanwhile holds nothing afterwards.
+        let mut armed = self.shared.trigger();
+        *armed = None;
         self.shared.rules.send_modify(|rules| {
             rules.requests = Way::Open;
             rules.replies = Way::Open;
@@ -162,17 +174,22 @@ impl Proxy {
         self.arm(text, count + 1, Then::Hold);
     }
 
-    /// Forwards the next request that has `text` in it, and holds every reply from then on until [`Proxy::heal`].
+    /// Forwards the next request that has `text` in it, and holds every reply from then on until [`Proxy::heal`]; those before
+    /// it pass.
     pub fn hold_replies_to(&self, text: &str) {
-        self.arm(text, 1, Then::HoldReplies);
+        let mut armed = self.shared.trigger();
+        *armed = Some(Trigger::new(text, 1, Then::HoldReplies));
+        // While no request can find it armed.
+        self.replies(Way::Open);
     }
 
     fn arm(&self, text: &str, left: usize, then: Then) {
-        *self.shared.trigger() = Some(Trigger {
-            text: text.as_bytes().to_vec(),
-            left,
-            then,
-        });
+        *self.shared.trigger() = Some(Trigger::new(text, left, then));
+    }
+
+    /// Whether what was waited for has passed.
+    pub fn has_passed(&self) -> bool {
+        self.shared.trigger().is_none()
     }
 
     /// How many replies were lost on purpose.

@@ -64,12 +64,7 @@ impl Shared {
                     let _ = rules.wait_for(|rules| rules.healed > before).await;
                     to.write_all(chunk).await?;
                 }
-                Some(Then::HoldReplies) => {
-                    let hold = |rules: &mut Rules| rules.replies = Way::Held;
-                    self.rules.send_modify(hold);
-                    to.write_all(chunk).await?;
-                }
-                None => to.write_all(chunk).await?,
+                Some(Then::HoldReplies) | None => to.write_all(chunk).await?,
             }
         }
     }
@@ -128,6 +123,10 @@ impl Shared {
         let last = trigger.left == 0;
         if last {
             *armed = None;
+            if then == Then::HoldReplies {
+                let hold = |rules: &mut Rules| rules.replies = Way::Held;
+                self.rules.send_modify(hold);
+            }
         }
         (last || then == Then::LoseReply).then_some(then)
     }
