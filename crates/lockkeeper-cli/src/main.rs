@@ -35,7 +35,6 @@ mod warnings;
 mod watch;
 
 use std::ffi::OsStr;
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -158,8 +157,7 @@ fn tell(failure: Failure, json: bool) -> u8 {
         } else {
             format!("lockkeeper: {message}")
         };
-        // Nobody to tell is no reason to fail differently.
-        let _ = writeln!(std::io::stderr(), "{message}");
+        notes::write_line(&message);
     }
     failure.code
 }

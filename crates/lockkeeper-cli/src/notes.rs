@@ -5,6 +5,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use crate::output::plain;
+
 /// How long a note may take. Whoever should read it may have stopped reading.
 const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -60,8 +62,9 @@ pub fn say_line(line: String) {
     }
 }
 
-fn write_line(line: &str) {
+/// Writes to standard error. A server has a say in what is wrong with it.
+pub fn write_line(line: &str) {
     // In one piece, as others write there too. Nobody to tell is no reason to fail.
-    let line = format!("{line}\n");
+    let line = format!("{}\n", plain(line));
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

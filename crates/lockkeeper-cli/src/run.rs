@@ -184,7 +184,7 @@ async fn hold_and_run(
     let ttl = args.ttl.unwrap_or(keeper.lease());
     report.ttl = ttl;
     let acquired = tokio::select! {
-        acquired = acquire(&keeper, args, ttl) => acquired,
+        acquired = acquire_or_say_why(&keeper, args, ttl) => acquired,
         never = say_who_is_in_the_way(&keeper, args, notes) => match never {},
         // The dropped future leaves the queue; closing waits for that.
         signal = signals.next_fatal() => {
@@ -195,19 +195,11 @@ async fn hold_and_run(
     };
     report.waited_ms = Some(millis(Moment::now().since(start)));
     let guard = match acquired {
-        Ok(Some(guard)) => guard,
-        Ok(None) => {
+        Ok(Ok(guard)) => guard,
+        Ok(Err(busy)) => {
             report.outcome = "not acquired";
-            let held = tokio::select! {
-                held = timeout(CLOSE_PATIENCE, who_holds(&keeper, args)) => held.ok().flatten(),
-                signal = signals.next_fatal() => {
-                    report.outcome = "interrupted";
-                    close(&keeper).await;
-                    return Ok(exit::signaled(signal));
-                }
-            };
             close(&keeper).await;
-            return Err(Failure::new(args.busy_code, busy(args, held)));
+            return Err(Failure::new(args.busy_code, busy));
         }
         Err(error) => {
             close(&keeper).await;
@@ -236,6 +228,21 @@ async fn hold_and_run(
 
 async fn close(keeper: &Lockkeeper) {
     let _ = timeout(CLOSE_PATIENCE, keeper.close()).await;
+}
+
+/// The lock, or why it could not be had in time.
+async fn acquire_or_say_why(
+    keeper: &Lockkeeper,
+    args: &Args,
+    ttl: Duration,
+) -> Result<Result<Guard, String>, Error> {
+    Ok(match acquire(keeper, args, ttl).await? {
+        Some(guard) => Ok(guard),
+        None => {
+            let held = timeout(CLOSE_PATIENCE, who_holds(keeper, args)).await;
+            Err(busy(args, held.ok().flatten()))
+        }
+    })
 }
 
 /// `None` when it could not be had in time.

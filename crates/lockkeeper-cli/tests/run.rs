@@ -400,3 +400,26 @@ fn many_at_once_lose_no_update() {
     assert_eq!(tokens.len(), MANY);
     assert!(tokens.is_sorted_by(|a, b| a < b), "tokens grow: {tokens:?}");
 }
+
+/// What a server says is told, without what could play tricks on a terminal.
+#[test]
+fn a_server_cannot_write_to_the_terminal() {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let store = format!("redis://{}", listener.local_addr().expect("an address"));
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut asked = [0; 4096];
+            while stream.read(&mut asked).is_ok_and(|many| many > 0) {
+                let _ = stream.write_all(&b"-ERR \x1b]0;owned\x07 no\r\n".repeat(9));
+            }
+        }
+    });
+    let place = Place::new();
+    for verb in [&["run", "x", "--", "true"][..], &["ls"], &["show", "x"]] {
+        let args = [&["--store", &store], verb].concat();
+        let done = place.done(&args).code(69).says("owned");
+        let text = done.err();
+        assert!(!text.trim_end().contains(char::is_control), "{text:?}");
+    }
+}
