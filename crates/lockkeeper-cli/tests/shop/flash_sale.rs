@@ -1,6 +1,6 @@
 //! 5,000 in stock, 20,000 customers, four instances, and one of them is killed in the middle.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use lockkeeper::blocking::Lockkeeper;
@@ -62,9 +62,12 @@ fn kill_holder(instance: &mut Instance, lock: &LockKind) {
         let signal = |signal| kill(Pid::from_raw(pid.cast_signed()), signal).expect("it is there");
         until("it is stopped while it holds the lock", || {
             signal(Signal::SIGSTOP);
-            let info = keeper.inspect(&name).expect("the store answers");
-            let mut holders = info.iter().flat_map(|info| &info.holders);
-            let holds = holders.any(|holder| holder.process.pid == pid);
+            let (keeper, name) = (keeper.clone(), name.clone());
+            let holds = answer_soon(move || keeper.inspect(&name)).is_some_and(|info| {
+                let info = info.expect("the store answers");
+                let mut holders = info.iter().flat_map(|info| &info.holders);
+                holders.any(|holder| holder.process.pid == pid)
+            });
             if !holds {
                 signal(Signal::SIGCONT);
             }
@@ -72,6 +75,14 @@ fn kill_holder(instance: &mut Instance, lock: &LockKind) {
         });
     }
     instance.kill();
+}
+
+/// What `look` answers, unless it takes long: a process that is stopped within a transaction keeps the whole file of
+/// the locks from everyone, also from who wants to know what it holds.
+fn answer_soon<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || tell.send(look()));
+    told.recv_timeout(Duration::from_millis(500)).ok()
 }
 
 /// Every last one was sold, once.
