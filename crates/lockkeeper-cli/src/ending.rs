@@ -1,11 +1,12 @@
 //! How a run ended: its exit code, and what is told of it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::clock::Moment;
 use lockkeeper::{Error, Event, Observer, ReleaseOutcome};
 use serde::Serialize;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::exit::{self, Failure};
 use crate::notes::Notes;
@@ -37,24 +38,45 @@ pub struct CommandReport {
     pub signal: Option<&'static str>,
 }
 
-/// Why the lock could last not be renewed, and when that was.
-#[derive(Debug, Default)]
-pub struct Trouble(Mutex<Option<(Moment, String)>>);
+/// What is the matter with the store.
+#[derive(Debug)]
+pub struct Trouble {
+    /// Why the lock could last not be renewed, and when that was.
+    renewal: Mutex<Option<(Moment, String)>>,
+    /// Tells why the lock cannot be granted now.
+    waiting: UnboundedSender<String>,
+}
 
 impl Trouble {
-    /// What went wrong within this time.
+    /// The second hears why we wait for the store instead of the lock.
+    pub fn new() -> (Trouble, UnboundedReceiver<String>) {
+        let (waiting, why) = unbounded_channel();
+        let renewal = Mutex::default();
+        (Trouble { renewal, waiting }, why)
+    }
+
+    /// What went wrong with renewals within this time.
     pub fn within(&self, time: Duration) -> Option<String> {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, error) = last.take()?;
+        let (at, error) = self.renewal().take()?;
         (Moment::now().since(at) <= time).then_some(error)
+    }
+
+    fn renewal(&self) -> MutexGuard<'_, Option<(Moment, String)>> {
+        self.renewal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Observer for Trouble {
     fn event(&self, event: &Event<'_>) {
-        if let Event::RenewalFailed { error, .. } = event {
-            let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            *last = Some((Moment::now(), error.to_string()));
+        match event {
+            Event::RenewalFailed { error, .. } => {
+                *self.renewal() = Some((Moment::now(), error.to_string()));
+            }
+            Event::Waiting { error, .. } => {
+                // Nobody listens any more once we hold.
+                let _ = self.waiting.send(error.to_string());
+            }
+            _ => {}
         }
     }
 }

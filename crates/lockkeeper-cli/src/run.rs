@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use lockkeeper::clock::Moment;
 use lockkeeper::store::{NodeState, Reach};
 use lockkeeper::{Error, Guard, Lockkeeper};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
 use crate::ending::{Report, Trouble, finish};
@@ -112,26 +113,44 @@ async fn who_holds(keeper: &Lockkeeper, args: &Args) -> Option<String> {
     ))
 }
 
-/// Tells a person at a terminal, once, why nothing happens.
-async fn say_who_is_in_the_way(keeper: &Lockkeeper, args: &Args, notes: &mut Notes) -> Infallible {
-    tokio::time::sleep(QUIET).await;
-    if io::stderr().is_terminal() && !notes.are_kept() {
-        notes.add(&match who_holds(keeper, args).await {
-            Some(held) => format!("waiting for {}, {held}", plain(&args.name)),
-            None => {
-                let mut text = format!("waiting for {}", plain(&args.name));
-                // Nobody holds it, but too few nodes of a quorum may be there to say so.
-                for status in keeper.nodes() {
-                    if status.state != NodeState::Up {
-                        let state = plain(&status.state.to_string());
-                        text += &format!("; {} {state}", status.node);
-                    }
-                }
-                text
+/// Tells why nothing happens: a person at a terminal, once, who is in the way; everyone that the store is.
+async fn say_why_it_takes_long(
+    keeper: &Lockkeeper,
+    args: &Args,
+    why: &mut UnboundedReceiver<String>,
+    notes: &mut Notes,
+) -> Infallible {
+    let quiet = Moment::now() + QUIET;
+    let mut watched = io::stderr().is_terminal() && !notes.are_kept();
+    loop {
+        tokio::select! {
+            Some(why) = why.recv() => {
+                notes.add(&format!("still waiting for {}: {why}", plain(&args.name)));
+                // That says it all.
+                watched = false;
             }
-        });
+            () = tokio::time::sleep(quiet.remaining()), if watched => {
+                notes.add(&who_is_in_the_way(keeper, args).await);
+                watched = false;
+            }
+            else => std::future::pending().await,
+        }
     }
-    std::future::pending().await
+}
+
+async fn who_is_in_the_way(keeper: &Lockkeeper, args: &Args) -> String {
+    let mut text = format!("waiting for {}", plain(&args.name));
+    if let Some(held) = who_holds(keeper, args).await {
+        return format!("{text}, {held}");
+    }
+    // Nobody holds it, but too few nodes of a quorum may be there to say so.
+    for status in keeper.nodes() {
+        if status.state != NodeState::Up {
+            let state = plain(&status.state.to_string());
+            text += &format!("; {} {state}", status.node);
+        }
+    }
+    text
 }
 
 /// Runs the verb and answers the exit code.
@@ -170,7 +189,8 @@ async fn hold_and_run(
     report.outcome = "failed";
     let mut signals = Signals::listen()?;
     let start = Moment::now();
-    let trouble = Arc::<Trouble>::default();
+    let (trouble, mut why) = Trouble::new();
+    let trouble = Arc::new(trouble);
     let keeper = tokio::select! {
         keeper = store::builder(store)?.observer(trouble.clone()).connect() => keeper?,
         signal = signals.next_fatal() => {
@@ -185,7 +205,7 @@ async fn hold_and_run(
     report.ttl = ttl;
     let acquired = tokio::select! {
         acquired = acquire_or_say_why(&keeper, args, ttl) => acquired,
-        never = say_who_is_in_the_way(&keeper, args, notes) => match never {},
+        never = say_why_it_takes_long(&keeper, args, &mut why, notes) => match never {},
         // The dropped future leaves the queue; closing waits for that.
         signal = signals.next_fatal() => {
             report.outcome = "interrupted";

@@ -2,9 +2,10 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
-use common::{Done, bare, finish, first_line};
+use common::{Done, bare, finish, first_line, until};
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::redis::RedisServer;
 use serde_json::Value;
@@ -116,4 +117,41 @@ fn trouble_with_the_server_is_not_told_twice() {
     let done = Done(run.wait_with_output().expect("it ends")).code(76);
     assert!(!done.err().contains("warning"), "{done:?}");
     assert!(done.err().contains("was lost"), "{done:?}");
+}
+
+/// Nobody has to guess whether it is the lock or the server that keeps a command from its start.
+#[test]
+fn who_waits_is_told_that_it_waits_for_the_server() {
+    let mut server = RedisServer::start();
+    // Held by a client of Redisson's, for as long as the server keeps it.
+    server.command(&["HSET", "x", "somebody:1", "1"]);
+    let mut run = bare(&["run", "x", "--", "echo", "mine"])
+        .env("LOCKKEEPER_STORE", server.url())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("lockkeeper starts");
+    until("it waits", || {
+        let waits = server.keys().iter().any(|key| key.contains("queue"));
+        assert!(run.try_wait().expect("a state").is_none(), "it waits");
+        waits
+    });
+    server.kill();
+    let mut told = BufReader::new(run.stderr.take().expect("piped"));
+    let mut line = String::new();
+    told.read_line(&mut line).expect("it is told");
+    let address = format!("127.0.0.1:{}", server.port());
+    assert!(
+        line.starts_with("lockkeeper: still waiting for x: ") && line.contains(&address),
+        "{line}"
+    );
+    server.restart_empty();
+    // Once for as long as it lasts.
+    let mut rest = String::new();
+    told.read_to_string(&mut rest).expect("it ends");
+    assert_eq!(rest, "");
+    let done = run.wait_with_output().expect("it ends");
+    assert!(done.status.success());
+    assert_eq!(done.stdout, b"mine\n");
 }

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use lockkeeper_testkit::servers::ports::free_port;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -242,11 +243,6 @@ fn capabilities(browser: &Browser, options: &Options) -> Value {
         "goog:chromeOptions": chromium,
         "goog:loggingPrefs": { "browser": "ALL" },
     } } })
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
 }
 
 impl Drop for Browser {

@@ -4,6 +4,7 @@ pub mod certificates;
 pub mod independent;
 mod leash;
 pub mod migration;
+pub mod ports;
 pub mod proxy;
 pub mod redis;
 pub mod redis_cluster;

@@ -1,20 +1,19 @@
 //! A real `redis-server` for one test.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::BufReader;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::certificates::Identity;
 use super::leash::Leash;
+use super::ports::free_port;
 use super::wire::{Listener, exchange, socket_answers};
 
 /// How long a server may take to answer.
@@ -66,7 +65,7 @@ impl RedisServer {
             options,
             child: None,
         };
-        // Another test may take the port between our look and the server's start.
+        // Another program may take the port between our look and the server's start.
         for _ in 0..20 {
             server.port = free_port();
             if server.launch() {
@@ -332,19 +331,5 @@ impl RedisServer {
 impl Drop for RedisServer {
     fn drop(&mut self) {
         self.kill();
-    }
-}
-
-/// A port that nobody is given who does not ask for it: whoever restarts a server wants it back. Nor is it given twice: where a
-/// server was killed, clients of another test still knock.
-pub(super) fn free_port() -> u16 {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    loop {
-        let chance = uuid::Uuid::new_v4().as_u128() % 16_000;
-        let port = 16_000 + chance as u16;
-        let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if given.insert(port) && TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
     }
 }

@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::certificates::Identity;
-use super::redis::{RedisOptions, RedisServer, free_port};
+use super::ports::free_port;
+use super::redis::{RedisOptions, RedisServer};
 use super::wire::Listener;
 
 const MASTERS: usize = 3;

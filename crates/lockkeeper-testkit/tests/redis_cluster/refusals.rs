@@ -1,6 +1,7 @@
 //! Servers that are no cluster, clusters that are down, and URLs of the wrong kind.
 
 use lockkeeper::Error;
+use lockkeeper_testkit::servers::ports::free_port;
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 
 use crate::calm;
@@ -84,9 +85,4 @@ async fn a_cluster_that_is_down_is_told_in_words() {
         matches!(release(&store, &held).await, Ok(true))
     })
     .await;
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("an address").port()
 }

@@ -99,7 +99,7 @@ impl Proxy {
             .enable_all()
             .build()
             .expect("a runtime");
-        let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, super::redis::free_port()))
+        let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, super::ports::free_port()))
             .expect("a free port");
         listener.set_nonblocking(true).expect("it can be polled");
         let port = listener.local_addr().expect("an address").port();
