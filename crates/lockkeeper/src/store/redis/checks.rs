@@ -36,7 +36,8 @@ impl ServerInfo {
         ServerInfo {
             version: field("redis_version"),
             role: field("role"),
-            mode: field("redis_mode"),
+            // Valkey has its own word for it.
+            mode: field("redis_mode").or_else(|| field("server_mode")),
             evicts: field("maxmemory_policy").filter(|policy| limited && policy != "noeviction"),
             keeps_a_log: field("aof_enabled").map(|enabled| enabled == "1"),
             run_id: field("run_id"),
@@ -168,6 +169,10 @@ mod tests {
         ServerInfo::read(&GOOD.replace("7.0.15", "10.1.0"))
             .judge(&"here", false)
             .expect("new");
+        let valkey = GOOD.replace("redis_mode:standalone", "server_mode:sentinel");
+        let text = ServerInfo::read(&valkey).judge(&"here", false);
+        let text = text.expect_err("a Sentinel").to_string();
+        assert!(text.contains("redis+sentinel:"), "{text}");
     }
 
     #[test]
