@@ -18,7 +18,7 @@ use super::{Inner, Quorum, QuorumStore};
 use crate::store::Process;
 use crate::store::redis::answer::describe;
 use crate::store::redis::keys::WAKE;
-use crate::store::redis::node::NodeLink;
+use crate::store::redis::node::{NodeLink, Readers};
 use crate::{Error, SETUP_TARGET};
 
 /// How long nodes have to connect after a majority has: what is wrong with one is to be told at once.
@@ -54,6 +54,7 @@ impl QuorumStore {
         let dialect = Arc::new(Dialect::new(&quorum.nodes[0], who, &terms));
         let addresses: Arc<[String]> = quorum.nodes.iter().map(|node| node.address()).collect();
         let runs = Arc::new(Mutex::new(vec![None; count]));
+        let readers = Arc::<Readers>::default();
         let mut opening = Gather::new();
         let mut nodes = Vec::with_capacity(count);
         for (number, settings) in quorum.nodes.iter().enumerate() {
@@ -64,7 +65,7 @@ impl QuorumStore {
                 runs: runs.clone(),
                 quarantine: Mutex::new(Quarantine::default()),
             });
-            let (link, first) = NodeLink::start(settings, channel.clone(), gate);
+            let (link, first) = NodeLink::start(settings, channel.clone(), gate, readers.clone());
             let address = addresses[number].clone();
             let node = Node::start(link, address, dialect.clone(), quorum.node_timeout);
             let opened = node.clone();

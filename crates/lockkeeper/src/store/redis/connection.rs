@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use super::batch::Batch;
 use super::fault::{Fault, refused, unavailable};
 use super::lane::Beside;
+use super::readers::Readers;
 use super::scripts::Script;
 use super::sentinel::{self, Sentinels};
 use super::server_clock::ServerClock;
@@ -114,13 +115,14 @@ impl Connection {
     }
 
     /// A second connection to the same server, driven by another runtime. It is made in the background.
-    pub fn beside(main: &Connection, runtime: Handle) -> Connection {
+    pub fn beside(main: &Connection, runtime: Handle, readers: Arc<Readers>) -> Connection {
         let main = &main.shared;
         let _context = main.runtime.enter();
         let (settings, channel) = (main.settings.clone(), main.channel.clone());
         let target = Target::Beside(Beside {
             main: main.clone(),
             runtime,
+            readers,
         });
         // It hears nothing.
         let subscriptions = Subscriptions::new();

@@ -24,6 +24,7 @@ use tokio::runtime::{Handle, Id};
 
 use super::connection::Connection;
 use super::fault::unavailable;
+use super::readers::Readers;
 use super::setup::Fresh;
 use super::shared::{Shared, State};
 use super::slots::crc;
@@ -41,6 +42,8 @@ const PLACES: usize = 512;
 pub(super) struct Lanes {
     pub main: Arc<Connection>,
     express: OnceLock<Express>,
+    /// What reads the lane, and those to other servers of the same store.
+    readers: Arc<Readers>,
     /// How many verbs a runtime has asked for, while there is no lane.
     asked: AtomicU32,
     /// Which names are being released on the main connection.
@@ -64,10 +67,11 @@ pub(super) enum Does {
 }
 
 impl Lanes {
-    pub fn new(main: Connection) -> Lanes {
+    pub fn new(main: Connection, readers: Arc<Readers>) -> Lanes {
         Lanes {
             main: Arc::new(main),
             express: OnceLock::new(),
+            readers,
             asked: AtomicU32::new(0),
             releases: Arc::default(),
             cancelled: Mutex::default(),
@@ -146,7 +150,7 @@ impl Lanes {
         }
         self.express.get_or_init(|| Express {
             runtime: caller.id(),
-            connection: Connection::beside(&self.main, caller.clone()),
+            connection: Connection::beside(&self.main, caller.clone(), self.readers.clone()),
         });
     }
 
@@ -220,6 +224,7 @@ pub(super) struct Beside {
     pub main: Arc<Shared>,
     /// Where it is driven. Its supervisor stays on the keeper's thread.
     pub runtime: Handle,
+    pub readers: Arc<Readers>,
 }
 
 impl Beside {

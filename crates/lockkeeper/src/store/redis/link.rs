@@ -18,6 +18,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Timeout;
 
 use super::fault::{explain, refused, unavailable, words};
+use super::lane::Beside;
 use super::pipe::Pipe;
 use super::tls;
 use super::topology::Address;
@@ -37,19 +38,20 @@ pub(super) struct Link {
     driver: Driver,
 }
 
-/// The task that reads and writes.
-struct Driver {
-    task: AbortHandle,
-    /// What took the library's place.
-    wire: Option<Wire>,
+/// What reads and writes.
+enum Driver {
+    /// The library's task.
+    Task(AbortHandle),
+    /// What took its place.
+    Wire(Wire),
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.task.abort();
-        // A runtime that is blocked does not end its tasks, and may be blocked by who waits for an answer.
-        if let Some(wire) = &self.wire {
-            wire.give_up();
+        match self {
+            Driver::Task(task) => task.abort(),
+            // At once: the runtime that reads may be blocked by who waits for an answer.
+            Driver::Wire(wire) => wire.give_up(),
         }
     }
 }
@@ -161,27 +163,25 @@ impl Link {
         Link::log_in(stream, address, settings, login, pushed).await
     }
 
-    /// From now on requests go over a wire of our own, driven by this runtime. Nothing must be under way. `ended` is
+    /// From now on requests go over a wire of our own, read by that lane's runtime. Nothing must be under way. `ended` is
     /// called when the wire ends by itself.
-    pub fn take_over(&mut self, runtime: &Handle, ended: impl FnOnce() + Send + 'static) {
+    pub fn take_over(&mut self, lane: &Beside, ended: impl FnOnce() + Send + 'static) {
         let Some(stream) = self.lent.take().and_then(|lent| lent.slot().take()) else {
             return;
         };
         let (wire, read) = Wire::new(stream);
-        let read = runtime.spawn(async move {
-            read.await;
-            ended();
+        lane.readers.add(&lane.runtime, async move {
+            if read.await {
+                ended();
+            }
         });
-        self.driver = Driver {
-            task: read.abort_handle(),
-            wire: Some(wire),
-        };
+        self.driver = Driver::Wire(wire);
     }
 
     pub fn pipe(&self) -> Pipe {
-        match &self.driver.wire {
-            Some(wire) => Pipe::Wire(wire.clone()),
-            None => Pipe::Library(self.connection.clone()),
+        match &self.driver {
+            Driver::Wire(wire) => Pipe::Wire(wire.clone()),
+            Driver::Task(_) => Pipe::Library(self.connection.clone()),
         }
     }
 
@@ -213,10 +213,7 @@ impl Link {
             Ok((connection, driver)) => Ok(Link {
                 connection,
                 lent: None,
-                driver: Driver {
-                    task: tokio::spawn(driver).abort_handle(),
-                    wire: None,
-                },
+                driver: Driver::Task(tokio::spawn(driver).abort_handle()),
             }),
             // A server that expects TLS closes the connection, or says something that is none of ours.
             Err(error) if login.first && error.code().is_none() && !settings.tls => {

@@ -22,6 +22,7 @@ use super::connection::Connection;
 use super::fault::Fault;
 use super::lane::{Lanes, Releasing};
 use super::pipe::Pipe;
+pub(in crate::store) use super::readers::Readers;
 use super::shared::{Shared, State, Target, Up};
 use super::subscriptions::{Subscriptions, Topic};
 use super::supervisor::{reason, supervise};
@@ -90,11 +91,13 @@ impl LinkWatch {
 }
 
 impl NodeLink {
-    /// Connects in the background, and goes on doing so. What becomes of the first try is told.
+    /// Connects in the background, and goes on doing so. What becomes of the first try is told. `readers` is one for all
+    /// servers of a quorum.
     pub fn start(
         node: &NodeSettings,
         channel: String,
         vet: Arc<dyn Vet>,
+        readers: Arc<Readers>,
     ) -> (NodeLink, oneshot::Receiver<Result<(), Error>>) {
         let target = Target::Node(node.address.clone(), vet);
         let (settings, address) = (node.settings.clone(), node.address.clone());
@@ -114,7 +117,7 @@ impl NodeLink {
             supervise(supervised, fresh, inbox).await;
         });
         let main = Connection::supervised(shared, task);
-        (NodeLink(Lanes::new(main)), told)
+        (NodeLink(Lanes::new(main, readers)), told)
     }
 
     /// Waits until it is up, if it is about to be.

@@ -31,7 +31,7 @@ impl Servers {
             }
             _ => {
                 let main = Connection::open(settings, channel).await?;
-                Ok(Servers::One(Box::new(Lanes::new(main))))
+                Ok(Servers::One(Box::new(Lanes::new(main, Arc::default()))))
             }
         }
     }

@@ -93,7 +93,7 @@ impl Shared {
         };
         if let Some(lane) = self.lane() {
             let shared = Arc::downgrade(self);
-            link.take_over(&lane.runtime, move || {
+            link.take_over(lane, move || {
                 if let Some(shared) = shared.upgrade() {
                     shared.broken(number, "the server closed it".into());
                 }

@@ -82,8 +82,8 @@ struct Line {
 }
 
 impl Wire {
-    /// The second is the task that reads. When it ends, so does all that waits.
-    pub fn new(stream: Box<dyn Stream>) -> (Wire, impl Future<Output = ()> + Send) {
+    /// The second is what reads. When it ends, so does all that waits; it answers whether it was not given up before.
+    pub fn new(stream: Box<dyn Stream>) -> (Wire, impl Future<Output = bool> + Send) {
         let wire = Wire(Arc::new(Both {
             queue: Mutex::default(),
             line: Mutex::new(Line {
@@ -108,7 +108,7 @@ impl Wire {
                 ended
             });
             let error = ended.await;
-            ends.0.0.end(error);
+            ends.0.0.end(error)
         };
         (wire, read)
     }
@@ -154,6 +154,8 @@ impl Wire {
             "the connection is not driven any more",
         );
         self.0.end(error.into());
+        // Nor is anything read.
+        self.0.wake();
     }
 
     /// Writes what was asked for.
@@ -203,6 +205,9 @@ impl Both {
     ) -> Poll<RedisError> {
         {
             let mut queue = self.queue();
+            if let Some(error) = &queue.ended {
+                return Poll::Ready(error.clone());
+            }
             let known = queue.reader.as_ref();
             if !known.is_some_and(|waker| waker.will_wake(context.waker())) {
                 queue.reader = Some(context.waker().clone());
@@ -240,15 +245,18 @@ impl Both {
         }
     }
 
-    fn end(&self, error: RedisError) {
-        let waiting = {
+    /// Answers whether it had not ended before.
+    fn end(&self, error: RedisError) -> bool {
+        let (first, waiting) = {
             let mut queue = self.queue();
+            let first = queue.ended.is_none();
             queue.ended.get_or_insert_with(|| error.clone());
-            std::mem::take(&mut queue.waiting)
+            (first, std::mem::take(&mut queue.waiting))
         };
         for waiting in waiting {
             waiting.answer(Err(error.clone()));
         }
+        first
     }
 }
 
