@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::ending::{Report, Trouble, finish};
 use crate::exit::{self, Failure};
-use crate::notes::Notes;
+use crate::notes::{self, Notes};
 use crate::output::{ago, human, millis, plain, unix_ms};
 use crate::signals::Signals;
 use crate::store::{self, StoreArgs};
@@ -24,6 +24,8 @@ use crate::warnings;
 
 /// How long to wait for what is given back to the store when we leave.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long it may take to say who has what could not be had.
+const LOOK_PATIENCE: Duration = Duration::from_millis(200);
 /// How long to wait before saying so.
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -174,8 +176,7 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
         report.notes = warnings::told();
         report.notes.extend(notes.take());
         let text = serde_json::to_string(&report).map_err(io::Error::from)?;
-        // Nobody to tell changes nothing about how the command ended.
-        let _ = io::Write::write_all(&mut io::stderr(), format!("{text}\n").as_bytes());
+        notes::write_line(&text);
     }
     Ok(report.exit_code)
 }
@@ -203,8 +204,9 @@ async fn hold_and_run(
     }
     let ttl = args.ttl.unwrap_or(keeper.lease());
     report.ttl = ttl;
+    let mut answered = None;
     let acquired = tokio::select! {
-        acquired = acquire_or_say_why(&keeper, args, ttl) => acquired,
+        acquired = acquire_or_say_why(&keeper, args, ttl, &mut answered) => acquired,
         never = say_why_it_takes_long(&keeper, args, &mut why, notes) => match never {},
         // The dropped future leaves the queue; closing waits for that.
         signal = signals.next_fatal() => {
@@ -213,7 +215,8 @@ async fn hold_and_run(
             return Ok(exit::signaled(signal));
         }
     };
-    report.waited_ms = Some(millis(Moment::now().since(start)));
+    let waited = answered.unwrap_or_else(Moment::now).since(start);
+    report.waited_ms = Some(millis(waited));
     let guard = match acquired {
         Ok(Ok(guard)) => guard,
         Ok(Err(busy)) => {
@@ -250,16 +253,19 @@ async fn close(keeper: &Lockkeeper) {
     let _ = timeout(CLOSE_PATIENCE, keeper.close()).await;
 }
 
-/// The lock, or why it could not be had in time.
+/// The lock, or why it could not be had in time; and when that was known, as asking who has it may take a while.
 async fn acquire_or_say_why(
     keeper: &Lockkeeper,
     args: &Args,
     ttl: Duration,
+    answered: &mut Option<Moment>,
 ) -> Result<Result<Guard, String>, Error> {
-    Ok(match acquire(keeper, args, ttl).await? {
+    let acquired = acquire(keeper, args, ttl).await?;
+    *answered = Some(Moment::now());
+    Ok(match acquired {
         Some(guard) => Ok(guard),
         None => {
-            let held = timeout(CLOSE_PATIENCE, who_holds(keeper, args)).await;
+            let held = timeout(LOOK_PATIENCE, who_holds(keeper, args)).await;
             Err(busy(args, held.ok().flatten()))
         }
     })

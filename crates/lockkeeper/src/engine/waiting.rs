@@ -327,7 +327,7 @@ impl Contest {
     fn pause_after(&mut self, error: Error) -> Result<Duration, Error> {
         let trouble = self.note(&error);
         let told = std::mem::replace(&mut trouble.told, true);
-        let lasted = Moment::now().since(trouble.since);
+        let (lasted, noted) = (Moment::now().since(trouble.since), trouble.error.clone());
         let long = lasted >= self.claim.lease && self.core.store().ready_in().is_zero();
         if !error.is_transient() || long {
             return Err(error);
@@ -336,7 +336,7 @@ impl Contest {
             let name = &self.claim.name;
             let event = Event::Waiting {
                 name,
-                error: &error,
+                error: &noted,
             };
             self.core.shared.observers.event(&event);
         }

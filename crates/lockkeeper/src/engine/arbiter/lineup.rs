@@ -121,12 +121,20 @@ impl Arbiter {
             }
             () = deadline => {
                 // Before we leave: with the last of us it is forgotten.
-                let trouble = self.state().line(seat).trouble.clone();
+                let (trouble, asks) = {
+                    let mut state = self.state();
+                    let line = state.line(seat);
+                    (line.trouble.clone(), line.busy)
+                };
                 drop(line);
                 // It may have come between the deadline and our leaving.
                 match turn.try_recv() {
                     Ok(came) => Ok(came),
-                    Err(_) => return trouble.map_or(Ok(None), Err),
+                    Err(_) => {
+                        // The first answer may not have come yet. What a task here holds, the store has granted.
+                        let not_ready = || asks.then(|| self.core.not_ready()).flatten();
+                        return trouble.or_else(not_ready).map_or(Ok(None), Err);
+                    }
                 }
             }
         };

@@ -11,7 +11,7 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{
     AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError,
 };
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -29,6 +29,8 @@ use crate::store::ends::Ends;
 
 /// How many requests may wait to be written.
 const WRITE_QUEUE: usize = 4096;
+/// How much is read of what a server says to whom it does not let in.
+const LONGEST_PARTING: u64 = 4096;
 
 /// A connection that we are logged in on. It ends with its owner.
 pub(super) struct Link {
@@ -274,14 +276,23 @@ async fn stream(
 async fn parting_words(address: &Address, settings: &Settings) -> Option<String> {
     let said = async {
         let mut stream = stream(address, settings, &Handle::current()).await.ok()?;
-        let mut said = [0; 256];
-        let many = stream.read(&mut said).await.ok()?;
-        let said = String::from_utf8_lossy(&said[..many]);
-        let said = said.lines().next()?.strip_prefix('-')?;
-        Some(said.strip_prefix("ERR ").unwrap_or(said).to_owned())
+        let mut said = Vec::new();
+        let mut lines = BufReader::new(stream.as_mut().take(LONGEST_PARTING));
+        lines.read_until(b'\n', &mut said).await.ok()?;
+        parting(&String::from_utf8_lossy(&said))
     };
     let limit = settings.connect_timeout / 4;
     tokio::time::timeout(limit, said).await.ok()?
+}
+
+/// The reason in what a server said, without the advice that may follow it for lines.
+fn parting(said: &str) -> Option<String> {
+    let said = said.lines().next()?.strip_prefix('-')?;
+    let said = said.strip_prefix("ERR ").unwrap_or(said);
+    Some(match said.split_once(". ") {
+        Some((reason, _)) => reason.to_owned(),
+        None => said.to_owned(),
+    })
 }
 
 fn not_let_in(address: &Address, said: &str) -> Error {
@@ -315,5 +326,33 @@ fn explain_refusal(error: &RedisError, login: Login<'_>) -> Error {
             "the server asks for a password; put it into the URL or name a password_file".into(),
         ),
         _ => explain(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_of_a_refusal_is_told_without_the_advice() {
+        let reason = |said| parting(said).expect("a reason");
+        assert_eq!(
+            reason("-ERR max number of clients reached\r\n"),
+            "max number of clients reached"
+        );
+        assert_eq!(
+            reason(
+                "-DENIED Redis is running in protected mode because protected mode is enabled and no password is set \
+                 for the default user. In this mode connections are only accepted from the loopback interface. If you \
+                 want to connect from external computers to Redis you may adopt one of the following solutions: 1) \
+                 Just disable protected mode.\r\n"
+            ),
+            "DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the \
+             default user"
+        );
+        // What is cut off, and what is none.
+        assert_eq!(reason("-LOADING Redis is"), "LOADING Redis is");
+        assert_eq!(parting("HTTP/1.1 400 Bad Request\r\n"), None);
+        assert_eq!(parting(""), None);
     }
 }

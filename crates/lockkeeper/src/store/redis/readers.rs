@@ -1,7 +1,9 @@
 //! One task of a runtime that reads several lanes.
 //!
 //! The nodes of a quorum answer at about the same time. With a task for each lane, a runtime that finds several of them with
-//! something to do wakes a second thread for the others, and that costs more than to read all the answers.
+//! something to do wakes a second thread for the others, and that costs more than to read all the answers. So they are read
+//! one after the other: whoever blocks in what an answer has him do, such as a subscriber of `tracing`, keeps back all
+//! lanes of the runtime.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -244,9 +246,42 @@ mod tests {
             });
             timeout(SOON, heard).await.expect("in time").expect("read");
         }
-        while desk.is_manned() {
-            tokio::task::yield_now().await;
-        }
+        let ends = async {
+            while desk.is_manned() {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(SOON, ends).await.expect("it ends");
+    }
+
+    /// None is lost between the last reader's end and the task's.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn those_that_come_while_the_last_one_ends_are_read() {
+        let readers = Arc::<Readers>::default();
+        let add = |readers: Arc<Readers>, runtime: Handle| {
+            for round in 0..20_000 {
+                let (told, heard) = std::sync::mpsc::channel();
+                readers.add(&runtime, async move {
+                    if round % 3 == 0 {
+                        tokio::task::yield_now().await;
+                    }
+                    told.send(()).expect("is heard");
+                });
+                heard.recv_timeout(SOON).expect("it is read");
+            }
+        };
+        let adding: Vec<_> = (0..2)
+            .map(|_| {
+                let (readers, runtime) = (readers.clone(), Handle::current());
+                std::thread::spawn(move || add(readers, runtime))
+            })
+            .collect();
+        let joined = tokio::task::spawn_blocking(|| {
+            adding
+                .into_iter()
+                .for_each(|thread| thread.join().expect("all are read"));
+        });
+        joined.await.expect("all are read");
     }
 
     #[tokio::test]

@@ -273,7 +273,11 @@ impl Shared {
     fn why_broken(&self, error: &RedisError) -> String {
         let given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
         match given_up.is_empty() {
-            true => format!("the connection ended ({})", words(error)),
+            true => format!(
+                "the connection to {} ended ({})",
+                self.address(),
+                words(error)
+            ),
             false => format!("the connection to {} ended: {given_up}", self.address()),
         }
     }

@@ -303,7 +303,7 @@ impl Line {
     }
 }
 
-/// Tells whoever waits when the task is dropped.
+/// Tells whoever waits when nobody reads any more.
 struct Ends(Wire);
 
 impl Drop for Ends {
@@ -340,6 +340,31 @@ mod tests {
         let pong = Value::SimpleString("PONG".into());
         assert_eq!(answer.expect("is driven").expect("an answer"), pong);
         read.abort();
+    }
+
+    #[tokio::test]
+    async fn who_reads_knows_whether_it_ended_by_itself() {
+        let (near, far) = duplex(64);
+        let (wire, read) = Wire::new(Box::new(near));
+        let read = tokio::spawn(read);
+        let asked = wire.ask(&::redis::cmd("PING")).expect("is driven");
+        tokio::task::yield_now().await;
+        drop(far);
+        assert!(timeout(SOON, read).await.expect("it ends").expect("it ran"));
+        assert!(asked.await.expect("it is told").is_err());
+        for polled in [false, true] {
+            let (near, _far) = duplex(64);
+            let (wire, read) = Wire::new(Box::new(near));
+            let asked = wire.ask(&::redis::cmd("PING")).expect("is driven");
+            let read = tokio::spawn(read);
+            if polled {
+                tokio::task::yield_now().await;
+            }
+            wire.give_up();
+            assert!(asked.await.expect("it is told").is_err());
+            let ended = timeout(SOON, read).await.expect("it ends");
+            assert!(!ended.expect("it ran"), "it was given up");
+        }
     }
 
     #[tokio::test]
