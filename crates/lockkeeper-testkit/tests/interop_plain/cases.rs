@@ -56,6 +56,14 @@ impl World {
         &self.nodes.servers()[0]
     }
 
+    /// The nodes that have a value of ours, and what it is. Of several nodes one may have the peer's for a moment longer.
+    fn values(&self, name: &str, guard: &Guard) -> Vec<(u16, String)> {
+        let claim = guard.claim().to_string();
+        let nodes = self.nodes.servers().iter();
+        let values = nodes.map(|node| (node.port(), node.command(&["GET", name])));
+        values.filter(|(_, value)| value.contains(&claim)).collect()
+    }
+
     async fn try_ours(&self, name: &str) -> Option<Guard> {
         let lock = self.ours.lock(name).expect("a lock");
         lock.try_acquire().await.expect("the store answers")
@@ -189,11 +197,13 @@ pub async fn a_late_peer_does_not_free_or_extend_our_lock(setting: Setting) {
     let mut world = World::new(setting).await;
     assert!(world.peer.try_acquire("job", SHORT));
     let guard = world.wait_ours("job").await;
-    let before = world.server().command(&["GET", "job"]);
+    let before = world.values("job", &guard);
+    assert!(before.len() > world.nodes.servers().len() / 2);
     assert!(!world.peer.owns("job"));
     assert!(!world.peer.extend("job", LONG), "not its own any more");
     assert!(!world.peer.release("job"), "not its own any more");
-    assert_eq!(world.server().command(&["GET", "job"]), before);
+    let after = world.values("job", &guard);
+    assert!(before.iter().all(|value| after.contains(value)));
     guard.extend(LONG).await.expect("it is ours");
     released(guard).await;
 }
