@@ -20,7 +20,8 @@
 //! `tls` or without, which `checks` judges and a `supervisor` keeps alive; `shared` is what they have in common, `pipe`
 //! how requests go over it, `pushes` what comes without being asked for. `sentinel` finds the server, `replicas` waits
 //! for its replicas, `batch` lets many verbs share a script, `subscriptions` knows who waits for what. A `lane` is a
-//! second connection, for tasks that wait; `readers` read several of them. `redisson` and `plain` turn verbs into `scripts` and their answers back;
+//! second connection, for tasks that wait; `readers` read several of them. `redisson` and `plain` turn verbs into
+//! `scripts` and their answers back;
 //! `renewals`, `interests` and `listing` are the verbs that take more than one, `polling` hints where nobody tells.
 //! `servers` says which server that is for a name: in a `cluster` the one that has its slot (`survey`, `slots`), if
 //! that does not send us another `way`.
