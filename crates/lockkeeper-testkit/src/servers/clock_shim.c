@@ -1,6 +1,8 @@
-/* Shifts the wall clock of the process it is preloaded into by the nanoseconds in a file.
+/* Shifts or stops the wall clock of the process it is preloaded into, as two numbers in a file say.
  *
- * The file named by LOCKKEEPER_CLOCK is mapped, so that a test can set the clock while the process runs.
+ * The first is added to the right time, in nanoseconds. The second, unless it is 0, is the time at which the clock stands
+ * still, in nanoseconds since 1970. The file named by LOCKKEEPER_CLOCK is mapped, so that a test can set the clock while
+ * the process runs.
  * Monotonic clocks are left alone, as they are when somebody sets a machine's clock. System calls instead of
  * dlsym: allocators ask for the time before the dynamic linker is ready to look anything up. */
 #define _GNU_SOURCE
@@ -12,24 +14,27 @@
 #include <time.h>
 #include <unistd.h>
 
-static volatile const long long *shift;
+static volatile const struct {
+    long long shift, stands;
+} *setting;
 
-__attribute__((constructor)) static void map_shift(void) {
+__attribute__((constructor)) static void map_setting(void) {
     const char *path = getenv("LOCKKEEPER_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0)
         abort();
-    void *page = mmap(NULL, sizeof *shift, PROT_READ, MAP_SHARED, file, 0);
+    void *page = mmap(NULL, sizeof *setting, PROT_READ, MAP_SHARED, file, 0);
     close(file);
     if (page == MAP_FAILED)
         abort();
-    shift = page;
+    setting = page;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *time) {
     int failed = syscall(SYS_clock_gettime, clock, time);
-    if (!failed && shift && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
-        long long nanos = time->tv_sec * 1000000000LL + time->tv_nsec + *shift;
+    if (!failed && setting && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
+        long long stands = setting->stands;
+        long long nanos = stands ? stands : time->tv_sec * 1000000000LL + time->tv_nsec + setting->shift;
         time->tv_sec = nanos / 1000000000LL;
         time->tv_nsec = nanos % 1000000000LL;
     }

@@ -9,6 +9,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+/// Where the numbers stand in the file that `clock_shim.c` reads.
+const SHIFT: u64 = 0;
+const STANDS: u64 = 8;
+
 /// A clock that starts out right.
 #[derive(Debug)]
 pub struct WallClock {
@@ -26,7 +30,7 @@ impl WallClock {
         };
         let source = clock.file("shim.c");
         fs::write(&source, include_str!("clock_shim.c")).expect("writes");
-        fs::write(clock.file("shift"), 0i64.to_ne_bytes()).expect("writes");
+        fs::write(clock.file("setting"), [0; 16]).expect("writes");
         let mut cc = Command::new("cc");
         cc.args(["-shared", "-fPIC", "-O1", "-o"]);
         cc.arg(clock.file("shim.so")).arg(&source);
@@ -40,12 +44,17 @@ impl WallClock {
 
     /// Sets the clock this much ahead of the right time.
     pub fn ahead(&self, by: Duration) {
-        self.shift(by.as_nanos() as i64);
+        self.set(SHIFT, by.as_nanos() as i64);
     }
 
     /// Sets the clock this much behind the right time.
     pub fn behind(&self, by: Duration) {
-        self.shift(-(by.as_nanos() as i64));
+        self.set(SHIFT, -(by.as_nanos() as i64));
+    }
+
+    /// Stops the clock at this time since 1970. A clock that stands can be set forward in the same way.
+    pub fn stand_at(&self, time: Duration) {
+        self.set(STANDS, time.as_nanos() as i64);
     }
 
     /// What a process needs in its environment to have this clock.
@@ -53,15 +62,16 @@ impl WallClock {
         let text = |path: PathBuf| path.display().to_string();
         vec![
             ("LD_PRELOAD".into(), text(self.file("shim.so"))),
-            ("LOCKKEEPER_CLOCK".into(), text(self.file("shift"))),
+            ("LOCKKEEPER_CLOCK".into(), text(self.file("setting"))),
         ]
     }
 
-    fn shift(&self, nanos: i64) {
-        let file = fs::File::options().write(true).open(self.file("shift"));
+    fn set(&self, place: u64, nanos: i64) {
+        let file = fs::File::options().write(true).open(self.file("setting"));
         let file = file.expect("opens");
-        // One write of eight bytes into a mapped page: whoever reads sees the old number or the new one.
-        file.write_all_at(&nanos.to_ne_bytes(), 0).expect("writes");
+        // One write of eight bytes into a mapped page: a reader sees the old number or the new one.
+        let written = file.write_all_at(&nanos.to_ne_bytes(), place);
+        written.expect("writes");
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -94,5 +104,7 @@ mod tests {
         assert!((99_990..100_900).contains(&(seconds() - right)));
         clock.behind(Duration::from_secs(100_000));
         assert!((-100_010..-99_100).contains(&(seconds() - right)));
+        clock.stand_at(Duration::from_secs(1_800_000_000));
+        assert_eq!(seconds(), 1_800_000_000);
     }
 }
