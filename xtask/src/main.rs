@@ -6,6 +6,7 @@ mod interrupts;
 mod nightly;
 mod packages;
 mod peers;
+mod programs;
 mod steps;
 mod test;
 mod tools;
@@ -18,7 +19,8 @@ usage: cargo xtask COMMAND
   test [--quick]    everything the project checks about itself; --quick leaves out
                     single-feature builds, examples, rustdoc and the fuzz targets
   nightly [HISTORIES]
-                    histories of a quorum with faults by chance (default 500)
+                    the tests that `test` ignores, and histories of a quorum with
+                    faults by chance (default 500)
   fuzz [SECONDS]    runs each fuzz target for SECONDS (default 30)
   deny              licences, advisories and sources of all dependencies (cargo-deny)
   screenshots       pictures of the laboratory's page: writes docs/lab/

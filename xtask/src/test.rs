@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::packages;
+use crate::programs;
 use crate::steps::{self, Steps};
 use crate::tools::{FUZZ_TARGETS, cargo, fuzz_plainly};
 
@@ -29,39 +30,13 @@ fn all(steps: &mut Steps, quick: bool) -> Result<(), String> {
     }
     // Tests start these programs, also across crates, where cargo would not build them by itself.
     steps.command("build", cargo().args(["build", "--workspace", "--bins"]))?;
-    let test = ["test", "--workspace", "--no-fail-fast"];
-    let tests = ["--lib", "--bins", "--tests"];
-    steps.command(
-        "build tests",
-        cargo().args(test).args(tests).arg("--no-run"),
-    )?;
-    // The whole workspace in both, or its dependencies would be built twice.
-    let (mut testkit, mut others) = (cargo(), cargo());
-    testkit.args(test);
-    others.args(test).args(&tests[..2]);
-    let crates = crate::tools::root().join("crates");
-    let folders = std::fs::read_dir(&crates).map_err(|e| format!("{crates:?}: {e}"))?;
-    for folder in folders.flatten() {
-        let command = match folder.file_name() == "lockkeeper-testkit" {
-            true => &mut testkit,
-            false => &mut others,
-        };
-        for name in targets(&folder.path())? {
-            command.args(["--test", &name]);
-        }
-    }
-    steps.both(
-        ("tests of the testkit", &mut testkit),
-        ("other tests", &mut others),
-    )?;
-    steps.command("documentation tests", cargo().args(test).arg("--doc"))?;
+    programs::test(steps, &[])?;
+    let doc_tests = ["test", "--workspace", "--no-fail-fast", "--doc"];
+    steps.command("documentation tests", cargo().args(doc_tests))?;
     if quick {
         return Ok(());
     }
-    for example in examples()? {
-        let run = ["run", "--quiet", "-p", "lockkeeper", "--example", &example];
-        steps.command(&format!("example: {example}"), cargo().args(run))?;
-    }
+    programs::examples(steps)?;
     let doc = ["doc", "--workspace", "--no-deps"];
     steps.command(
         "rustdoc",
@@ -71,37 +46,6 @@ fn all(steps: &mut Steps, quick: bool) -> Result<(), String> {
         steps.command(&format!("fuzz: {target}"), &mut fuzz_plainly(target, 1))?;
     }
     Ok(())
-}
-
-/// The test targets of a crate, but not those that its manifest keeps for another `cargo xtask` command.
-fn targets(krate: &Path) -> Result<Vec<String>, String> {
-    let manifest = krate.join("Cargo.toml");
-    let manifest = std::fs::read_to_string(&manifest).map_err(|e| format!("{manifest:?}: {e}"))?;
-    let Ok(files) = std::fs::read_dir(krate.join("tests")) else {
-        return Ok(Vec::new());
-    };
-    let paths = files.flatten().map(|file| file.path());
-    let paths = paths.filter(|path| {
-        path.join("main.rs").is_file() || path.extension().is_some_and(|it| it == "rs")
-    });
-    let names = paths.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()));
-    let mut names: Vec<_> = names
-        .filter(|name| !manifest.contains(&format!("[[test]]\nname = \"{name}\"")))
-        .collect();
-    names.sort();
-    Ok(names)
-}
-
-/// The library's examples, each of which checks itself.
-fn examples() -> Result<Vec<String>, String> {
-    let folder = crate::tools::root().join("crates/lockkeeper/examples");
-    let files = std::fs::read_dir(&folder).map_err(|error| format!("{folder:?}: {error}"))?;
-    let names = files.flatten().map(|file| file.path());
-    let mut names: Vec<_> = names
-        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
-        .collect();
-    names.sort();
-    Ok(names)
 }
 
 fn clippy(args: &[&str]) -> Command {

@@ -62,7 +62,7 @@ pub fn fuzz_plainly(target: &str, seconds: u32) -> Command {
     command
         .args(["run", "--quiet", "--manifest-path"])
         .arg("fuzz/Cargo.toml")
-        .args(["--target-dir", "target/fuzz", "--bin", target, "--"])
+        .args(["--target-dir", "target", "--bin", target, "--"])
         .arg(format!("{seconds}"));
     command
 }

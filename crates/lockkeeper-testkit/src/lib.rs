@@ -11,6 +11,7 @@
 //! - [`naive`]: locks on Redis with one mistake each, for the checker to catch.
 //! - [`process`]: a process that takes locks, to be killed and stopped; [`taking`]: ours or naive ones.
 //! - [`polling`], [`random`]: futures dropped half-way, and chance that can be repeated.
+//! - [`retries`]: counts what tests do again by themselves.
 //!
 //! A run that proves nothing (too few grants, nobody contended, the fault never bit) is not a pass: the
 //! checker calls it [`Invalid`](checker::Verdict::Invalid).
@@ -23,6 +24,7 @@ pub mod naive;
 pub mod polling;
 pub mod process;
 pub mod random;
+pub mod retries;
 pub mod servers;
 pub mod taking;
 pub mod wrappers;

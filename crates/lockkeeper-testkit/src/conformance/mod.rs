@@ -43,6 +43,8 @@ use std::time::Duration;
 use lockkeeper::clock::Moment;
 use lockkeeper::store::{BoxFuture, Capabilities, Store};
 
+use crate::retries;
+
 /// A fresh, empty store, as a case gets it.
 pub struct Subject {
     store: Arc<dyn Store>,
@@ -161,6 +163,7 @@ where
     }
     if watch.longest() > STALL {
         for case in std::mem::take(&mut failed) {
+            stood_still(case, watch.longest());
             run_conclusively(case, &make).await;
         }
     }
@@ -205,8 +208,13 @@ where
         if stalled <= STALL || round == 5 {
             std::panic::resume_unwind(failure.into_panic());
         }
-        println!("{case:?} again: the machine stood still for {stalled:?}");
+        stood_still(case, stalled);
     }
+}
+
+fn stood_still(case: Case, stalled: Duration) {
+    println!("{case:?} again: the machine stood still for {stalled:?}");
+    retries::count("the machine stood still during a case");
 }
 
 /// The shortest pause of the whole process that can turn a case red: a part of

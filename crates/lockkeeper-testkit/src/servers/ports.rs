@@ -33,6 +33,7 @@ pub fn free_port() -> u16 {
             if TcpListener::bind(("127.0.0.1", port)).is_ok() {
                 return port;
             }
+            crate::retries::count("a port was taken");
         }
         let start = uuid::Uuid::new_v4().as_u128() % u128::from(LOTS);
         let lots = (0..LOTS).map(|number| (start as u16 + number) % LOTS);

@@ -15,6 +15,7 @@ use super::certificates::Identity;
 use super::leash::Leash;
 use super::ports::free_port;
 use super::wire::{Listener, exchange, socket_answers};
+use crate::retries;
 
 /// How long a server may take to answer.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
@@ -71,6 +72,7 @@ impl RedisServer {
             if server.launch() {
                 return server;
             }
+            retries::count("a server did not start");
         }
         panic!("redis-server does not start: {}", server.log());
     }
@@ -129,6 +131,7 @@ impl RedisServer {
         let end = Instant::now() + STARTS_WITHIN;
         while !self.launch() {
             assert!(Instant::now() < end, "it does not start: {}", self.log());
+            retries::count("a server did not start");
             std::thread::sleep(Duration::from_millis(50));
         }
     }

@@ -9,6 +9,7 @@ use lockkeeper_testkit::checker::{Demands, FaultKind, Verdict};
 use lockkeeper_testkit::history::{Event, Fault};
 use lockkeeper_testkit::naive::{MISTAKES, Mistake};
 use lockkeeper_testkit::process::Taker;
+use lockkeeper_testkit::retries;
 use lockkeeper_testkit::servers::proxy::{Proxy, Way};
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 use lockkeeper_testkit::servers::wall_clock::WallClock;
@@ -36,6 +37,7 @@ fn caught<const N: usize>(mistake: Mistake, faults: [FaultKind; N], scene: fn(&m
                 break;
             }
             println!("{lock}: {verdict}; once more");
+            retries::count("a history proved nothing");
             verdict = judge(lock, scene, &demands);
         }
         match lock {
