@@ -9,13 +9,19 @@ use super::{release, renew, tokens};
 ///
 /// The second argument is a function without arguments that answers a future of a
 /// [`Subject`](crate::conformance::Subject).
+///
+/// A third argument, `transport`, is for another way to a store whose rules another module tests: the other cases are
+/// ignored there, and `cargo xtask nightly` runs them.
 #[macro_export]
 macro_rules! conformance_tests {
     ($module:ident, $make:expr) => {
+        $crate::conformance_tests!($module, $make, whole);
+    };
+    ($module:ident, $make:expr, $part:ident) => {
         mod $module {
             #[allow(unused_imports)]
             use super::*;
-            $crate::__conformance_list!([$crate::__conformance_tests] $make);
+            $crate::__conformance_list!([$crate::__conformance_tests] $part $make);
         }
     };
 }
@@ -23,18 +29,33 @@ macro_rules! conformance_tests {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance_tests {
-    ($make:expr; $($needs:ident $file:ident { $($case:ident)* })*) => {
+    ($part:ident $make:expr; $($needs:ident $file:ident { $($case:ident $(: $mark:ident)?)* })*) => {
         $($(
-            #[test]
-            fn $case() {
-                $crate::conformance::run(stringify!($case), $make);
-            }
+            $crate::__conformance_test!($part $make; $case $($mark)?);
         )*)*
     };
 }
 
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __conformance_test {
+    (transport $make:expr; $case:ident) => {
+        #[test]
+        #[ignore = "not about the transport: `cargo xtask nightly` runs it"]
+        fn $case() {
+            $crate::conformance::run(stringify!($case), $make);
+        }
+    };
+    ($part:ident $make:expr; $case:ident $(transport)?) => {
+        #[test]
+        fn $case() {
+            $crate::conformance::run(stringify!($case), $make);
+        }
+    };
+}
+
 macro_rules! all_cases {
-    ($make:expr; $($needs:ident $file:ident { $($case:ident)* })*) => {
+    ($part:ident $make:expr; $($needs:ident $file:ident { $($case:ident $(: $mark:ident)?)* })*) => {
         vec![$($(
             Case {
                 name: stringify!($case),
@@ -48,20 +69,22 @@ macro_rules! all_cases {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance_list {
-    ([$($with:tt)*] $make:expr) => {
-        $($with)*! { $make;
+    // A case that is marked `transport` also runs on every other way to a store, such as TLS or Sentinels: it depends
+    // on how requests, responses and hints travel, or it uses a command that no other marked case does.
+    ([$($with:tt)*] $part:ident $make:expr) => {
+        $($with)*! { $part $make;
             nothing acquire {
-                a_free_name_is_granted
+                a_free_name_is_granted: transport
                 a_held_name_is_busy_for_others
                 the_same_claim_is_answered_the_same_tokens
                 asking_again_prolongs_and_never_shortens
                 a_late_request_does_nothing
                 a_late_repeat_leaves_the_hold_alone
                 an_expired_hold_goes_to_another
-                withdrawing_lets_go_of_a_hold
+                withdrawing_lets_go_of_a_hold: transport
                 withdrawing_what_is_not_there_changes_nothing
                 one_name_does_not_disturb_another
-                twenty_claimants_on_two_handles_exclude_each_other
+                twenty_claimants_on_two_handles_exclude_each_other: transport
             }
             nothing release {
                 a_release_frees_at_once
@@ -72,7 +95,7 @@ macro_rules! __conformance_list {
             }
             queue release {
                 a_release_with_requeue_is_granted_again_when_alone
-                a_release_with_requeue_goes_to_the_waiter_first
+                a_release_with_requeue_goes_to_the_waiter_first: transport
                 a_late_requeue_only_releases
                 a_requeue_without_a_hold_changes_nothing
             }
@@ -84,10 +107,10 @@ macro_rules! __conformance_list {
                 a_renewal_after_a_break_says_not_held
                 a_renewal_of_an_unknown_claim_says_not_held
                 a_batch_is_answered_in_its_order
-                a_large_batch_is_answered_in_its_order
+                a_large_batch_is_answered_in_its_order: transport
             }
             queue queue {
-                waiters_are_granted_first_come_first_served
+                waiters_are_granted_first_come_first_served: transport
                 a_newcomer_does_not_overtake
                 trying_again_keeps_the_place
                 a_busy_try_does_not_queue_unasked
@@ -108,12 +131,12 @@ macro_rules! __conformance_list {
             queue_read_write modes {
                 standing_beside_nothing_waits_its_turn
                 a_waiting_writer_is_not_starved
-                readers_behind_a_writer_are_granted_together
+                readers_behind_a_writer_are_granted_together: transport
                 readers_do_not_pass_a_writer_in_the_queue
                 becoming_a_reader_does_not_wait_in_the_queue
             }
             fair modes {
-                fair_and_exclusive_claims_exclude_each_other
+                fair_and_exclusive_claims_exclude_each_other: transport
             }
             permits permits {
                 permits_add_up_to_the_limit
@@ -153,7 +176,7 @@ macro_rules! __conformance_list {
                 a_break_moves_the_fence
                 a_break_keeps_its_reason
                 a_break_of_a_free_name_ends_nothing
-                a_list_has_what_is_held_in_order
+                a_list_has_what_is_held_in_order: transport
                 a_prefix_is_taken_literally
                 an_expired_hold_is_not_listed
             }
@@ -171,20 +194,20 @@ macro_rules! __conformance_list {
                 a_crowd_counts_down_exactly
             }
             latch_hints latch {
-                a_latch_hints_when_it_opens
+                a_latch_hints_when_it_opens: transport
             }
             wakeups hints {
-                a_hint_comes_to_whoever_is_granted
+                a_hint_comes_to_whoever_is_granted: transport
                 a_hint_goes_to_nobody_else
                 a_hint_from_before_the_wait_counts
             }
             nothing hints {
-                a_watched_name_hints_at_changes
-                a_break_hints_the_keeper_that_held
+                a_watched_name_hints_at_changes: transport
+                a_break_hints_the_keeper_that_held: transport
                 looking_hints_nobody
             }
             nothing names {
-                odd_names_work_exactly
+                odd_names_work_exactly: transport
                 similar_names_are_different_names
             }
             latches names {
@@ -197,7 +220,7 @@ macro_rules! __conformance_list {
                 field_silent_reacquire_after_expiry
                 field_cancelled_acquire_leaves_a_stuck_lock
                 field_cancelled_release_leaves_a_stuck_lock
-                field_cancelled_request_poisons_other_locks
+                field_cancelled_request_poisons_other_locks: transport
                 field_token_restarts_when_the_record_is_deleted
                 field_two_claims_of_one_keeper_both_hold
                 field_unlock_says_nothing
@@ -216,23 +239,23 @@ macro_rules! __conformance_list {
                 field_two_locks_in_opposite_order_deadlock
                 field_unlock_tells_what_became_of_it
                 field_loss_is_told_before_the_lease_ends
-                tasks_of_two_keepers_exclude_each_other
+                tasks_of_two_keepers_exclude_each_other: transport
             }
             read_write api {
-                readers_and_writers_of_two_keepers_exclude_each_other
+                readers_and_writers_of_two_keepers_exclude_each_other: transport
             }
             permits api {
-                permits_of_two_keepers_are_never_oversold
+                permits_of_two_keepers_are_never_oversold: transport
             }
             latches api {
-                a_latch_opens_for_whoever_waits_elsewhere
+                a_latch_opens_for_whoever_waits_elsewhere: transport
             }
         }
     };
 }
 
 pub(super) fn all() -> Vec<Case> {
-    crate::__conformance_list!([all_cases]())
+    crate::__conformance_list!([all_cases] whole())
 }
 
 /// What a group of cases asks of a store.

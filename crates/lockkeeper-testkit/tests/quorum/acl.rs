@@ -59,8 +59,8 @@ async fn plain() -> Subject {
     subject("&dialect=plain").await
 }
 
-lockkeeper_testkit::conformance_tests!(as_the_documented_user, redisson);
-lockkeeper_testkit::conformance_tests!(as_the_documented_user_plainly, plain);
+lockkeeper_testkit::conformance_tests!(as_the_documented_user, redisson, transport);
+lockkeeper_testkit::conformance_tests!(as_the_documented_user_plainly, plain, transport);
 
 /// Uses everything that the store has; whatever is refused is passed over.
 async fn use_everything(nodes: &Independent) {

@@ -66,5 +66,5 @@ async fn five_plain() -> Subject {
 
 lockkeeper_testkit::conformance_tests!(on_three_nodes, three);
 lockkeeper_testkit::conformance_tests!(on_three_plain_nodes, three_plain);
-lockkeeper_testkit::conformance_tests!(on_five_nodes, five);
-lockkeeper_testkit::conformance_tests!(on_five_plain_nodes, five_plain);
+lockkeeper_testkit::conformance_tests!(on_five_nodes, five, transport);
+lockkeeper_testkit::conformance_tests!(on_five_plain_nodes, five_plain, transport);

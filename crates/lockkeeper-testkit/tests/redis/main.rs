@@ -94,8 +94,8 @@ async fn a_replica() -> Subject {
 }
 
 lockkeeper_testkit::conformance_tests!(on_redis, tcp);
-lockkeeper_testkit::conformance_tests!(on_redis_with_sentinels, sentinels);
-lockkeeper_testkit::conformance_tests!(on_redis_with_a_replica, a_replica);
-lockkeeper_testkit::conformance_tests!(on_redis_with_tls, with_tls);
-lockkeeper_testkit::conformance_tests!(on_redis_over_a_socket, unix_socket_and_prefix);
+lockkeeper_testkit::conformance_tests!(on_redis_with_sentinels, sentinels, transport);
+lockkeeper_testkit::conformance_tests!(on_redis_with_a_replica, a_replica, transport);
+lockkeeper_testkit::conformance_tests!(on_redis_with_tls, with_tls, transport);
+lockkeeper_testkit::conformance_tests!(on_redis_over_a_socket, unix_socket_and_prefix, transport);
 lockkeeper_testkit::conformance_tests!(on_plain_redis, plain);

@@ -75,4 +75,8 @@ async fn without_sharded_channels() -> Subject {
 
 lockkeeper_testkit::conformance_tests!(on_a_cluster, redisson);
 lockkeeper_testkit::conformance_tests!(on_a_plain_cluster, plain);
-lockkeeper_testkit::conformance_tests!(on_an_unsharded_cluster, without_sharded_channels);
+lockkeeper_testkit::conformance_tests!(
+    on_an_unsharded_cluster,
+    without_sharded_channels,
+    transport
+);
