@@ -38,8 +38,8 @@ async fn a_waiter_in_another_keeper_wakes_promptly() {
         took.push(waiter.await.expect("finishes").since(released));
     }
     took.sort();
-    // A lost hint costs 750 ms or more; a slow machine some milliseconds.
-    assert!(took[15] < Duration::from_millis(50), "{took:?}");
+    // A lost hint costs 750 ms or more; a busy machine far less, at least half of the times.
+    assert!(took[15] < Duration::from_millis(400), "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -48,16 +48,22 @@ async fn a_waiter_of_the_plain_dialect_polls_often() {
     let url = format!("{}?dialect=plain", server.url());
     let one = keeper(&url, HandOff::default()).await;
     let two = keeper(&url, HandOff::default()).await;
-    let guard = one.lock("polled").expect("a lock").acquire().await;
-    let guard = guard.expect("acquires");
-    let lock = two.lock("polled").expect("a lock");
-    let waiter =
-        tokio::spawn(async move { lock.acquire().await.map(|guard| (guard, Moment::now())) });
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let released = Moment::now();
-    guard.release().await.expect("releases");
-    let (_guard, at) = waiter.await.expect("finishes").expect("acquires");
-    assert!(at.since(released) < Duration::from_millis(500));
+    let mut took = Vec::new();
+    for _ in 0..5 {
+        let guard = one.lock("polled").expect("a lock").acquire().await;
+        let guard = guard.expect("acquires");
+        let lock = two.lock("polled").expect("a lock");
+        let waiter =
+            tokio::spawn(async move { lock.acquire().await.map(|guard| (guard, Moment::now())) });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let released = Moment::now();
+        guard.release().await.expect("releases");
+        let (_guard, at) = waiter.await.expect("finishes").expect("acquires");
+        took.push(at.since(released));
+    }
+    // A busy machine is late now and then, but not each time.
+    let best = took.iter().min().expect("five");
+    assert!(*best < Duration::from_millis(500), "{took:?}");
     assert!(one.semaphore("s", 2).is_err(), "it has no semaphores");
 }
 

@@ -178,8 +178,8 @@ async fn a_waiter_in_another_keeper_wakes_promptly() {
             took.push(waiter.await.expect("finishes").since(released));
         }
         took.sort();
-        // A lost hint costs 750 ms or more; a slow machine some milliseconds.
-        assert!(took[5] < Duration::from_millis(100), "{port}: {took:?}");
+        // A lost hint costs 750 ms or more; a busy machine far less, at least half of the times.
+        assert!(took[5] < Duration::from_millis(400), "{port}: {took:?}");
     }
     drop((one, two));
     until("no channel is left", async || {
