@@ -9,6 +9,9 @@ use lockkeeper::store::{Attempt, Mode, Renewal, Renewed, Store};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 
+/// What must not take long takes less, also on a busy machine.
+const BOUNDED: Duration = Duration::from_secs(10);
+
 fn durable() -> RedisServer {
     RedisServer::start_with(RedisOptions {
         durable: true,
@@ -24,7 +27,7 @@ async fn answers_again(store: &lockkeeper::store::redis::RedisStore) {
     })
     .await;
     let took = Moment::now().since(since);
-    assert!(took < Duration::from_secs(5), "healed only after {took:?}");
+    assert!(took < BOUNDED, "healed only after {took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -92,7 +95,7 @@ async fn after_lost_data_the_holder_is_told_and_tokens_still_grow() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_server_hangs_nobody() {
     let server = RedisServer::start();
-    let store = open(&format!("{}?response_timeout=200ms", server.url())).await;
+    let store = open(&format!("{}?response_timeout=1s", server.url())).await;
     let held = claim("stopped", Mode::Exclusive);
     granted(&store, &held).await;
     server.pause();
@@ -103,14 +106,14 @@ async fn a_stopped_server_hangs_nobody() {
         .await
         .expect_err("nobody answers");
     assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
-    assert!(Moment::now().since(before) < Duration::from_secs(2));
+    assert!(Moment::now().since(before) < BOUNDED);
     // The next ones are not even sent, or get no answer either; nothing hangs.
     let before = Moment::now();
     let error = release(&store, &held).await.expect_err("nobody answers");
     assert!(error.is_transient(), "{error:?}");
     let error = store.inspect(&held.name).await.expect_err("nobody answers");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    assert!(Moment::now().since(before) < Duration::from_secs(2));
+    assert!(Moment::now().since(before) < BOUNDED);
     server.resume();
     answers_again(&store).await;
     // A release in doubt is harmless to repeat.
@@ -121,16 +124,18 @@ async fn a_stopped_server_hangs_nobody() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_arrives_late_does_nothing() {
     let server = RedisServer::start();
-    let store = open(&format!("{}?response_timeout=200ms", server.url())).await;
+    let store = open(&format!("{}?response_timeout=1s", server.url())).await;
     granted(&store, &claim("warm", Mode::Exclusive)).await;
     server.pause();
     let late = lockkeeper::store::Claim {
-        not_after: Moment::now() + Duration::from_millis(300),
+        not_after: Moment::now() + Duration::from_secs(2),
         ..claim("late", Mode::Exclusive)
     };
     let error = store.try_acquire(&late).await.expect_err("nobody answers");
     assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    while Moment::now() <= late.not_after {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     server.resume();
     answers_again(&store).await;
     // The request was in the socket all the while, and the server has read it by now.
@@ -144,9 +149,11 @@ async fn a_request_that_arrives_late_does_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_guard_is_lost_in_time_when_the_server_stops() {
     let server = RedisServer::start();
+    // A tenth of it is for the notice to arrive in.
+    let lease = Duration::from_secs(5);
     let keeper = Lockkeeper::builder()
-        .url(&format!("{}?response_timeout=100ms", server.url()))
-        .lease(Duration::from_secs(1))
+        .url(&format!("{}?response_timeout=500ms", server.url()))
+        .lease(lease)
         .connect()
         .await
         .expect("connects");
@@ -160,7 +167,7 @@ async fn a_guard_is_lost_in_time_when_the_server_stops() {
     let before = Moment::now();
     guard.lost().await;
     let took = Moment::now().since(before);
-    assert!(took < Duration::from_secs(1), "told only after {took:?}");
+    assert!(took < lease, "told only after {took:?}");
     assert!(!guard.is_held());
     server.resume();
     let lock = keeper.lock("guarded").expect("a lock");
@@ -177,7 +184,7 @@ async fn a_server_that_is_not_there_is_told_at_once() {
     let error = connect(&url).await.expect_err("nobody is there");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     assert!(error.to_string().contains("127.0.0.1"), "{error}");
-    assert!(Moment::now().since(before) < Duration::from_secs(2));
+    assert!(Moment::now().since(before) < BOUNDED);
     let error = connect("redis+unix:///no/such/socket").await;
     assert!(error.is_err_and(|error| error.is_transient()));
 }
