@@ -5,6 +5,7 @@
 //! - [`checker`]: judges a history: exclusion, token order, fencing, release, progress. Pure.
 //! - [`conformance`]: the cases every [`Store`](lockkeeper::store::Store) has to pass, chosen by its
 //!   capabilities.
+//! - [`differential`]: random verbs on a store and on the memory store, whose answers have to be the same.
 //! - [`wrappers`]: stores that count or misbehave, over any store.
 //! - [`fenced`]: a resource in a file that refuses late writers and remembers every write.
 //! - [`servers`]: real servers, started for one test, and what makes them fail.
@@ -18,6 +19,7 @@
 
 pub mod checker;
 pub mod conformance;
+pub mod differential;
 pub mod fenced;
 pub mod history;
 pub mod naive;

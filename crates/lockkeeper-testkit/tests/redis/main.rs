@@ -16,6 +16,7 @@ mod lane;
 #[path = "../support/lanes.rs"]
 mod lanes;
 mod midway;
+mod model;
 mod multi;
 mod proposals;
 mod replicas;

@@ -164,7 +164,8 @@ pub struct Claim {
     /// Whether to wait in the queue when busy.
     pub enqueue: bool,
     /// An exclusive hold of the same keeper that this claim may stand beside: how a writer becomes a reader
-    /// without letting go. While that hold stands, the claim goes before the queue; it never joins it.
+    /// without letting go. It counts for readers only. While that hold stands, the claim goes before the queue; it never
+    /// joins it.
     pub beside: Option<ClaimId>,
 }
 

@@ -308,7 +308,7 @@ impl MemoryStore {
                 return Attempt::Granted(grant);
             }
             let beside = claim.beside.filter(|&beside| {
-                let own = beside.keeper == claim.id.keeper;
+                let own = beside.keeper == claim.id.keeper && claim.mode == Mode::Read;
                 let hold = record.holds.iter().find(|hold| hold.claim == beside);
                 own && hold.is_some_and(|hold| hold.mode.is_exclusive())
             });
@@ -338,6 +338,7 @@ impl MemoryStore {
             let mut regrant = None;
             if let (true, Some(next)) = (was_held, &release.requeue)
                 && now.moment <= next.not_after
+                && next.mode.admits([])
             {
                 record.enqueue(next, now);
                 record.settle(now);

@@ -35,7 +35,8 @@ pub struct Release {
     pub name: Name,
     /// By which claim.
     pub claim: ClaimId,
-    /// A claim to put at the end of the queue in the same step, only if the release takes effect.
+    /// A claim to put at the end of the queue in the same step, only if the release takes effect. It is a fresh one. As with
+    /// a try, a claim for more permits than there are is not queued.
     pub requeue: Option<Claim>,
 }
 

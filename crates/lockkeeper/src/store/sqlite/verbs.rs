@@ -13,7 +13,7 @@ use super::session::Tx;
 use super::sql;
 use crate::store::{
     Attempt, Break, Broken, Claim, ClaimId, Holder, LatchOp, LatchRequest, LatchState, LockInfo,
-    Process, Release, Released, Renewal, Renewed,
+    Mode, Process, Release, Released, Renewal, Renewed,
 };
 use crate::{Name, Token};
 
@@ -42,7 +42,7 @@ fn attempt(tx: &Tx<'_>, record: &mut Record<'_>, claim: &Claim) -> Result<Attemp
         return Ok(Attempt::Granted(grant));
     }
     let beside = claim.beside.filter(|&beside| {
-        let own = beside.keeper == claim.id.keeper;
+        let own = beside.keeper == claim.id.keeper && claim.mode == Mode::Read;
         let hold = record.holds.iter().find(|hold| hold.claim == beside);
         own && hold.is_some_and(|hold| hold.mode.is_exclusive())
     });
@@ -91,6 +91,7 @@ pub(super) fn release(tx: &mut Tx<'_>, release: &Release) -> Result<Released, Fa
         let mut regrant = None;
         if let (true, Some(next)) = (was_held, &release.requeue)
             && tx.now.moment <= next.not_after
+            && next.mode.admits([])
         {
             record.enqueue(next, tx.me)?;
             record.settle(|process| tx.is_dead(process))?;

@@ -10,8 +10,8 @@ end
 
 local hold = find(id)
 if hold then return answer(hold) end
--- Only an exclusive hold of the same keeper excuses anything.
-local stands = beside ~= '' and find(beside)
+-- Only an exclusive hold of the same keeper excuses anything, and only a reader.
+local stands = beside ~= '' and mode == 'r' and find(beside)
 if not stands or stands[MODE] == 'r' or stands[MODE] == 'p'
   or string.match(beside, '^[^:]*') ~= string.match(id, '^[^:]*') then
   stands = nil

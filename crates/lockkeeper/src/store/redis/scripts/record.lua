@@ -86,12 +86,25 @@ if kind == 'string' and aside == 0 and redis.call('HGET', LATCH, 'at') == 'name'
   kind = redis.call('TYPE', home).ok
 end
 
+-- The free permits that a claim of ours set go with the last permit, at once: what is granted next in the same script
+-- finds the name free, and not a key of another kind.
+local function forget_permits()
+  if made == 1 and #holds == 0 and foreign_permits == 0 then
+    redis.call('DEL', home, PERMITS)
+    made, pool = 0, nil
+  end
+end
+
+-- Permits are free again. Those that a claim of ours set are counted by `write_down`.
+local function free_permits(count)
+  pool = made == 0 and redis.call('INCRBY', home, count) or pool + count
+  changed = true
+end
+
 local function load_permits()
   pool = tonumber(redis.call('GET', home)) or 0
   local over = redis.call('ZREMRANGEBYSCORE', PERMITS, '-inf', now)
-  if over > 0 and made == 0 then
-    pool = redis.call('INCRBY', home, over)
-  end
+  if over > 0 then free_permits(over) end
   local ours = 0
   local kept = {}
   for _, hold in ipairs(holds) do
@@ -117,7 +130,7 @@ local function load_permits()
         ours = ours + left
       elseif left > 0 then
         redis.call('ZREM', PERMITS, unpack(permit_ids(hold)))
-        if made == 0 then pool = redis.call('INCRBY', home, left) end
+        free_permits(left)
       end
     end
     changed = true
@@ -125,6 +138,7 @@ local function load_permits()
   end
   holds = kept
   foreign_permits = all - ours
+  forget_permits()
 end
 
 local function load_hash()
@@ -255,7 +269,7 @@ local function grant(id, mode, lease, wanted, limit, count, who)
   else
     redis.call('HSET', home, id, 1)
   end
-  fields[field_of(hold)] = 1
+  if mode ~= 'p' then fields[field_of(hold)] = 1 end
   holds[#holds + 1] = hold
   changed = true
   return hold
@@ -278,7 +292,8 @@ local function finish(hold, index)
   changed = true
   if hold[MODE] == 'p' then
     redis.call('ZREM', PERMITS, unpack(permit_ids(hold)))
-    if made == 0 then pool = redis.call('INCRBY', home, hold[COUNT]) end
+    free_permits(hold[COUNT])
+    forget_permits()
     return
   end
   local field = field_of(hold)
@@ -490,13 +505,8 @@ local function write_down()
   if noted then redis.call('HDEL', home, noted) end
   if #holds == 0 then
     redis.call('DEL', HOLDERS)
-    if made == 1 then
-      if foreign_permits == 0 then
-        redis.call('DEL', home, PERMITS)
-      else
-        redis.call('SET', home, string.format('%.0f', math.max(0, pool)))
-      end
-    end
+    -- Others have permits of those that a claim of ours set: they go on with what is free.
+    if made == 1 then redis.call('SET', home, string.format('%.0f', math.max(0, pool))) end
     return
   end
   local last, taken, smallest = 0, foreign_permits, math.huge

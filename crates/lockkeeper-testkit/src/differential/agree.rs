@@ -1,0 +1,129 @@
+//! What it takes for two answers to be the same.
+//!
+//! Tokens follow the clock that a store proposes or reads them from, so their values differ. Their order may not: whatever
+//! has the lower token in one store has it in the other.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::store::memory::MemoryStore;
+use lockkeeper::store::{Attempt, Grant, Holder, LockInfo, Released, Store};
+
+/// The furthest that a token may be ahead of the clock, in microseconds, as long as tokens reserved are compared: past a
+/// second fewer are given, and a store that proposes tokens while its clock stands still may get there.
+const LED: u64 = 500_000;
+
+/// The tokens of one name in the model, and in the store.
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    pairs: BTreeMap<u64, u64>,
+    led: bool,
+}
+
+pub(super) fn same<T: PartialEq + Debug>(model: T, store: T) -> Result<(), String> {
+    match model == store {
+        true => Ok(()),
+        false => Err(format!("the model says {model:?}, the store {store:?}")),
+    }
+}
+
+impl Tokens {
+    fn pair(&mut self, model: u64, store: u64) -> Result<(), String> {
+        if let Some(known) = self.pairs.get(&model) {
+            return same(("token", *known), ("token", store));
+        }
+        let before = self.pairs.range(..model).next_back();
+        let after = self.pairs.range(model..).next();
+        let above = before.is_none_or(|(_, before)| *before < store);
+        if !above || after.is_some_and(|(_, after)| *after <= store) {
+            return Err(format!(
+                "token {store} is {model} in the model, and out of order: {before:?}, {after:?}"
+            ));
+        }
+        self.pairs.insert(model, store);
+        Ok(())
+    }
+
+    fn grant(&mut self, model: Grant, store: Grant, now: u64) -> Result<(), String> {
+        self.led |= store.token.get() > now + LED;
+        if !self.led {
+            same(("tokens", model.tokens), ("tokens", store.tokens))?;
+        }
+        self.pair(model.token.get(), store.token.get())
+    }
+
+    /// `now` is the time in microseconds.
+    pub fn tried(&mut self, model: Attempt, store: Attempt, now: u64) -> Result<(), String> {
+        match (model, store) {
+            (Attempt::Granted(model), Attempt::Granted(store)) => self.grant(model, store, now),
+            (model, store) => same(model, store),
+        }
+    }
+
+    pub fn released(&mut self, model: Released, store: Released, now: u64) -> Result<(), String> {
+        match (model.regrant, store.regrant) {
+            (Some(model), Some(store)) => self.grant(model, store, now)?,
+            (model, store) => same(model, store)?,
+        }
+        same(model.was_held, store.was_held)
+    }
+
+    pub fn holders(
+        &mut self,
+        mut model: Vec<Holder>,
+        mut store: Vec<Holder>,
+    ) -> Result<(), String> {
+        model.sort_by_key(|holder| holder.claim);
+        store.sort_by_key(|holder| holder.claim);
+        same(shown(&model), shown(&store))?;
+        for (model, store) in model.iter().zip(&store) {
+            self.pair(model.token.get(), store.token.get())?;
+        }
+        Ok(())
+    }
+
+    pub fn info(&mut self, model: Option<LockInfo>, store: Option<LockInfo>) -> Result<(), String> {
+        let (model, store) = match (known(model), known(store)) {
+            (Some(model), Some(store)) => (model, store),
+            (model, store) => return same(model.is_some(), store.is_some()),
+        };
+        self.holders(model.holders, store.holders)?;
+        same(("waiters", model.waiters), ("waiters", store.waiters))?;
+        same(model.broken, store.broken)?;
+        match (model.last_token, store.last_token) {
+            (Some(model), Some(store)) => self.pair(model.get(), store.get()),
+            (model, store) => same(model, store),
+        }
+    }
+}
+
+/// A name without token and history is the same as one never heard of.
+fn known(info: Option<LockInfo>) -> Option<LockInfo> {
+    info.filter(|info| {
+        let history = info.last_token.is_some() || info.broken.is_some();
+        history || !info.holders.is_empty() || info.waiters > 0
+    })
+}
+
+/// Holders without what differs: tokens, and the process.
+fn shown(holders: &[Holder]) -> Vec<(String, String, Duration)> {
+    let shown = |holder: &Holder| {
+        let (claim, mode) = (holder.claim.to_string(), holder.mode.to_string());
+        (claim, mode, holder.remaining)
+    };
+    holders.iter().map(shown).collect()
+}
+
+/// The names that are held or waited for are the same.
+pub(super) async fn listed(stores: &[Arc<dyn Store>], model: &MemoryStore, prefix: &str) {
+    let names = |infos: Vec<LockInfo>| -> Vec<String> {
+        infos.iter().map(|info| info.name.to_string()).collect()
+    };
+    let model = names(model.list(prefix).await.expect("the model answers"));
+    for store in stores {
+        let listed = names(store.list(prefix).await.expect("the store answers"));
+        assert_eq!(listed, model, "what is held or waited for");
+    }
+}
