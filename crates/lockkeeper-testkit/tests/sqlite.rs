@@ -1,9 +1,13 @@
-//! The conformance suite on the SQLite store: two handles on one file, as two processes have them.
+//! The conformance suite on the SQLite store: two handles on one file, as two processes have them. And random verbs, beside
+//! the memory store.
 
 use std::sync::Arc;
 
+use lockkeeper::clock::Clock;
+use lockkeeper::store::Store;
 use lockkeeper::store::sqlite::SqliteStore;
 use lockkeeper_testkit::conformance::Subject;
+use lockkeeper_testkit::differential;
 
 async fn sqlite() -> Subject {
     let dir = tempfile::tempdir().expect("a folder");
@@ -13,3 +17,17 @@ async fn sqlite() -> Subject {
 }
 
 lockkeeper_testkit::conformance_tests!(on_sqlite, sqlite);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_verbs_of_all_modes_are_answered_as_by_memory() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("locks.db");
+    let clock = Clock::simulated();
+    let open = || {
+        let store = SqliteStore::open_with_clock(&path, clock.clone());
+        Arc::new(store.expect("opens")) as Arc<dyn Store>
+    };
+    let stores = (0..3).map(|_| open()).collect();
+    let subject = differential::Subject::new(stores, clock.clone(), |_| {});
+    differential::compare(&subject, differential::seed(), 20_000).await;
+}

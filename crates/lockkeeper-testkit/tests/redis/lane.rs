@@ -4,9 +4,10 @@ use std::future::Future;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use crate::common::until;
+use crate::common::{open, until};
 use crate::lanes::*;
 use lockkeeper::clock::Moment;
+use lockkeeper::store::redis::RedisStore;
 use lockkeeper::{Lockkeeper, blocking};
 use lockkeeper_testkit::servers::redis::RedisServer;
 use lockkeeper_testkit::servers::replicated::Replicated;
@@ -18,6 +19,15 @@ fn ours(server: &RedisServer) -> Vec<String> {
     let ours = clients.lines().filter(|line| line.contains(" resp=3"));
     let last = ours.filter_map(|line| line.split_once(" cmd=")?.1.split_once(' '));
     last.map(|(last, _)| last.to_owned()).collect()
+}
+
+/// As a keeper does, with a runtime of its own for it: tasks of others that ask often get a lane.
+pub async fn open_apart(url: &str) -> RedisStore {
+    // It ends with the process.
+    let runtime = Box::leak(Box::new(runtime(1)));
+    let url = url.to_owned();
+    let opened = runtime.spawn(async move { open(&url).await });
+    opened.await.expect("it runs")
 }
 
 /// A keeper whose runtime has a lane.

@@ -1,11 +1,15 @@
 //! Every verb in every mode, on one name after the other and beside each other, as the memory store does it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::common::*;
-use lockkeeper::clock::Clock;
+use crate::lane::open_apart;
+use lockkeeper::clock::{Clock, Moment};
 use lockkeeper::store::Store;
+use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::differential::{Subject, compare, seed};
+use lockkeeper_testkit::random::Random;
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 use lockkeeper_testkit::servers::wall_clock::WallClock;
 
@@ -20,9 +24,11 @@ async fn standing(options: &str) -> (RedisServer, Subject) {
         ..RedisOptions::default()
     });
     let mut stores: Vec<Arc<dyn Store>> = Vec::new();
-    for _ in 0..KEEPERS {
-        let store = open(&format!("{}{options}", server.url())).await;
-        stores.push(Arc::new(store));
+    let url = format!("{}{options}", server.url());
+    // One whose connection this runtime drives, and some that get a lane of it.
+    stores.push(Arc::new(open(&url).await));
+    for _ in 1..KEEPERS {
+        stores.push(Arc::new(open_apart(&url).await));
     }
     let subject = Subject::new(stores, clock, move |micros| {
         wall.stand_at(Duration::from_micros(micros));
@@ -48,4 +54,46 @@ async fn random_verbs_of_all_modes_are_answered_as_by_memory() {
 async fn random_verbs_of_the_plain_dialect_are_answered_as_by_memory() {
     let (_server, subject) = standing("?dialect=plain").await;
     compare(&subject, seed(), 30_000).await;
+}
+
+/// What keepers of one process each do with one name, until the time is over.
+async fn takes_everything(
+    keeper: Lockkeeper,
+    mut random: Random,
+    end: Moment,
+) -> Result<u32, Error> {
+    let (lock, book) = (keeper.lock("mixed")?, keeper.rwlock("mixed")?);
+    let (fair, pool) = (keeper.lock("mixed")?.fair()?, keeper.semaphore("mixed", 3)?);
+    let mut grants = 0;
+    while Moment::now() < end {
+        let pause = Duration::from_micros(random.below(500));
+        let hold = tokio::time::sleep(pause);
+        match random.below(5) {
+            0 => drop((lock.acquire().await?, hold.await)),
+            1 => drop((fair.acquire().await?, hold.await)),
+            2 => drop((book.read().await?, hold.await)),
+            3 => drop((book.write().await?, hold.await)),
+            _ => drop((pool.acquire(1 + random.below(3) as u32).await?, hold.await)),
+        }
+        grants += 1;
+    }
+    Ok(grants)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_acquire_fails_where_all_modes_meet_on_one_name() {
+    let server = RedisServer::start();
+    let mut random = Random::seeded(seed());
+    let end = Moment::now() + Duration::from_secs(3);
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..6 {
+        let keeper = Lockkeeper::connect(&server.url()).await.expect("connects");
+        let random = Random::seeded(random.next_u64());
+        tasks.spawn(takes_everything(keeper, random, end));
+    }
+    let mut grants = 0;
+    for outcome in tasks.join_all().await {
+        grants += outcome.expect("no acquire fails");
+    }
+    assert!(grants > 60, "{grants} grants");
 }
