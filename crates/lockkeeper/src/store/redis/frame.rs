@@ -12,15 +12,102 @@ const KINDS: &[u8] = b"+-:_#,($=!*~>%";
 
 /// The first answer, and how long it is; `None` if not all of it is there.
 pub(super) fn first(bytes: &[u8]) -> RedisResult<Option<(Value, usize)>> {
-    let Some(length) = length(bytes, DEEPEST)? else {
-        return Ok(None);
-    };
-    let frame = &bytes[..length];
-    let value = match numbers(frame) {
-        Some(value) => value,
-        None => ::redis::parse_redis_value(frame)?,
-    };
-    Ok(Some((value, length)))
+    Scan::default().first(bytes)
+}
+
+/// How far an answer is known that has not come in full. What was looked at is not looked at again: a server may send a byte
+/// at a time.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// Where the part begins that is looked at, of the parts of the answer.
+    at: usize,
+    /// How far the end of its first line was looked for.
+    looked: usize,
+    /// How many bytes there have to be before it is worth to look again.
+    needed: usize,
+    /// How many parts are missing of each list around it.
+    open: Vec<i64>,
+    /// How many bytes were looked at.
+    #[cfg(test)]
+    steps: usize,
+}
+
+impl Scan {
+    /// As [`first`], of bytes that begin with those of the last time. When there is an answer, the next is for another scan.
+    pub fn first(&mut self, bytes: &[u8]) -> RedisResult<Option<(Value, usize)>> {
+        if bytes.len() < self.needed || !self.is_whole(bytes)? {
+            return Ok(None);
+        }
+        let frame = &bytes[..self.at];
+        let value = match numbers(frame) {
+            Some(value) => value,
+            None => ::redis::parse_redis_value(frame)?,
+        };
+        Ok(Some((value, frame.len())))
+    }
+
+    /// Goes on to the end of the answer, if that is there.
+    fn is_whole(&mut self, bytes: &[u8]) -> RedisResult<bool> {
+        loop {
+            let part = &bytes[self.at..];
+            // At once: who speaks something else may never end the line.
+            if part.first().is_some_and(|kind| !KINDS.contains(kind)) {
+                return Err(strange(part));
+            }
+            // The last byte again: it may be the first half of the end.
+            let from = self.looked.saturating_sub(1).max(1);
+            let rest = part.get(from..).unwrap_or_default();
+            let end = rest.windows(2).position(|two| two == b"\r\n");
+            #[cfg(test)]
+            {
+                self.steps += end.unwrap_or(rest.len());
+            }
+            let Some(end) = end.map(|end| from + end) else {
+                self.looked = part.len();
+                return Ok(false);
+            };
+            let head = &part[1..end];
+            let many = || number(head).ok_or_else(|| strange(part));
+            let (mut next, mut parts) = (self.at + end + 2, 0);
+            match part[0] {
+                b'$' | b'=' | b'!' => {
+                    // A negative length is RESP's null.
+                    if let Ok(many) = u64::try_from(many()?) {
+                        let many = usize::try_from(many).unwrap_or(usize::MAX);
+                        next = many.saturating_add(next + 2);
+                    }
+                }
+                b'*' | b'~' | b'>' => parts = many()?,
+                b'%' => parts = many()?.checked_mul(2).ok_or_else(|| strange(part))?,
+                _ => {}
+            }
+            if next > bytes.len() {
+                // Nothing else is looked at until then.
+                self.looked = end;
+                self.needed = next;
+                return Ok(false);
+            }
+            (self.at, self.looked) = (next, 0);
+            if parts > 0 {
+                if self.open.len() == DEEPEST {
+                    return Err(strange(part));
+                }
+                self.open.push(parts);
+                continue;
+            }
+            // The last part of a list is the last of what the list is a part of.
+            while let Some(missing) = self.open.last_mut() {
+                *missing -= 1;
+                if *missing > 0 {
+                    break;
+                }
+                self.open.pop();
+            }
+            if self.open.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
 }
 
 /// A line without its first character and its end, and where the next begins.
@@ -31,44 +118,6 @@ fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
 
 fn number(digits: &[u8]) -> Option<i64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
-}
-
-fn length(bytes: &[u8], deep: usize) -> RedisResult<Option<usize>> {
-    // At once: who speaks something else may never end the line.
-    if bytes.first().is_some_and(|kind| !KINDS.contains(kind)) {
-        return Err(strange(bytes));
-    }
-    let Some((head, mut at)) = line(bytes) else {
-        return Ok(None);
-    };
-    let many = || number(head).ok_or_else(|| strange(bytes));
-    let mut parts = match bytes[0] {
-        b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => 0,
-        b'$' | b'=' | b'!' => {
-            // Less than nothing is how none at all is said.
-            let end = match many()? {
-                ..0 => at,
-                many => {
-                    usize::try_from(many).map_or(usize::MAX, |many| many.saturating_add(at + 2))
-                }
-            };
-            return Ok((end <= bytes.len()).then_some(end));
-        }
-        b'*' | b'~' | b'>' => many()?,
-        b'%' => many()?.checked_mul(2).ok_or_else(|| strange(bytes))?,
-        _ => return Err(strange(bytes)),
-    };
-    if parts > 0 && deep == 0 {
-        return Err(strange(bytes));
-    }
-    while parts > 0 {
-        match length(&bytes[at..], deep - 1)? {
-            Some(length) => at += length,
-            None => return Ok(None),
-        }
-        parts -= 1;
-    }
-    Ok(Some(at))
 }
 
 /// A number, or a list of numbers.
@@ -135,6 +184,33 @@ mod tests {
                 let part = first(&answer.as_bytes()[..cut]);
                 assert_eq!(part.expect(answer), None, "{answer:?} up to {cut}");
             }
+        }
+    }
+
+    #[test]
+    fn an_answer_that_comes_byte_by_byte_is_looked_at_once() {
+        const MANY: usize = 20_000;
+        let nested = format!("{}{}", "*2\r\n:7\r\n".repeat(DEEPEST), ":7\r\n");
+        for answer in [
+            format!("*{MANY}\r\n{}", ":7\r\n".repeat(MANY)),
+            format!("${MANY}\r\n{}\r\n", "x".repeat(MANY)),
+            format!("+{}\r\n", "\r".repeat(MANY)),
+            format!(":{}7\r\n", "0".repeat(MANY)),
+            format!("${}7\r\n1234567\r\n", "0".repeat(MANY)),
+            nested,
+        ] {
+            let mut scan = Scan::default();
+            for cut in 0..answer.len() {
+                let part = scan.first(&answer.as_bytes()[..cut]).expect("no error");
+                assert_eq!(part, None);
+            }
+            let read = scan.first(answer.as_bytes()).expect("an answer");
+            let whole = first(answer.as_bytes()).expect("an answer");
+            assert_eq!(read, whole);
+            assert_eq!(read.map(|(_, length)| length), Some(answer.len()));
+            // Each byte, and the one before it, which may be half an end.
+            let (steps, most) = (scan.steps, 3 * answer.len());
+            assert!(steps <= most, "{steps} of {most}: {answer:.20}");
         }
     }
 
