@@ -12,8 +12,8 @@ const FRESH: Duration = Duration::from_secs(1);
 const PROMPT: Duration = Duration::from_millis(50);
 /// A proposal is taken in the second that it names, and so for less than this: who may not be that late proposes nothing.
 const TAKEN: Duration = Duration::from_secs(2);
-/// What scripts take for a proposal: 16 digits.
-const PROPOSALS: Range<u64> = 1_000_000_000_000_000..10_000_000_000_000_000;
+/// What scripts take for a proposal: 16 digits, and a number that they count exactly.
+const PROPOSALS: Range<u64> = 1_000_000_000_000_000..1 << 53;
 
 /// How far the server's clock is from ours. Every answer that carries the server's time narrows it down: the
 /// server read its clock between our sending and our receiving.
@@ -31,7 +31,8 @@ struct Known {
 impl ServerClock {
     /// The server's clock showed `server_micros` at some time from `sent` to `received`.
     pub fn saw(&self, server_micros: u64, sent: Moment, received: Moment) {
-        let server = server_micros as i64;
+        // A server may say anything.
+        let server = i64::try_from(server_micros).unwrap_or(i64::MAX);
         let (least, most) = (server - micros(received), server - micros(sent));
         let mut known = self.known();
         // At first the least: a request then counts as late rather too early than too late.
@@ -55,7 +56,7 @@ impl ServerClock {
         }
         let known = self.known();
         let offset = known.offset.filter(|_| known.fresh_until > Some(now))?;
-        let time = u64::try_from(micros(now) + offset).ok()?;
+        let time = u64::try_from(micros(now).saturating_add(offset)).ok()?;
         Some(time).filter(|time| PROPOSALS.contains(time))
     }
 
@@ -65,7 +66,10 @@ impl ServerClock {
             return 0;
         }
         let offset = self.known().offset;
-        offset.map_or(0, |offset| (micros(moment) + offset).max(1) as u64)
+        offset.map_or(0, |offset| {
+            let time = micros(moment).saturating_add(offset);
+            time.max(1) as u64
+        })
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -128,9 +132,27 @@ mod tests {
     }
 
     #[test]
+    fn a_server_may_say_any_time() {
+        for time in [0, 1, i64::MAX as u64, u64::MAX] {
+            let clock = ServerClock::default();
+            clock.saw(time, at(100), at(300));
+            clock.saw(u64::MAX - time, at(400), at(500));
+            for moment in [at(0), at(600), Moment::from_nanos(u64::MAX / 2 - 1)] {
+                assert!(clock.at(moment) > 0, "{time}");
+                assert_eq!(clock.proposal(moment, Moment::NEVER), None, "{time}");
+            }
+        }
+    }
+
+    #[test]
     fn a_time_that_a_script_would_take_for_a_number_of_tokens_is_not_proposed() {
         // A server without a clock of its own, as it starts in 1970; and one that is centuries ahead.
-        for time in [1_000_000, 999_999_999_999_998, 10_000_000_000_000_000] {
+        for time in [
+            1_000_000,
+            999_999_999_999_998,
+            1 << 53,
+            10_000_000_000_000_000,
+        ] {
             let clock = ServerClock::default();
             clock.saw(time, at(100), at(100));
             assert_eq!(clock.proposal(at(101), Moment::NEVER), None, "{time}");
