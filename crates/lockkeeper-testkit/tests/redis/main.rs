@@ -25,6 +25,7 @@ mod sentinel;
 mod short_ways;
 mod tls;
 mod topics;
+mod unasked;
 mod upstream;
 mod wire;
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 /// How one direction treats what passes through it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,6 +37,7 @@ pub struct Proxy {
 struct Shared {
     target: AtomicU16,
     rules: watch::Sender<Rules>,
+    injected: broadcast::Sender<Arc<[u8]>>,
     trigger: Mutex<Option<Trigger>>,
     refuses: AtomicBool,
     lost: AtomicUsize,
@@ -73,11 +74,12 @@ impl Trigger {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 enum Then {
     LoseReply,
     Hold,
     HoldReplies,
+    Answer(Arc<[u8]>),
 }
 
 impl Proxy {
@@ -89,6 +91,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             target: AtomicU16::new(port),
             rules: watch::Sender::new(Rules::default()),
+            injected: broadcast::Sender::new(16),
             trigger: Mutex::new(None),
             refuses: AtomicBool::new(false),
             lost: AtomicUsize::new(0),
@@ -181,6 +184,16 @@ impl Proxy {
         *armed = Some(Trigger::new(text, 1, Then::HoldReplies));
         // While no request can find it armed.
         self.replies(Way::Open);
+    }
+
+    /// Keeps the next `count` requests that have `text` in them from the server, and replies with this instead.
+    pub fn answer(&self, text: &str, count: usize, reply: &str) {
+        self.arm(text, count, Then::Answer(reply.as_bytes().into()));
+    }
+
+    /// Sends this to the client of every connection, between two replies of the server.
+    pub fn inject(&self, bytes: &str) {
+        let _ = self.shared.injected.send(bytes.as_bytes().into());
     }
 
     fn arm(&self, text: &str, left: usize, then: Then) {

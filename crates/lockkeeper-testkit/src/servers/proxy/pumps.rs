@@ -2,11 +2,13 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
 
 use super::{Rules, Shared, Then, Way};
 
@@ -27,9 +29,10 @@ impl Shared {
             server: server.into_split(),
         };
         let losing = AtomicBool::new(false);
+        let (answer, answers) = mpsc::unbounded_channel();
         let (requests, replies) = tokio::join!(
-            self.pump_requests(&mut ends.client.0, &mut ends.server.1, &losing),
-            self.pump_replies(&mut ends.server.0, &mut ends.client.1, &losing),
+            self.pump_requests(&mut ends.client.0, &mut ends.server.1, &losing, answer),
+            self.pump_replies(&mut ends.server.0, &mut ends.client.1, &losing, answers),
         );
         requests.and(replies)
     }
@@ -39,6 +42,7 @@ impl Shared {
         from: &mut OwnedReadHalf,
         to: &mut OwnedWriteHalf,
         losing: &AtomicBool,
+        answer: mpsc::UnboundedSender<Arc<[u8]>>,
     ) -> io::Result<()> {
         let mut buffer = vec![0; 64 * 1024];
         loop {
@@ -64,6 +68,7 @@ impl Shared {
                     let _ = rules.wait_for(|rules| rules.healed > before).await;
                     to.write_all(chunk).await?;
                 }
+                Some(Then::Answer(reply)) => drop(answer.send(reply)),
                 Some(Then::HoldReplies) | None => to.write_all(chunk).await?,
             }
         }
@@ -74,10 +79,22 @@ impl Shared {
         from: &mut OwnedReadHalf,
         to: &mut OwnedWriteHalf,
         losing: &AtomicBool,
+        mut answers: mpsc::UnboundedReceiver<Arc<[u8]>>,
     ) -> io::Result<()> {
         let mut buffer = vec![0; 64 * 1024];
+        let mut injected = self.injected.subscribe();
         loop {
-            let length = from.read(&mut buffer).await.unwrap_or(0);
+            let length = tokio::select! {
+                length = from.read(&mut buffer) => length.unwrap_or(0),
+                Some(reply) = answers.recv() => {
+                    let _ = to.write_all(&reply).await;
+                    continue;
+                }
+                Ok(bytes) = injected.recv() => {
+                    let _ = to.write_all(&bytes).await;
+                    continue;
+                }
+            };
             if length == 0 {
                 if losing.load(SeqCst) {
                     self.lost.fetch_add(1, SeqCst);
@@ -118,7 +135,7 @@ impl Shared {
         if !chunk.windows(text.len()).any(|part| part == text) {
             return None;
         }
-        let then = trigger.then;
+        let then = trigger.then.clone();
         trigger.left -= 1;
         let last = trigger.left == 0;
         if last {
@@ -128,6 +145,6 @@ impl Shared {
                 self.rules.send_modify(hold);
             }
         }
-        (last || then == Then::LoseReply).then_some(then)
+        (last || matches!(then, Then::LoseReply | Then::Answer(_))).then_some(then)
     }
 }

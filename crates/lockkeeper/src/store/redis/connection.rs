@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use super::batch::Batch;
 use super::fault::{Fault, refused, unavailable};
 use super::lane::Beside;
+use super::pushes::UNASKED;
 use super::readers::Readers;
 use super::scripts::Script;
 use super::sentinel::{self, Sentinels};
@@ -261,7 +262,13 @@ impl Connection {
         let up = self.shared.current().await;
         let up = up.map_err(|fault| fault.of_look().to_string())?;
         match up.syncer {
-            Some(syncer) if up.number == number => syncer.confirm(marker).await,
+            Some(syncer) if up.number == number => {
+                let confirmed = syncer.confirm(marker).await;
+                match self.shared.is_condemned(number) {
+                    true => Err(UNASKED.into()),
+                    false => confirmed,
+                }
+            }
             _ => Err("the connection was lost before replicas confirmed".into()),
         }
     }

@@ -167,14 +167,14 @@ impl Link {
 
     /// From now on requests go over a wire of our own, read by that lane's runtime. Nothing must be under way. `ended` is
     /// called when the wire ends by itself.
-    pub fn take_over(&mut self, lane: &Beside, ended: impl FnOnce() + Send + 'static) {
+    pub fn take_over(&mut self, lane: &Beside, ended: impl FnOnce(RedisError) + Send + 'static) {
         let Some(stream) = self.lent.take().and_then(|lent| lent.slot().take()) else {
             return;
         };
         let (wire, read) = Wire::new(stream);
         lane.readers.add(&lane.runtime, async move {
-            if read.await {
-                ended();
+            if let Some(error) = read.await {
+                ended(error);
             }
         });
         self.driver = Driver::Wire(wire);

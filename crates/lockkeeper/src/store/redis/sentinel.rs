@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 
 use super::fault::{explain, refused, unavailable, words};
 use super::link::{Link, Login};
+use super::pushes::Watched;
 use super::setup::Fresh;
 use super::shared::Shared;
 use super::topology::Address;
@@ -77,8 +78,10 @@ impl Sentinels {
         let mut failures = Vec::new();
         for at in self.in_turn() {
             let asked = async {
-                let mut link = self.open(at, settings, |_| {}).await?;
-                self.ask(&mut link.connection).await
+                let (watched, pushed) = Watched::new(|_| false);
+                let mut link = self.open(at, settings, pushed).await?;
+                let opinion = self.ask(&mut link.connection).await;
+                watched.check().and(opinion)
             };
             match within(settings, asked).await {
                 Ok(opinion) if self.takes(at, &opinion) => return Ok(opinion.master),
@@ -286,10 +289,13 @@ async fn listen(
     let settings = &shared.settings;
     let switched = Arc::new(Notify::new());
     let heard = switched.clone();
+    let (watched, strange) =
+        Watched::new(|push| matches!(push.kind, PushKind::Message | PushKind::Subscribe));
     let pushed = move |push: PushInfo| {
-        if matches!(push.kind, PushKind::Message | PushKind::Disconnection) {
+        if push.kind != PushKind::Subscribe {
             heard.notify_one();
         }
+        strange(push);
     };
     let subscribed = async {
         let mut link = sentinels.open(at, settings, pushed).await?;
@@ -299,7 +305,9 @@ async fn listen(
     };
     let mut link = within(settings, subscribed).await?;
     loop {
-        let opinion = within(settings, sentinels.ask(&mut link.connection)).await?;
+        let opinion = within(settings, sentinels.ask(&mut link.connection)).await;
+        watched.check()?;
+        let opinion = opinion?;
         if sentinels.takes(at, &opinion) {
             shared.follow(&opinion.master);
         }

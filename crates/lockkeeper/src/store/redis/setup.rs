@@ -6,12 +6,14 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{PushInfo, PushKind};
 
 use super::checks::ServerInfo;
-use super::fault::{explain, refused, unavailable};
+use super::fault::{explain, refused, unavailable, words};
 use super::lane::Beside;
 use super::link::Link;
+use super::pushes::UNASKED;
 use super::replicas::Syncer;
 use super::sentinel;
 use super::shared::{Shared, Target};
+use super::subscriptions::Topic;
 use super::topology::Address;
 use crate::Error;
 use crate::clock::Moment;
@@ -61,6 +63,7 @@ impl Shared {
                 shared.pushed(number, &push);
             }
         };
+        self.hears_nothing(number);
         let settings = &self.settings;
         let mut link = match self.lane() {
             None => Link::open(address, settings, settings.login(number == 1), pushed).await?,
@@ -85,7 +88,8 @@ impl Shared {
             .query_async(connection)
             .await
             .map_err(|error| explain(&error))?;
-        let micros = time.0 * 1_000_000 + time.1;
+        // A server may say anything.
+        let micros = time.0.saturating_mul(1_000_000).saturating_add(time.1);
         self.clock.saw(micros, sent, Moment::now());
         let admission = match vet {
             Some(vet) => Some(vet.admit(connection, &info, micros).await?),
@@ -93,9 +97,9 @@ impl Shared {
         };
         if let Some(lane) = self.lane() {
             let shared = Arc::downgrade(self);
-            link.take_over(lane, move || {
+            link.take_over(lane, move |error| {
                 if let Some(shared) = shared.upgrade() {
-                    shared.broken(number, "the server closed it".into());
+                    shared.broken(number, words(&error));
                 }
             });
         }
@@ -109,6 +113,7 @@ impl Shared {
             });
         }
         info.judge_replicas(settings.replicas, number == 1)?;
+        self.joins(&[Topic::Channel(self.channel.clone())]);
         link.connection
             .subscribe(&self.channel)
             .await
@@ -134,10 +139,13 @@ impl Shared {
         info: &ServerInfo,
     ) -> Result<(Syncer, Ends), Error> {
         let (reader, waiter) = (Arc::downgrade(self), Arc::downgrade(self));
-        let pushed = move |push: PushInfo| {
-            if let (PushKind::Disconnection, Some(shared)) = (&push.kind, reader.upgrade()) {
+        let pushed = move |push: PushInfo| match (&push.kind, reader.upgrade()) {
+            (PushKind::Disconnection, Some(shared)) => {
                 shared.broken(number, "the server closed it".into());
             }
+            // It is subscribed to nothing.
+            (_, Some(shared)) => shared.condemn(number, UNASKED.into()),
+            (_, None) => {}
         };
         let settings = &self.settings;
         if info.run_id.is_none() {

@@ -1,7 +1,7 @@
 //! What a connection, its supervisor and its reader share: the link in use, and how requests go over it.
 
-use std::collections::HashSet;
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use super::fault::{Fault, is_demoted, words};
 use super::lane::Beside;
 use super::node::Vet;
 use super::pipe::Pipe;
+use super::pushes::{Account, UNASKED};
 use super::replicas::Syncer;
 use super::scripts::Script;
 use super::sentinel::Sentinels;
@@ -98,8 +99,10 @@ pub(super) struct Shared {
     pub clock: ServerClock,
     /// Which part of a cluster the server is, if it is one.
     pub member: Option<Member>,
-    /// The sharded channels that are being unsubscribed from.
-    pub leaving: Mutex<HashSet<String>>,
+    /// What the connection in use has asked to hear.
+    pub account: Mutex<Account>,
+    /// The number of the last connection that ended because its answers can no longer be told apart.
+    condemned: AtomicU64,
     /// Which server it is, since it was started.
     pub run_id: Mutex<Option<String>>,
     /// Why the supervisor gave up the last connection.
@@ -132,7 +135,8 @@ impl Shared {
             synced: watch::Sender::new(0),
             clock: ServerClock::default(),
             member,
-            leaving: Mutex::default(),
+            account: Mutex::default(),
+            condemned: AtomicU64::new(0),
             run_id: Mutex::default(),
             given_up: Mutex::default(),
         });
@@ -209,6 +213,13 @@ impl Shared {
 
     /// What an answer on a connection means to who asked, and to the connection.
     pub fn judge(&self, number: u64, answer: RedisResult<Value>) -> Result<Value, Fault> {
+        // Whoever reads them has seen the reason before it passed the answer on.
+        if self.is_condemned(number) {
+            return Err(Fault::Lost(format!(
+                "the connection to {} ended: {UNASKED}",
+                self.address()
+            )));
+        }
         match answer.and_then(Value::extract_error) {
             Ok(value) => Ok(value),
             Err(error) if error.code().is_some() => {
@@ -255,6 +266,16 @@ impl Shared {
             output = future => Some(output),
             () = sleep => None,
         }
+    }
+
+    /// As [`broken`](Shared::broken); and no answer on that connection is believed any more.
+    pub fn condemn(&self, number: u64, reason: String) {
+        self.condemned.fetch_max(number, SeqCst);
+        self.broken(number, reason);
+    }
+
+    pub fn is_condemned(&self, number: u64) -> bool {
+        self.condemned.load(SeqCst) == number
     }
 
     pub fn broken(&self, number: u64, reason: String) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::pin::pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
@@ -77,6 +77,7 @@ impl Shared {
             patterns,
             shards,
         } = split(new);
+        self.joins(new);
         if !channels.is_empty() {
             connection.subscribe(channels).await?;
         }
@@ -112,21 +113,16 @@ impl Shared {
             patterns,
             shards,
         } = split(old);
+        self.leaves(old);
         if !channels.is_empty() {
             connection.unsubscribe(channels).await?;
         }
         if !patterns.is_empty() {
             connection.punsubscribe(patterns).await?;
         }
-        let leaving = |channels: &[String]| {
-            let leaving = self.leaving.lock();
-            let mut leaving = leaving.unwrap_or_else(PoisonError::into_inner);
-            *leaving = channels.iter().cloned().collect();
-        };
-        leaving(&shards);
         // One whose slot has gone is refused: it has gone with the slot.
         each(connection, "SUNSUBSCRIBE", &shards).await?;
-        leaving(&[]);
+        self.leaves(&[]);
         Ok(())
     }
 
@@ -152,6 +148,7 @@ impl Shared {
             self.subscriptions.hints().everyone();
         }
         let quarter = self.settings.response_timeout / 4;
+        let mut pings = 0;
         let mut ping = tokio::time::interval(quarter);
         ping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -177,7 +174,8 @@ impl Shared {
                             Err(reason) => return reason,
                         }
                     }
-                    if let Err(reason) = self.ping(&pipe, quarter).await {
+                    pings += 1;
+                    if let Err(reason) = self.ping(&pipe, quarter, pings).await {
                         return reason;
                     }
                 }
@@ -185,9 +183,12 @@ impl Shared {
         }
     }
 
-    /// Whether the server answers within three quarters of the time-out.
-    async fn ping(&self, pipe: &Pipe, quarter: Duration) -> Result<(), String> {
-        let ping = ::redis::cmd("PING");
+    /// Whether the server answers within three quarters of the time-out, and with what this PING asks for. Answers come in the
+    /// order of the requests: one too many, or one too few, and it gets another's.
+    async fn ping(&self, pipe: &Pipe, quarter: Duration, nonce: u64) -> Result<(), String> {
+        let nonce = format!("{}:{nonce}", self.channel);
+        let mut ping = ::redis::cmd("PING");
+        ping.arg(&nonce);
         let mut answer = pin!(pipe.send(&ping));
         let mut answered = tokio::time::timeout(2 * quarter, &mut answer).await;
         if answered.is_err() {
@@ -198,7 +199,7 @@ impl Shared {
             answered = tokio::time::timeout(quarter, answer).await;
         }
         match answered {
-            Ok(Ok(_)) => Ok(()),
+            Ok(Ok(answer)) => echoes(answer, &nonce),
             Ok(Err(error)) => Err(words(&error)),
             Err(_) => {
                 let limit = self.settings.response_timeout;
@@ -243,6 +244,17 @@ impl Shared {
         self.doubt();
         // Whoever sleeps for a hint that may not come any more.
         self.subscriptions.hints().everyone();
+    }
+}
+
+/// Whether this answers a PING with that nonce. A server that a script keeps busy says so to everybody; the next PING tells
+/// whether it is still in step.
+fn echoes(answer: Value, nonce: &str) -> Result<(), String> {
+    match answer.extract_error() {
+        Ok(Value::BulkString(echo)) if echo == nonce.as_bytes() => Ok(()),
+        Ok(_) => Err("the server answered a PING with something else".into()),
+        Err(error) if error.code() == Some("BUSY") => Ok(()),
+        Err(error) => Err(format!("the server answered a PING with {}", words(&error))),
     }
 }
 

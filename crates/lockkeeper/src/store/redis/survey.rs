@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{Cmd, RedisError, Value};
+use ::redis::{Cmd, PushKind, RedisError, Value};
 
 use super::answer::nonsense;
 use super::checks::not_a_cluster;
@@ -11,6 +11,7 @@ use super::connection::Connection;
 use super::fault::{Fault, explain, unavailable, words};
 use super::keys::WAKE;
 use super::link::Link;
+use super::pushes::Watched;
 use super::slots::{SLOTS, Slots};
 use super::topology::Address;
 use super::url::Settings;
@@ -75,12 +76,14 @@ async fn ask(
 ) -> Result<Vec<Result<Value, RedisError>>, Error> {
     let limit = settings.connect_timeout;
     let asking = async {
-        let mut link = Link::open(address, settings, settings.login(first), |_| {}).await?;
+        let (watched, pushed) = Watched::new(|push| push.kind == PushKind::SSubscribe);
+        let mut link = Link::open(address, settings, settings.login(first), pushed).await?;
         let mut answers = Vec::new();
         for question in questions {
             let answer = link.connection.send_packed_command(question).await;
             answers.push(answer.and_then(Value::extract_error));
         }
+        watched.check()?;
         Ok(answers)
     };
     match tokio::time::timeout(limit, asking).await {

@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
 use super::frame;
+use super::pushes::UNASKED;
 
 /// What a stream to a server can do.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -79,11 +80,13 @@ struct Line {
     /// How much of what came is there, and how much of that is done with.
     end: usize,
     start: usize,
+    /// How far the answer at the start is known.
+    scan: frame::Scan,
 }
 
 impl Wire {
-    /// The second is what reads. When it ends, so does all that waits; it answers whether it was not given up before.
-    pub fn new(stream: Box<dyn Stream>) -> (Wire, impl Future<Output = bool> + Send) {
+    /// The second is what reads. When it ends, so does all that waits; it returns why, unless it was given up before.
+    pub fn new(stream: Box<dyn Stream>) -> (Wire, impl Future<Output = Option<RedisError>> + Send) {
         let wire = Wire(Arc::new(Both {
             queue: Mutex::default(),
             line: Mutex::new(Line {
@@ -94,6 +97,7 @@ impl Wire {
                 came: vec![0; CHUNK],
                 end: 0,
                 start: 0,
+                scan: frame::Scan::default(),
             }),
         }));
         let ends = Ends(wire.clone());
@@ -108,7 +112,7 @@ impl Wire {
                 ended
             });
             let error = ended.await;
-            ends.0.0.end(error)
+            ends.0.0.end(error.clone()).then_some(error)
         };
         (wire, read)
     }
@@ -223,7 +227,7 @@ impl Both {
                 return Poll::Ready(error.into());
             }
             loop {
-                let (value, length) = match frame::first(&line.came[line.start..line.end]) {
+                let (value, length) = match line.first() {
                     Ok(Some(first)) => first,
                     Ok(None) if line.end - line.start > LONGEST => {
                         let endless = "the server gave an answer that does not end";
@@ -234,7 +238,8 @@ impl Both {
                 };
                 line.start += length;
                 if matches!(value, Value::Push { .. }) {
-                    continue;
+                    // A lane is subscribed to nothing.
+                    return Poll::Ready(io::Error::other(UNASKED).into());
                 }
                 let Some(waiting) = self.queue().waiting.pop_front() else {
                     let unasked = io::Error::other("the server answered what nobody asked");
@@ -261,6 +266,15 @@ impl Both {
 }
 
 impl Line {
+    /// The first answer of what came, as [`frame::first`].
+    fn first(&mut self) -> RedisResult<Option<(Value, usize)>> {
+        let first = self.scan.first(&self.came[self.start..self.end]);
+        if let Ok(Some(_)) = first {
+            self.scan = frame::Scan::default();
+        }
+        first
+    }
+
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.out.len() {
             let rest = &self.out[self.written..];
@@ -350,7 +364,8 @@ mod tests {
         let asked = wire.ask(&::redis::cmd("PING")).expect("is driven");
         tokio::task::yield_now().await;
         drop(far);
-        assert!(timeout(SOON, read).await.expect("it ends").expect("it ran"));
+        let ended = timeout(SOON, read).await.expect("it ends");
+        assert!(ended.expect("it ran").is_some());
         assert!(asked.await.expect("it is told").is_err());
         for polled in [false, true] {
             let (near, _far) = duplex(64);
@@ -363,7 +378,7 @@ mod tests {
             wire.give_up();
             assert!(asked.await.expect("it is told").is_err());
             let ended = timeout(SOON, read).await.expect("it ends");
-            assert!(!ended.expect("it ran"), "it was given up");
+            assert!(ended.expect("it ran").is_none(), "it was given up");
         }
     }
 
@@ -393,8 +408,7 @@ mod tests {
         drop(wire.ask(&::redis::cmd("FIRST")).expect("is driven"));
         let asked = wire.ask(&::redis::cmd("SECOND")).expect("is driven");
         wire.flush();
-        let push = ">2\r\n$7\r\nmessage\r\n:7\r\n";
-        let answers = format!("{push}:1\r\n{push}{push}:2\r\n");
+        let answers = ":1\r\n:2\r\n";
         for byte in answers.bytes() {
             far.write_all(&[byte]).await.expect("is open");
             tokio::task::yield_now().await;
@@ -405,5 +419,26 @@ mod tests {
             Value::Int(2)
         );
         read.abort();
+    }
+
+    #[tokio::test]
+    async fn a_push_ends_the_connection_and_no_answer_after_it_is_believed() {
+        let (near, mut far) = duplex(1 << 20);
+        let (wire, read) = Wire::new(Box::new(near));
+        let read = tokio::spawn(read);
+        let first = wire.ask(&::redis::cmd("FIRST")).expect("is driven");
+        let second = wire.ask(&::redis::cmd("SECOND")).expect("is driven");
+        wire.flush();
+        let push = ">3\r\n$11\r\nunsubscribe\r\n$1\r\nx\r\n:0\r\n";
+        let answers = format!(":1\r\n{push}:2\r\n");
+        far.write_all(answers.as_bytes()).await.expect("is open");
+        let answer = timeout(SOON, first).await.expect("it is answered");
+        let answer = answer.expect("is driven").expect("it came before");
+        assert_eq!(answer, Value::Int(1));
+        let answer = timeout(SOON, second).await.expect("it is told");
+        assert!(answer.expect("is told").is_err());
+        let ended = timeout(SOON, read).await.expect("it ends");
+        let why = ended.expect("it ran").expect("it ended by itself");
+        assert!(why.to_string().contains(UNASKED), "{why}");
     }
 }

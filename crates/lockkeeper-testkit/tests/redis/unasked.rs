@@ -1,0 +1,142 @@
+//! A server that answers what was not asked, or tells what nobody wants to hear: the connection ends, whichever it is.
+
+use std::collections::BTreeSet;
+
+use crate::common::*;
+use crate::lane::open_apart;
+use lockkeeper::store::redis::RedisStore;
+use lockkeeper::store::{Mode, Store};
+use lockkeeper_testkit::servers::proxy::Proxy;
+use lockkeeper_testkit::servers::redis::RedisServer;
+
+/// Each of these the client library takes for the answer to the oldest request, but the last two.
+const PUSHES: [&str; 5] = [
+    ">3\r\n$11\r\nunsubscribe\r\n$1\r\nx\r\n:0\r\n",
+    ">3\r\n$12\r\npunsubscribe\r\n$1\r\nx\r\n:0\r\n",
+    ">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n",
+    ">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$1\r\n0\r\n",
+    ">2\r\n$10\r\ninvalidate\r\n_\r\n",
+];
+
+/// A server behind a proxy, and a store that reaches it that way.
+async fn behind_a_proxy() -> (RedisServer, Proxy, RedisStore) {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let store = open_apart(&format!("redis://127.0.0.1:{}/0", proxy.port())).await;
+    (server, proxy, store)
+}
+
+/// The connections of ours that the server has.
+fn ours(server: &RedisServer) -> BTreeSet<String> {
+    let clients = server.command(&["CLIENT", "LIST"]);
+    let ours = clients.lines().filter(|line| line.contains(" resp=3"));
+    let ids = ours.filter_map(|line| line.split("id=").nth(1)?.split(' ').next());
+    ids.map(str::to_owned).collect()
+}
+
+/// Waits until all of them are others.
+async fn reconnects(what: &str, server: &RedisServer, happens: impl FnOnce()) {
+    let before = ours(server);
+    happens();
+    until(what, async || {
+        let now = ours(server);
+        !now.is_empty() && now.is_disjoint(&before)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ping_is_answered_by_its_own_echo_only() {
+    let (server, proxy, store) = behind_a_proxy().await;
+    for (number, reply) in [
+        "+PONG\r\n",
+        "$1\r\n1\r\n",
+        ":1\r\n",
+        "_\r\n",
+        ",nan\r\n",
+        "-ERR no\r\n",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let happens = || proxy.answer("PING", 1, reply);
+        reconnects(reply, &server, happens).await;
+        granted(&store, &claim(&number.to_string(), Mode::Exclusive)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_busy_is_not_left() {
+    let (server, proxy, store) = behind_a_proxy().await;
+    granted(&store, &claim("before", Mode::Exclusive)).await;
+    let before = ours(&server);
+    proxy.answer("PING", 2, "-BUSY Redis is busy running a script.\r\n");
+    until("it was asked", async || proxy.has_passed()).await;
+    // The next PING is answered by the server.
+    proxy.hold_replies_to("PING");
+    until("it was asked again", async || proxy.has_passed()).await;
+    proxy.heal();
+    assert_eq!(ours(&server), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_that_nobody_asked_for_ends_the_connection() {
+    let (server, proxy, store) = behind_a_proxy().await;
+    for (number, push) in PUSHES.into_iter().enumerate() {
+        reconnects(push, &server, || proxy.inject(push)).await;
+        granted(&store, &claim(&number.to_string(), Mode::Exclusive)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_answer_after_such_a_push_is_believed() {
+    let (_server, proxy, store) = behind_a_proxy().await;
+    let (held, wish) = (claim("y", Mode::Exclusive), claim("x", Mode::Exclusive));
+    granted(&store, &held).await;
+    // The push is taken for the answer to the first request, and the grant that follows it for the answer to the second.
+    for _ in 0..20 {
+        proxy.answer("EVALSHA", 1, &format!("{}:1\r\n:1\r\n", PUSHES[0]));
+        let (first, second) = tokio::join!(release(&store, &held), store.try_acquire(&wish));
+        assert!(first.is_err() || second.is_err(), "{first:?} {second:?}");
+        for error in [first.err(), second.err()].into_iter().flatten() {
+            assert!(error.to_string().contains("nobody asked for"), "{error}");
+        }
+        until("it is connected again", async || {
+            store.inspect(&wish.name).await.is_ok()
+        })
+        .await;
+        until("it is withdrawn", async || {
+            store.withdraw(&wish.name, wish.id).await.is_ok()
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lane_is_given_up_at_any_push_as_well() {
+    let (server, proxy, store) = behind_a_proxy().await;
+    for push in PUSHES {
+        until("there is a lane", async || {
+            let _ = store.try_acquire(&claim("often", Mode::Exclusive)).await;
+            ours(&server).len() == 2
+        })
+        .await;
+        reconnects(push, &server, || proxy.inject(push)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_may_show_any_time() {
+    let (server, proxy, store) = behind_a_proxy().await;
+    for time in [
+        "18446744073709551615",
+        "18446744073709",
+        "9223372036854775807",
+    ] {
+        let reply = format!("*2\r\n${}\r\n{time}\r\n$6\r\n999999\r\n", time.len());
+        proxy.answer("TIME", 1, &reply);
+        reconnects(time, &server, || proxy.cut()).await;
+        until("it was asked", async || proxy.has_passed()).await;
+        granted(&store, &claim(time, Mode::Exclusive)).await;
+    }
+}
