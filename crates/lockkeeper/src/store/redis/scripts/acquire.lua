@@ -19,13 +19,13 @@ end
 local excused = stands and beside or nil
 local wait = standing_back(id)
 if wait == 0 then
-  settle()
+  local first = settle() or stands
   hold = find(id)
   if hold then return answer(hold) end
-  -- Settled: a queue that is not empty has a live head that goes first.
-  local first = stands or redis.call('EXISTS', QUEUE) == 0
   if first and admits(mode, limit, count, excused) and not (mode == 'f' and foreign_fair_head()) then
     hold = grant(id, mode, lease, wanted, limit, count, who)
+  end
+  if hold then
     save()
     return { 1, hold[TOKEN], hold[RUN], us }
   end

@@ -10,14 +10,16 @@ local function waiter_of(mode, lease, wanted, limit, count, who, ears)
   return { mode, lease, wanted, limit, count, who, now + QUEUE_TTL, ears == '2', asked }
 end
 
--- Puts a claim at the end of the line, or keeps its place unless it is `new` there, and says that it lives.
+-- Puts a claim at the end of the line, or keeps its place unless it is `new` there, and says that it lives. One that said
+-- nothing for QUEUE_TTL has left the line. Answers whether it has a new place.
 local function line_up(queue, waiters, id, waiter, new)
+  local known = not new and redis.call('HGET', waiters, id)
   redis.call('HSET', waiters, id, cmsgpack.pack(waiter))
-  if new or not redis.call('ZSCORE', queue, id) then
-    -- Behind everyone, also if the clock was set back.
-    local last = tonumber(redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or '0')
-    redis.call('ZADD', queue, last < us and digits or string.format('%.0f', last + 1), id)
-  end
+  if known and cmsgpack.unpack(known)[7] > now and redis.call('ZSCORE', queue, id) then return false end
+  -- Behind everyone, also if the clock was set back.
+  local last = tonumber(redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or '0')
+  redis.call('ZADD', queue, last < us and digits or string.format('%.0f', last + 1), id)
+  return true
 end
 
 -- The channel where a waiter hears of its turn: that of its process. In a cluster with sharded channels a process has

@@ -23,6 +23,11 @@ local W_MODE, W_LEASE, W_WANTED, W_LIMIT, W_COUNT, W_WHO, W_UNTIL, W_DEAF, W_ASK
 local ENDLESS = 60000
 -- Redisson's default fairLockWaitTimeout: its clients subtract it from every waiter's score as they acquire.
 local FAIR_WAIT = 300000
+-- In ms: how much longer than its last waiter's time Redisson's line stays while ours are in it, and the longest that any key
+-- is given.
+local FAIR_SPARE, LONGEST = 3600000, 1e13
+-- How many waiters whose process does not listen keep their places at once.
+local PASSED_OVER = 64
 -- While Redisson's clients wait as well, the sides take turns: after so many releases of ours one is a real one, and
 -- ours stand back until those have had as many, but no longer than STAND_BACK. Clients that do not make use of it
 -- get the next chance TURN_EVERY later.
@@ -312,40 +317,6 @@ local function finish(hold, index)
   end
 end
 
-local function drop_waiter(id, mode)
-  redis.call('ZREM', QUEUE, id)
-  redis.call('HDEL', WAITERS, id)
-  if mode == 'f' then
-    redis.call('LREM', FAIR, 1, id)
-    redis.call('ZREM', FAIR_TIMEOUTS, id)
-  end
-end
-
--- Puts a claim at the end of the queue, or keeps its place. A fair claim stands in Redisson's line as well,
--- with the score its clients would give it.
-local function enqueue(id, mode, lease, wanted, limit, count, who, ears)
-  line_up(QUEUE, WAITERS, id, waiter_of(mode, lease, wanted, limit, count, who, ears))
-  if mode == 'f' then
-    local score = tonumber(redis.call('ZSCORE', FAIR_TIMEOUTS, id) or '0')
-    if score == 0 then
-      local last = redis.call('LINDEX', FAIR, -1)
-      local before = last and tonumber(redis.call('ZSCORE', FAIR_TIMEOUTS, last) or '0') or 0
-      redis.call('RPUSH', FAIR, id)
-      redis.call('ZADD', FAIR_TIMEOUTS, string.format('%.0f', math.max(before, now) + FAIR_WAIT), id)
-    else
-      -- Whoever waits long must not be taken for gone by Redisson's clients.
-      local enough = now + FAIR_WAIT * redis.call('LLEN', FAIR)
-      if score < enough then
-        redis.call('ZADD', FAIR_TIMEOUTS, string.format('%.0f', enough), id)
-      end
-    end
-  end
-  -- In Redisson's line a dead waiter of ours is known by our record of it: that has to last as long.
-  local line = redis.call('LLEN', FAIR)
-  local stays = line > 0 and FAIR_WAIT * (line + 1) or 2 * QUEUE_TTL
-  keep_line(QUEUE, WAITERS, stays)
-end
-
 -- The first in Redisson's fair line if it is not ours, after those whose time is over.
 local function foreign_fair_head()
   while true do
@@ -359,10 +330,70 @@ local function foreign_fair_head()
   end
 end
 
--- The first live waiter of ours.
-local function queue_head()
+local function leave_fair_line(id)
+  redis.call('LREM', FAIR, 1, id)
+  redis.call('ZREM', FAIR_TIMEOUTS, id)
+end
+
+local function drop_waiter(id, mode)
+  redis.call('ZREM', QUEUE, id)
+  redis.call('HDEL', WAITERS, id)
+  if mode == 'f' then leave_fair_line(id) end
+  -- Without us Redisson's line is its own again, which has no end.
+  if redis.call('EXISTS', QUEUE) == 0 and foreign_fair_head() then
+    redis.call('PERSIST', FAIR)
+    redis.call('PERSIST', FAIR_TIMEOUTS)
+  end
+end
+
+-- Redisson gives its line no end: if all in it die, it stays for ever. So a line that ours stand in has one, FAIR_SPARE after
+-- the last time that any waiter has. Past its time a waiter counts as gone to Redisson's clients as well, so the end drops
+-- nobody who stands in the line now, and it is never brought forward. Whoever of theirs comes later is safe as well while one
+-- of ours gives a sign of life, which moves the end, or leaves, which takes it away. If all of ours die instead, FAIR_SPARE
+-- is how long theirs would have to fill the line without a gap before they lose their places; not their lock.
+local function keep_fair_line()
+  local last = tonumber(redis.call('ZRANGE', FAIR_TIMEOUTS, -1, -1, 'WITHSCORES')[2] or '0')
+  -- Their clients may wait for as long as they like.
+  local stays = math.min(math.max(last - now, 0) + FAIR_SPARE, LONGEST)
+  for _, key in ipairs({ FAIR, FAIR_TIMEOUTS }) do
+    if redis.call('PTTL', key) < stays then redis.call('PEXPIRE', key, string.format('%.0f', stays)) end
+  end
+end
+
+-- Puts a claim at the end of the queue, or keeps its place. A fair claim stands in Redisson's line as well,
+-- with the score its clients would give it.
+local function enqueue(id, mode, lease, wanted, limit, count, who, ears)
+  local new = line_up(QUEUE, WAITERS, id, waiter_of(mode, lease, wanted, limit, count, who, ears))
+  if mode == 'f' then
+    local score = tonumber(redis.call('ZSCORE', FAIR_TIMEOUTS, id) or '0')
+    if new and score ~= 0 then
+      leave_fair_line(id)
+      score = 0
+    end
+    if score == 0 then
+      local last = redis.call('LINDEX', FAIR, -1)
+      local before = last and tonumber(redis.call('ZSCORE', FAIR_TIMEOUTS, last) or '0') or 0
+      redis.call('RPUSH', FAIR, id)
+      redis.call('ZADD', FAIR_TIMEOUTS, string.format('%.0f', math.max(before, now) + FAIR_WAIT), id)
+    else
+      -- Whoever waits long must not be taken for gone by Redisson's clients.
+      local enough = now + FAIR_WAIT * redis.call('LLEN', FAIR)
+      if score < enough then
+        redis.call('ZADD', FAIR_TIMEOUTS, string.format('%.0f', enough), id)
+      end
+    end
+    keep_fair_line()
+  end
+  -- In Redisson's line a dead waiter of ours is known by our record of it: that has to last as long.
+  local line = redis.call('LLEN', FAIR)
+  local stays = line > 0 and FAIR_WAIT * (line + 1) or 2 * QUEUE_TTL
+  keep_line(QUEUE, WAITERS, stays)
+end
+
+-- The waiter of ours at a place of the line, from 0 on, without those whose time is over.
+local function waiter_at(place)
   while true do
-    local id = redis.call('ZRANGE', QUEUE, 0, 0)[1]
+    local id = redis.call('ZRANGE', QUEUE, place, place)[1]
     if not id then return nil end
     local waiter = redis.call('HGET', WAITERS, id)
     if waiter then
@@ -447,23 +478,33 @@ local function standing_back(id)
   return left
 end
 
--- Makes the head of the queue the holder for as long as it fits, and tells it. A process that no longer
--- listens is passed over at once.
+-- Makes the head of the queue the holder for as long as it fits, and tells it. A process that does not listen is passed
+-- over at once, so that a dead one costs nobody any time. It keeps its place until its QUEUE_TTL is over: it may have lost
+-- its connection for a moment only. Its place in Redisson's line it does not keep: that would keep Redisson's clients waiting.
+-- Answers whether nobody is left who would go before a claim that comes now.
 local function settle()
+  local place = 0
   while true do
-    local id, waiter = queue_head()
-    if not id or not admits(waiter[W_MODE], waiter[W_LIMIT], waiter[W_COUNT]) then return end
-    if waiter[W_MODE] == 'f' then
-      local head = foreign_fair_head()
+    local id, waiter = waiter_at(place)
+    if not id then return true end
+    local mode = waiter[W_MODE]
+    if not admits(mode, waiter[W_LIMIT], waiter[W_COUNT]) then return false end
+    if not may_live(waiter) then
+      if place < PASSED_OVER then
+        if mode == 'f' then leave_fair_line(id) end
+        place = place + 1
+      else
+        drop_waiter(id, mode)
+      end
+    else
+      local head = mode == 'f' and foreign_fair_head()
       if head then
         redis.call(PUBLISH, lock_channel .. ':' .. head, 0)
-        return
+        return false
       end
-    end
-    drop_waiter(id, waiter[W_MODE])
-    if may_live(waiter) then
-      local hold = grant(id, waiter[W_MODE], math.min(waiter[W_LEASE], GRANT_LEASE), waiter[W_WANTED],
-        waiter[W_LIMIT], waiter[W_COUNT], waiter[W_WHO])
+      local hold = grant(id, mode, math.min(waiter[W_LEASE], GRANT_LEASE), waiter[W_WANTED], waiter[W_LIMIT],
+        waiter[W_COUNT], waiter[W_WHO])
+      drop_waiter(id, mode)
       hint(id, waiter, hold)
     end
   end
@@ -472,7 +513,12 @@ end
 -- Whether a lock that just became free while ours wait goes to Redisson's clients.
 local function leave_to_others()
   if #holds > 0 or foreign or redis.call('EXISTS', QUEUE) == 0 or not give_turn() then return false end
-  local id, waiter = queue_head()
+  local place = 0
+  local id, waiter = waiter_at(place)
+  while id and place < PASSED_OVER and not may_live(waiter) do
+    place = place + 1
+    id, waiter = waiter_at(place)
+  end
   if id then hint(id, waiter) end
   return true
 end

@@ -1,0 +1,128 @@
+//! Who keeps a place in line, and who does not. The server's clock stands, so that a busy machine does not end anything.
+
+use std::time::Duration;
+
+use crate::common::*;
+use lockkeeper::clock::Clock;
+use lockkeeper::store::redis::RedisStore;
+use lockkeeper::store::{Claim, Mode, Store};
+use lockkeeper_testkit::servers::proxy::Proxy;
+use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
+use lockkeeper_testkit::servers::wall_clock::WallClock;
+
+/// A server whose clock stands, and what moves it.
+fn standing() -> (RedisServer, impl Fn(Duration)) {
+    let (clock, wall) = (Clock::simulated(), WallClock::new());
+    wall.stand_at(clock.unix_micros());
+    let server = RedisServer::start_with(RedisOptions {
+        environment: wall.environment(),
+        ..RedisOptions::default()
+    });
+    let advance = move |by| {
+        clock.advance(by);
+        wall.stand_at(clock.unix_micros());
+    };
+    (server, advance)
+}
+
+async fn holds(store: &RedisStore, claim: &Claim) -> bool {
+    let info = store.inspect(&claim.name).await.expect("answers");
+    let info = info.expect("it is known");
+    info.holders.iter().any(|holder| holder.claim == claim.id)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_lost_for_a_moment_does_not_cost_the_place_in_line() {
+    for mode in [Mode::Exclusive, Mode::Write, Mode::Fair] {
+        let (server, _) = standing();
+        let proxy = Proxy::to(server.port());
+        let store = open(&server.url()).await;
+        let shaky = open(&format!("redis://127.0.0.1:{}/0", proxy.port())).await;
+        let [held, first, second, third] = [(); 4].map(|()| waiting("line", mode));
+        granted(&store, &held).await;
+        busy(&shaky, &first).await;
+        busy(&store, &second).await;
+        busy(&store, &third).await;
+        proxy.refuse();
+        until("it listens no more", async || {
+            let channels = server.strings(&["PUBSUB", "CHANNELS", "lockkeeper_wake*"]);
+            channels.len() == 1
+        })
+        .await;
+        assert_eq!(release(&store, &held).await, Ok(true));
+        assert!(holds(&store, &second).await, "{mode}: nobody waits for it");
+        proxy.heal();
+        until("it is back", async || {
+            shaky.inspect(&first.name).await.is_ok()
+        })
+        .await;
+        busy(&shaky, &first).await;
+        assert_eq!(release(&store, &second).await, Ok(true));
+        assert!(
+            holds(&store, &first).await,
+            "{mode}: it asked before the third"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_dead_in_line_keep_nobody_waiting() {
+    for mode in [Mode::Exclusive, Mode::Fair] {
+        let (server, advance) = standing();
+        let store = open(&server.url()).await;
+        let dead = open(&server.url()).await;
+        let held = waiting("line", mode);
+        granted(&store, &held).await;
+        for _ in 0..100 {
+            busy(&dead, &waiting("line", mode)).await;
+        }
+        let last = waiting("line", mode);
+        busy(&store, &last).await;
+        drop(dead);
+        until("it listens no more", async || {
+            let channels = server.strings(&["PUBSUB", "CHANNELS", "lockkeeper_wake*"]);
+            channels.len() == 1
+        })
+        .await;
+        assert_eq!(release(&store, &held).await, Ok(true));
+        assert!(holds(&store, &last).await, "{mode}");
+        assert_eq!(release(&store, &last).await, Ok(true));
+        // Nor somebody who will not wait.
+        let next = claim("line", mode);
+        granted(&store, &next).await;
+        assert_eq!(release(&store, &next).await, Ok(true));
+        advance(Duration::from_secs(6));
+        let info = store.inspect(&last.name).await.expect("answers");
+        assert_eq!(info.expect("it is known").waiters, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_said_nothing_for_long_comes_back_at_the_end() {
+    for mode in [Mode::Exclusive, Mode::Read, Mode::Fair] {
+        let (server, advance) = standing();
+        let store = open(&server.url()).await;
+        let held = waiting("line", Mode::Exclusive);
+        let [first, lapses, stays] =
+            [mode, Mode::Exclusive, mode].map(|mode| waiting("line", mode));
+        let lapses = Claim { mode, ..lapses };
+        granted(&store, &held).await;
+        busy(&store, &first).await;
+        busy(&store, &lapses).await;
+        advance(Duration::from_secs(3));
+        busy(&store, &first).await;
+        busy(&store, &stays).await;
+        advance(Duration::from_secs(3));
+        busy(&store, &lapses).await;
+        assert_eq!(release(&store, &held).await, Ok(true));
+        if mode == Mode::Read {
+            continue;
+        }
+        assert!(holds(&store, &first).await);
+        assert_eq!(release(&store, &first).await, Ok(true));
+        assert!(
+            holds(&store, &stays).await,
+            "{mode}: it was there all the while"
+        );
+    }
+}
