@@ -10,6 +10,7 @@ mod acl;
 mod claims;
 mod common;
 mod hints;
+mod hostile;
 mod lane;
 #[path = "../support/lanes.rs"]
 mod lanes;

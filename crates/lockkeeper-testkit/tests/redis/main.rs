@@ -25,6 +25,7 @@ mod replicas;
 mod rows;
 mod sentinel;
 mod short_ways;
+mod spent;
 mod tls;
 mod topics;
 mod unasked;

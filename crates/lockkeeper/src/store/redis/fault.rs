@@ -115,6 +115,10 @@ pub(in crate::store) fn explain(error: &RedisError) -> Error {
         Some("WRONGTYPE") => refused(format!(
             "a key of the lock is used for something else ({said}); choose another name or a prefix"
         )),
+        Some("FENCE") => refused(format!(
+            "the lock's tokens cannot grow any more, as scripts count exactly only up to 2^53 ({said}); set the server's clock \
+             right, and the key to the last token that was really given out"
+        )),
         Some("MOVED") => unavailable(format!(
             "the nodes of the cluster do not agree who serves the lock's slot ({said}); for a cluster write \
              redis+cluster://"

@@ -17,6 +17,8 @@ local claim, mode, lease, votes = ARGV[3], ARGV[4], ARGV[5], ARGV[8] ~= ''
 local last = ARGV[7] + 0
 
 local fence = last_token(KEYS[2], ARGV[11])
+local why = votes and spent(KEYS[2], fence, last)
+if why then return { err = why } end
 
 -- What is wrong with the tokens, if anything.
 local function refusal()

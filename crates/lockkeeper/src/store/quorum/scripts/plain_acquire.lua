@@ -12,6 +12,8 @@ local claim, lease, votes, last = ARGV[3], ARGV[5], ARGV[8] ~= '', ARGV[7] + 0
 local value = claim .. ' ' .. ARGV[1]
 
 local fence = last_token(KEYS[2], ARGV[11])
+local why = votes and spent(KEYS[2], fence, last)
+if why then return { err = why } end
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then
   -- A key that is no lock of this kind counts as held.

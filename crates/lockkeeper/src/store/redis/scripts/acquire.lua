@@ -19,15 +19,17 @@ end
 local excused = stands and beside or nil
 local wait = standing_back(id)
 if wait == 0 then
+  -- Of another verb in the same batch.
+  spent = nil
   local first = settle() or stands
   hold = find(id)
   if hold then return answer(hold) end
-  if first and admits(mode, limit, count, excused) and not (mode == 'f' and foreign_fair_head()) then
+  if first and not spent and admits(mode, limit, count, excused) and not (mode == 'f' and foreign_fair_head()) then
     hold = grant(id, mode, lease, wanted, limit, count, who)
   end
-  if hold then
+  if hold or spent then
     save()
-    return { 1, hold[TOKEN], hold[RUN], us }
+    return hold and { 1, hold[TOKEN], hold[RUN], us } or { err = spent }
   end
 end
 -- What can never be granted must not keep others waiting.

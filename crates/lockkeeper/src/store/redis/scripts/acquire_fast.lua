@@ -8,6 +8,7 @@ local wanted = #ARGV[a + 6] == 16 and 1 or ARGV[a + 6] + 0
 if ARGV[a + 4] == 'x' and redis.call('EXISTS', KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]) == 0 then
   local key, claim, lease = KEYS[k + 1], ARGV[a + 3], ARGV[a + 5]
   local first, run, text = reserve(KEYS[k + 4], wanted, ARGV[2])
+  if not first then return { err = spent } end
   if text then
     -- Numbers go as text: Lua takes as long as a call to turn one into text.
     local record = text .. (run == 1 and ' 1 ' or ' ' .. run .. ' ') .. ARGV[1]

@@ -3,6 +3,11 @@
 
 -- The furthest that a reserved run may be ahead of the clock, in microseconds.
 local MAX_LEAD = 1000000
+-- Lua counts exactly up to 2^53: beyond, one more is the same number. No token comes near it before the year 2255, unless
+-- the clock is wrong or somebody else wrote to the fence.
+local HIGHEST = 9007199254740992 - MAX_LEAD
+-- Why no token can be given out, once that was found.
+local spent
 
 -- Moves the fence, and answers where it was. `keep`: for how long it stays after its last use in ms, 0 for ever.
 local function move(fence, text, keep)
@@ -13,10 +18,11 @@ local function move(fence, text, keep)
   else
     last = redis.call('SET', fence, text, 'GET', 'PX', keep)
   end
-  return last and tonumber(last) or 0
+  return last and tonumber(last) or 0, last
 end
 
--- Takes a run of tokens. Answers its first, how many there are, and its last as text if the run starts now.
+-- Takes a run of tokens. Answers its first, how many there are, and its last as text if the run starts now. Nothing if
+-- tokens cannot grow any more: then the fence is left as it was, and `spent` says why.
 local function reserve(fence, wanted, keep)
   -- Nearly always one token is wanted and the clock is ahead of the last: one call does, and the clock's digits
   -- are the token. %.0f, or Lua would write 1.8e+15.
@@ -25,8 +31,13 @@ local function reserve(fence, wanted, keep)
     run = math.min(wanted, MAX_LEAD)
     text = string.format('%.0f', us + run - 1)
   end
-  local last = move(fence, text, keep)
-  if last < us then return us, run, text end
+  local last, was = move(fence, text, keep)
+  if last < us and us < HIGHEST then return us, run, text end
+  if not (last < HIGHEST and us < HIGHEST) then
+    if was then move(fence, was, keep) else redis.call('DEL', fence) end
+    spent = 'FENCE ' .. fence .. ' has ' .. (was or 'nothing') .. ' and the clock shows ' .. digits .. ' us'
+    return
+  end
   local first = last + 1
   run = math.max(1, math.min(wanted, us + MAX_LEAD - first))
   move(fence, string.format('%.0f', first + run - 1), keep)

@@ -42,10 +42,14 @@ local function pass()
       line_up(KEYS[3], waiters, ARGV[4], waiter, true)
       keep_line(KEYS[3], waiters, 2 * QUEUE_TTL)
     end
+  end
+  local token, run, text = reserve(fence, wanted, ARGV[2])
+  -- The hold has ended all the same. Who asks next is told.
+  if not token then return { 1, 0, 0, us } end
+  if channel then
     redis.call('ZREM', KEYS[3], heir)
     redis.call('HDEL', waiters, heir)
   end
-  local token, run, text = reserve(fence, wanted, ARGV[2])
   if text then
     redis.call('HSET', KEYS[1], heir, '1', 'lockkeeper:' .. heir, text .. ' ' .. run .. ' ' .. heir_who)
   else

@@ -15,6 +15,7 @@ if held then
   return { 1, tonumber(token), tonumber(run), us }
 end
 local first, run, text = reserve(KEYS[k + 2], #ARGV[a + 5] == 16 and 1 or ARGV[a + 5] + 0, ARGV[2])
+if not first then return { err = spent } end
 if run == 1 and text then
   -- The token is the time: no number has to become text, and no list an answer. Each takes as long as a call.
   redis.call('SET', key, claim .. ' ' .. text .. ' 1 ' .. text .. ' ' .. ARGV[1], 'PX', lease)

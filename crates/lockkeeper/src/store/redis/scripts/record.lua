@@ -253,8 +253,10 @@ local function admits(mode, limit, count, beside)
   return true
 end
 
+-- Nothing if there are no more tokens.
 local function grant(id, mode, lease, wanted, limit, count, who)
   local first, run = reserve(FENCE, wanted, keep)
+  if not first then return end
   local hold = { id, mode, now + lease, first, run, us, limit, count, who }
   if mode == 'p' then
     -- Nobody has said how many permits there are: this claim does.
@@ -504,6 +506,7 @@ local function settle()
       end
       local hold = grant(id, mode, math.min(waiter[W_LEASE], GRANT_LEASE), waiter[W_WANTED], waiter[W_LIMIT],
         waiter[W_COUNT], waiter[W_WHO])
+      if not hold then return false end
       drop_waiter(id, mode)
       hint(id, waiter, hold)
     end
