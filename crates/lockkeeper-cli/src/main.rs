@@ -105,11 +105,15 @@ fn main() -> ExitCode {
         Verb::Run(args) => {
             // Before the runtime starts a thread, so that it goes for all of them.
             terminal::use_from_background();
+            terminal::put_stops_off();
             block_on(run::run(args, &cli.store))
         }
         Verb::Ls(args) => block_on(ls::run(args, &cli.store)).map(|()| 0),
         Verb::Show(args) => block_on(show::run(args, &cli.store)).map(|()| 0),
-        Verb::Watch(args) => block_on(watch::run(args, &cli.store)),
+        Verb::Watch(args) => {
+            terminal::put_stops_off();
+            block_on(watch::run(args, &cli.store))
+        }
         Verb::Break(args) => block_on(break_::run(args, &cli.store)).map(|()| 0),
         Verb::Stores(stores::Args {}) => block_on(stores::run(&cli.store)).map(|()| 0),
         Verb::Bench(args) => bench::run(args, &cli.store).map(|()| 0),

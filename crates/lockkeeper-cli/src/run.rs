@@ -20,6 +20,7 @@ use crate::output::{ago, human, millis, plain, unix_ms};
 use crate::signals::Signals;
 use crate::store::{self, StoreArgs};
 use crate::supervise::{self, Hold, supervise};
+use crate::terminal;
 use crate::warnings;
 
 /// How long to wait for what is given back to the store when we leave.
@@ -142,6 +143,10 @@ async fn say_why_it_takes_long(
 
 async fn who_is_in_the_way(keeper: &Lockkeeper, args: &Args) -> String {
     let mut text = format!("waiting for {}", plain(&args.name));
+    // Who holds it could not be asked then.
+    if let Some(obstacle) = keeper.obstacle() {
+        return format!("{text}: {obstacle}");
+    }
     if let Some(held) = who_holds(keeper, args).await {
         return format!("{text}, {held}");
     }
@@ -208,6 +213,7 @@ async fn hold_and_run(
     let acquired = tokio::select! {
         acquired = acquire_or_say_why(&keeper, args, ttl, &mut answered) => acquired,
         never = say_why_it_takes_long(&keeper, args, &mut why, notes) => match never {},
+        never = terminal::stop_when_asked(&keeper) => match never {},
         // The dropped future leaves the queue; closing waits for that.
         signal = signals.next_fatal() => {
             report.outcome = "interrupted";

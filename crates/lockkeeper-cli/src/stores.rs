@@ -7,11 +7,12 @@ use serde::Serialize;
 use crate::exit::Failure;
 use crate::output::{print, print_json, table, table_text};
 use crate::store::{self, StoreArgs};
-use crate::view::NodeView;
+use crate::view::{FileView, NodeView};
 
 /// Lists the kinds of stores and what each can do
 ///
-/// If the store in use is a quorum, it is asked how its nodes are.
+/// If the store in use is a quorum, it is asked how its nodes are; if it is a SQLite file, how large its log is and
+/// which processes keep others from writing or the log from starting over.
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 
@@ -31,6 +32,9 @@ struct StoreView {
     /// Why its nodes could not be asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes_error: Option<String>,
+    /// How the store in use is, if it is a SQLite file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<FileView>,
 }
 
 #[derive(Serialize)]
@@ -107,17 +111,26 @@ fn view(scheme: &Scheme) -> StoreView {
         can: scheme.capabilities.map(CapabilitiesView::new),
         nodes: None,
         nodes_error: None,
+        file: None,
     }
 }
 
-/// Asks the nodes of the store in use, if it is a quorum.
-async fn ask_nodes(views: &mut [StoreView], args: &StoreArgs) -> Result<(), Failure> {
+/// Looks at the store in use, if there is something to tell of it.
+async fn look(views: &mut [StoreView], args: &StoreArgs) -> Result<(), Failure> {
     let url = match &args.store {
         Some(url) => StoreUrl::parse(url),
         None => StoreUrl::from_environment(),
     };
     // A list of stores needs no store: whatever is wrong with a URL is not its matter.
     let Ok(url) = url else { return Ok(()) };
+    if url.scheme() == "sqlite" {
+        let file = url.path().ok().and_then(|path| FileView::of(&path));
+        let view = views.iter_mut().find(|view| view.scheme == "sqlite");
+        if let (Some(view), Some(file)) = (view, file) {
+            view.file = Some(file);
+        }
+        return Ok(());
+    }
     let plain = url.rest().contains("dialect=plain");
     let used = |view: &&mut StoreView| {
         url.scheme() == view.scheme && (view.dialect == Some("plain")) == plain
@@ -138,7 +151,7 @@ async fn ask_nodes(views: &mut [StoreView], args: &StoreArgs) -> Result<(), Fail
 
 pub async fn run(args: &StoreArgs) -> Result<(), Failure> {
     let mut views: Vec<_> = schemes().iter().map(view).collect();
-    ask_nodes(&mut views, args).await?;
+    look(&mut views, args).await?;
     if args.json {
         return Ok(print_json(&views)?);
     }
@@ -166,6 +179,9 @@ pub async fn run(args: &StoreArgs) -> Result<(), Failure> {
                     print(&format!("{title}: for instance {}", view.example))?;
                     for node in view.nodes.iter().flatten() {
                         print(&format!("{title}: node {} {}", node.node, node.text))?;
+                    }
+                    for line in view.file.iter().flat_map(FileView::lines) {
+                        print(&format!("{title}: {line}"))?;
                     }
                     if let Some(error) = &view.nodes_error {
                         print(&format!("{title}: {error}"))?;

@@ -20,7 +20,7 @@ use crate::guardian::{Guardian, Report};
 use crate::notes::Notes;
 use crate::plan::{Due, Enforcer, Plan};
 use crate::signals::Signals;
-use crate::terminal::Terminal;
+use crate::terminal::{self, Terminal};
 
 /// How long a killed command may take to be gone. One that sleeps in the kernel may take for ever.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
@@ -81,6 +81,7 @@ pub async fn supervise(
     // Before anything can end, or its end would go unnoticed.
     let mut ended = signal(SignalKind::child()).map_err(Failure::Setup)?;
     let _ = signals.add(Signal::SIGTSTP);
+    terminal::hear_stops();
     let guardian = Guardian::start(plan, liveness, notes.are_kept())
         .await
         .map_err(Failure::Setup)?;

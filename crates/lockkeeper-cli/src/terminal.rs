@@ -1,8 +1,11 @@
-//! Lends the terminal to the command, so that it can read keys and Ctrl-C reaches it and not us.
+//! Lends the terminal to the command, so that it can read keys and Ctrl-C reaches it and not us. And Ctrl-Z: a process
+//! that is stopped inside a transaction of a SQLite file would keep everybody else from it.
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::{IsTerminal, stdin};
 
+use lockkeeper::Lockkeeper;
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
@@ -68,4 +71,56 @@ pub fn use_from_background() {
     let mut set = SigSet::empty();
     set.add(Signal::SIGTTOU);
     let _ = set.thread_block();
+}
+
+/// Keeps Ctrl-Z from stopping this thread, and those it starts, until [`stop_when_asked`] or [`hear_stops`] allow it.
+pub fn put_stops_off() {
+    // Elsewhere nobody can tell that one waits.
+    if cfg!(target_os = "linux") {
+        let _ = stops().thread_block();
+    }
+}
+
+/// From now on Ctrl-Z is a signal as any other.
+pub fn hear_stops() {
+    let _ = stops().thread_unblock();
+}
+
+fn stops() -> SigSet {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGTSTP);
+    set
+}
+
+/// Stops this process when Ctrl-Z asks for it, but not inside a transaction.
+#[cfg(target_os = "linux")]
+pub async fn stop_when_asked(keeper: &Lockkeeper) -> Infallible {
+    use nix::sys::signalfd::{SfdFlags, SignalFd};
+    use tokio::io::Interest;
+    use tokio::io::unix::AsyncFd;
+
+    let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+    let asked = SignalFd::with_flags(&stops(), flags).ok();
+    #[expect(
+        deprecated,
+        reason = "what replaces it is unsafe to call; a SignalFd keeps its descriptor, as that asks for"
+    )]
+    let asked = asked.and_then(|asked| AsyncFd::with_interest(asked, Interest::READABLE).ok());
+    if let Some(asked) = asked {
+        while let Ok(mut ready) = asked.readable().await {
+            // The signal is left to the kernel, which also knows when there is no shell that could continue us.
+            keeper.at_rest(|| {
+                let _ = stops().thread_unblock();
+                let _ = stops().thread_block();
+            });
+            ready.clear_ready();
+        }
+    }
+    std::future::pending().await
+}
+
+/// Here Ctrl-Z was not put off.
+#[cfg(not(target_os = "linux"))]
+pub async fn stop_when_asked(_: &Lockkeeper) -> Infallible {
+    std::future::pending().await
 }

@@ -1,9 +1,12 @@
 //! What a store knows about a lock, as JSON shows it. The fields are part of the command's interface.
 
+use std::path::Path;
+
+use lockkeeper::store::sqlite::{FileStatus, FileUser, UserState};
 use lockkeeper::store::{Broken, Holder, LockInfo, Mode, NodeState, NodeStatus};
 use serde::Serialize;
 
-use crate::output::{millis, unix_ms};
+use crate::output::{millis, plain, unix_ms};
 
 /// One lock.
 #[derive(Debug, Serialize)]
@@ -135,7 +138,72 @@ impl NodeView {
             state,
             ready_in_ms,
             reason,
-            text: crate::output::plain(&status.state.to_string()),
+            text: plain(&status.state.to_string()),
+        }
+    }
+}
+
+/// How a SQLite file is.
+#[derive(Debug, Serialize)]
+pub struct FileView {
+    pub path: String,
+    pub log_bytes: u64,
+    /// Who keeps others from writing.
+    pub writer: Option<FileUserView>,
+    /// Who keeps the log from starting over.
+    pub readers: Vec<FileUserView>,
+}
+
+/// A process that uses a SQLite file.
+#[derive(Debug, Serialize)]
+pub struct FileUserView {
+    pub pid: u32,
+    pub program: Option<String>,
+    /// runs, stopped or frozen.
+    pub state: &'static str,
+    #[serde(skip)]
+    text: String,
+}
+
+impl FileView {
+    /// The file at a path, if there is one.
+    pub fn of(path: &Path) -> Option<FileView> {
+        let path = path.canonicalize().ok()?;
+        let status = FileStatus::of(&path);
+        Some(FileView {
+            path: path.display().to_string(),
+            log_bytes: status.log_bytes,
+            writer: status.writer.map(FileUserView::new),
+            readers: status.readers.into_iter().map(FileUserView::new).collect(),
+        })
+    }
+
+    /// For people.
+    pub fn lines(&self) -> Vec<String> {
+        let path = plain(&self.path);
+        let kib = self.log_bytes.div_ceil(1024);
+        let mut lines = vec![format!("{path} has a log of {kib} KiB")];
+        let has = |user: &FileUserView, what: &str| format!("{} and has {path} {what}", user.text);
+        let writer = self.writer.iter();
+        lines.extend(writer.map(|user| has(user, "locked: nobody else can write")));
+        let readers = self.readers.iter();
+        lines.extend(readers.map(|user| has(user, "open for reading: its log cannot start over")));
+        lines
+    }
+}
+
+impl FileUserView {
+    fn new(user: FileUser) -> FileUserView {
+        FileUserView {
+            text: plain(&format!("{user} {}", user.state)),
+            pid: user.pid,
+            program: user.program,
+            state: match user.state {
+                UserState::Runs => "runs",
+                UserState::Stopped => "stopped",
+                UserState::Frozen => "frozen",
+                _ => "other",
+            },
         }
     }
 }

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, SystemTime};
 
-use lockkeeper::Token;
 use lockkeeper::store::{Broken, ClaimId, Holder, LockInfo};
+use lockkeeper::{Lockkeeper, Token};
 use serde::Serialize;
 
 use crate::exit::{self, Failure};
 use crate::output::{ago, human, plain, print, print_json, time_of_day, unix_ms};
 use crate::signals::Signals;
 use crate::store::{self, StoreArgs};
+use crate::terminal;
 use crate::view::HolderView;
 
 /// Look at least this often: hints may be lost, and a lease that runs out gives none.
@@ -94,6 +95,13 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
 
 async fn watch(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     let keeper = store::open(store).await?;
+    tokio::select! {
+        never = terminal::stop_when_asked(&keeper) => match never {},
+        watched = look(&keeper, args, store) => watched,
+    }
+}
+
+async fn look(keeper: &Lockkeeper, args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     // Before the first look, or what happens in between is missed.
     let hints = keeper.watch(&args.name).await?;
     let mut before: Option<Seen> = None;

@@ -357,6 +357,31 @@ impl Lockkeeper {
         self.core.store().liveness()
     }
 
+    /// What keeps the store from answering just now, and what to do about it, as far as that can be told without asking
+    /// it. On `sqlite:` a process that is stopped inside a transaction.
+    pub fn obstacle(&self) -> Option<String> {
+        self.core.store().obstacle()
+    }
+
+    /// Calls `then` while this keeper is in the middle of nothing that would keep others from the store: for a program
+    /// that is about to stop itself. On `sqlite:` it waits for the transaction that runs, which may take as long as
+    /// another program keeps the file locked, at most five seconds. `then` must not use the keeper.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let keeper = lockkeeper::Lockkeeper::connect("memory:").await?;
+    /// keeper.at_rest(|| println!("nobody waits for this process now"));
+    /// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+    /// ```
+    pub fn at_rest(&self, then: impl FnOnce()) {
+        let mut then = Some(then);
+        self.core.store().at_rest(&mut || {
+            if let Some(then) = then.take() {
+                then();
+            }
+        });
+    }
+
     /// Acquires nothing more (whoever waits gets [`Error::Closed`]), and waits until every dropped guard's
     /// release has been done and those who waited have left the queue. Guards that are still alive stay
     /// valid and are renewed.

@@ -195,7 +195,8 @@ impl Watchdog {
         );
         let silent = || crate::Error::Unavailable {
             store: shared.store.capabilities().store,
-            reason: "it did not answer a renewal in time".into(),
+            reason: (shared.store.obstacle())
+                .unwrap_or_else(|| "it did not answer a renewal in time".into()),
         };
         let answer = answer.await.unwrap_or_else(|_| Err(silent()));
         let now = Moment::now();

@@ -39,6 +39,12 @@ macro_rules! forward {
         fn liveness(&self) -> ::std::option::Option<::std::os::fd::OwnedFd> {
             self.$field.liveness()
         }
+        fn obstacle(&self) -> ::std::option::Option<::std::string::String> {
+            self.$field.obstacle()
+        }
+        fn at_rest(&self, then: &mut dyn ::std::ops::FnMut()) {
+            self.$field.at_rest(then);
+        }
     };
     (@ends_in_time $field:tt) => {
         fn ends_in_time(&self) -> bool {
@@ -171,6 +177,13 @@ mod tests {
             std::io::Write::write_all(&mut &writer, b"alive").expect("room in it");
             Some(reader.into())
         }
+        fn obstacle(&self) -> Option<String> {
+            Some(String::from("a stone"))
+        }
+        fn at_rest(&self, then: &mut dyn FnMut()) {
+            then();
+            then();
+        }
     }
 
     #[derive(Debug)]
@@ -202,5 +215,9 @@ mod tests {
         let liveness = wrapped.liveness().expect("it has one");
         let read = std::fs::File::from(liveness).read_to_string(&mut said);
         assert_eq!((read.expect("it reads"), &*said), (5, "alive"));
+        assert_eq!(wrapped.obstacle(), odd.obstacle());
+        let mut calls = 0;
+        wrapped.at_rest(&mut || calls += 1);
+        assert_eq!(calls, 2);
     }
 }

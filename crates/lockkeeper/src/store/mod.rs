@@ -177,4 +177,15 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     fn liveness(&self) -> Option<std::os::fd::OwnedFd> {
         None
     }
+
+    /// What keeps the store from answering just now, and what to do about it, if it can tell without asking.
+    fn obstacle(&self) -> Option<String> {
+        None
+    }
+
+    /// Calls `then` while this process is in the middle of nothing that would keep others from the store. `then` must
+    /// not use the store.
+    fn at_rest(&self, then: &mut dyn FnMut()) {
+        then();
+    }
 }

@@ -30,6 +30,8 @@ pub(super) struct Core {
     pub path: PathBuf,
     pub hints: HintBoard,
     session: Mutex<Session>,
+    /// Held while the log is copied back, and before the session.
+    copying: Mutex<()>,
     outbox: Outbox,
     jobs: Sender<Job>,
     /// Verbs that were given to the worker and have not ended. While there are any, new ones line up behind
@@ -48,6 +50,7 @@ impl Core {
             path,
             hints: HintBoard::default(),
             session: Mutex::new(session),
+            copying: Mutex::new(()),
             outbox,
             jobs,
             queued: AtomicUsize::new(0),
@@ -136,6 +139,18 @@ impl Core {
         let session = self.session.lock();
         self.queued.fetch_sub(1, SeqCst);
         session.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps others of this process from copying the log back, or from stopping meanwhile.
+    pub fn copying(&self) -> MutexGuard<'_, ()> {
+        self.copying.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `then` while no thread of this store is inside a transaction or copies the log back.
+    pub fn at_rest(&self, then: &mut dyn FnMut()) {
+        let _copying = self.copying();
+        let _session = self.session();
+        then();
     }
 
     /// Lines a verb up for the worker, which calls [`Core::dequeue`] when it has ended.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use rusqlite::ErrorCode;
 
+use super::users;
 use crate::Error;
 
 /// How the store calls itself in errors.
@@ -33,9 +34,11 @@ impl Fault {
     /// The fault in words, for the file at `path`.
     pub fn explain(self, path: &Path) -> Error {
         match self {
-            Fault::Locked => unavailable(format!(
-                "another program keeps {path:?} locked; find it (for instance with `fuser`) and let it finish"
-            )),
+            Fault::Locked => unavailable(users::who_writes(path).unwrap_or_else(|| {
+                format!(
+                    "another program keeps {path:?} locked; find it (for instance with `fuser`) and let it finish"
+                )
+            })),
             Fault::Told(error) => error,
             Fault::Sqlite(error) => explain(&error, path),
         }

@@ -17,13 +17,16 @@
 //!   tenth of a second and refuses to go on, but until then they may hold locks that programs which open the
 //!   new file do not see.
 //! * Other machines: files on network file systems are refused.
+//! * A process that is stopped inside a transaction (SIGSTOP, Ctrl-Z, a debugger, `docker pause`): until it is
+//!   continued or killed nobody can acquire, release or renew, and holders lose their locks. Errors name it.
 //! * A power cut may lose the last commits: not those that hold something, as their processes end too, but
 //!   tokens then go on by the clock.
 //!
 //! # Layout
 //! `file` opens and checks the database. A `session` is a connection with its transactions, in which the
 //! `verbs` change a `record`. A verb runs at once where it was called, unless someone else is writing: then
-//! the `worker` does it. `liveness` is about who is alive, `wake` about who is told.
+//! the `worker` does it. `liveness` is about who is alive, `wake` about who is told, `users` about who has the file
+//! locked.
 
 mod core;
 mod fault;
@@ -32,6 +35,7 @@ mod liveness;
 mod record;
 mod session;
 mod sql;
+mod users;
 mod verbs;
 mod volume;
 mod wake;
@@ -53,6 +57,8 @@ use self::session::Session;
 use self::wake::{Inbox, Outbox, Sentry};
 use super::*;
 use crate::clock::Clock;
+
+pub use self::users::{FileStatus, FileUser, UserState};
 
 /// How many holds are renewed in one transaction. Others can write in between.
 const RENEW_SLICE: usize = 256;
@@ -323,6 +329,12 @@ impl Store for SqliteStore {
     }
     fn liveness(&self) -> Option<std::os::fd::OwnedFd> {
         self.instance.handle()
+    }
+    fn obstacle(&self) -> Option<String> {
+        users::who_is_stuck(&self.core.path)
+    }
+    fn at_rest(&self, then: &mut dyn FnMut()) {
+        self.core.at_rest(then);
     }
 }
 

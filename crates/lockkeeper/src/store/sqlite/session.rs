@@ -13,6 +13,7 @@ use super::fault::{Fault, refused};
 use super::liveness::Peer;
 use super::record::{ProcessId, Record, claim_bytes, nanos};
 use super::sql;
+use super::users::beside;
 use crate::clock::{Clock, Moment};
 use crate::store::ClaimId;
 use crate::{Error, Name};
@@ -299,8 +300,7 @@ pub(super) fn start_boot(conn: &Connection, boot: &str) -> Result<(), Fault> {
 fn identity(path: &Path) -> Result<Identity, Error> {
     let mut identity = Identity::default();
     for (one, end) in identity.iter_mut().zip(["", "-wal", "-shm"]) {
-        let mut path = path.as_os_str().to_owned();
-        path.push(end);
+        let path = beside(path, end);
         let file = std::fs::metadata(&path)
             .map_err(|error| refused(format!("{path:?} cannot be looked at: {error}")))?;
         *one = (file.dev(), file.ino());

@@ -1,0 +1,376 @@
+//! Which processes have SQLite's locks on a file just now, and whether they run: the kernel knows (`/proc/locks`).
+//!
+//! A process that is stopped inside a transaction keeps everybody else from writing. No design on one file can take
+//! its lock away, but it can be named. Where the kernel does not tell, nobody is.
+//!
+//! The files themselves are never opened here: to close `-shm` again would drop this process's own locks on it.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// SQLite's locks, as bytes of the `-shm` file (`walformat.html` of its documentation).
+const WRITE_LOCK: u64 = 120;
+const READ_MARKS: std::ops::RangeInclusive<u64> = 123..=127;
+/// The first byte of the database file that SQLite locks: whoever locks it to write keeps everybody out.
+const DATABASE_LOCKS: u64 = 0x4000_0000;
+
+/// How often, and with which pause, to look before a process that runs counts as one that stays.
+const LOOKS: u32 = 6;
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+
+/// A SQLite file in use, as the operating system sees it.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("locks.db");
+/// # let store = lockkeeper::store::sqlite::SqliteStore::open(&path)?;
+/// use lockkeeper::store::sqlite::FileStatus;
+///
+/// let status = FileStatus::of(&path);
+/// println!("the log has {} bytes", status.log_bytes);
+/// assert!(status.writer.is_none() && status.readers.is_empty());
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct FileStatus {
+    /// The size of the log (`-wal`).
+    pub log_bytes: u64,
+    /// Who keeps everybody else from writing, if that process is stopped or stays.
+    pub writer: Option<FileUser>,
+    /// Who has a read transaction open and stays in it: the log cannot start over, and grows.
+    pub readers: Vec<FileUser>,
+}
+
+/// A process that has a lock of SQLite's on the file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct FileUser {
+    /// Its process id.
+    pub pid: u32,
+    /// Its name, if that can be read.
+    pub program: Option<String>,
+    /// Whether it runs.
+    pub state: UserState,
+}
+
+/// Whether a process runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum UserState {
+    /// It runs, or waits for something.
+    Runs,
+    /// It is stopped: by a signal, Ctrl-Z or a debugger.
+    Stopped,
+    /// Its control group is frozen, as `docker pause` does.
+    Frozen,
+}
+
+impl FileStatus {
+    /// Looks at the file at `path` without opening it, for about a tenth of a second if anybody uses it.
+    pub fn of(path: &Path) -> FileStatus {
+        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let mut seen = Locks::look(&path);
+        for _ in 1..LOOKS {
+            if seen.writers.is_empty() && seen.readers.is_empty() {
+                break;
+            }
+            std::thread::sleep(LOOK_PAUSE);
+            let now = Locks::look(&path);
+            seen.writers.retain(|pid| now.writers.contains(pid));
+            seen.readers.retain(|pid| now.readers.contains(pid));
+        }
+        // Whoever writes reads as well.
+        seen.readers.retain(|pid| !seen.writers.contains(pid));
+        FileStatus {
+            log_bytes: fs::metadata(beside(&path, "-wal")).map_or(0, |log| log.len()),
+            writer: seen.writers.first().map(|pid| FileUser::of(*pid)),
+            readers: seen.readers.iter().map(|pid| FileUser::of(*pid)).collect(),
+        }
+    }
+}
+
+impl FileUser {
+    fn of(pid: u32) -> FileUser {
+        let comm = fs::read(format!("/proc/{pid}/comm")).ok();
+        FileUser {
+            pid,
+            program: comm.map(|comm| String::from_utf8_lossy(&comm).trim_end().to_owned()),
+            state: state(pid),
+        }
+    }
+
+    /// That it keeps others from writing to the file at `path`, and what can be done about it.
+    fn keeps_locked(&self, path: &Path) -> String {
+        let remedy = match self.state {
+            UserState::Runs if self.pid == std::process::id() => {
+                return format!(
+                    "this process keeps {path:?} locked by another connection; end its transaction"
+                );
+            }
+            UserState::Runs => {
+                return format!(
+                    "another program keeps {path:?} locked, just now {self}; let it finish, or end it"
+                );
+            }
+            UserState::Stopped => format!("continue it (kill -CONT {})", self.pid),
+            UserState::Frozen => "thaw it".to_owned(),
+        };
+        let state = self.state;
+        format!(
+            "{self} {state} inside a transaction and keeps {path:?} locked; {remedy} or kill it"
+        )
+    }
+}
+
+/// `process 4711 (lockkeeper)`
+impl fmt::Display for FileUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.program {
+            Some(program) => write!(f, "process {} ({program})", self.pid),
+            None => write!(f, "process {}", self.pid),
+        }
+    }
+}
+
+/// `is stopped (…)`
+impl fmt::Display for UserState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            UserState::Runs => "runs",
+            UserState::Stopped => "is stopped (by a signal, Ctrl-Z or a debugger)",
+            UserState::Frozen => "is frozen (as by `docker pause`)",
+        })
+    }
+}
+
+/// Who keeps everybody else from writing just now, and what to do about it.
+pub(super) fn who_writes(path: &Path) -> Option<String> {
+    writer(path).map(|user| user.keeps_locked(path))
+}
+
+/// The same, of a process that cannot be expected to finish by itself.
+pub(super) fn who_is_stuck(path: &Path) -> Option<String> {
+    let stuck = writer(path).filter(|user| user.state != UserState::Runs);
+    stuck.map(|user| user.keeps_locked(path))
+}
+
+fn writer(path: &Path) -> Option<FileUser> {
+    let pid = Locks::look(path).writers.first().copied();
+    pid.map(FileUser::of)
+}
+
+/// The processes that have locks of the file. This one may be among them.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Locks {
+    writers: Vec<u32>,
+    readers: Vec<u32>,
+}
+
+impl Locks {
+    fn look(path: &Path) -> Locks {
+        let Ok(table) = fs::read_to_string("/proc/locks") else {
+            return Locks::default();
+        };
+        let file = |path: &Path| fs::metadata(path).map_or((0, 0), |file| (file.dev(), file.ino()));
+        Locks::read(&table, file(path), file(&beside(path, "-shm")))
+    }
+
+    /// Reads the kernel's table, of the database and its shared memory: device and inode of each.
+    fn read(table: &str, database: (u64, u64), shared: (u64, u64)) -> Locks {
+        let lines: Vec<Line> = table.lines().filter_map(Line::read).collect();
+        let mut locks = Locks::default();
+        for line in of_file(&lines, shared) {
+            if line.writes && line.covers(WRITE_LOCK) {
+                locks.writers.push(line.pid);
+            } else if !line.writes && READ_MARKS.clone().any(|mark| line.covers(mark)) {
+                locks.readers.push(line.pid);
+            }
+        }
+        let database = of_file(&lines, database);
+        let exclusive = database.filter(|line| line.writes && line.last >= DATABASE_LOCKS);
+        locks.writers.extend(exclusive.map(|line| line.pid));
+        locks.readers.sort_unstable();
+        locks.readers.dedup();
+        locks
+    }
+}
+
+/// The locks of one file. Some file systems tell `stat` another device than they tell here: then its number alone
+/// has to do.
+fn of_file<'l>(
+    lines: &'l [Line<'l>],
+    (device, inode): (u64, u64),
+) -> impl Iterator<Item = &'l Line<'l>> {
+    let device = device_name(device);
+    let same = move |line: &&Line<'_>| inode > 0 && line.inode == inode;
+    let known = lines.iter().filter(same).any(|line| line.device == device);
+    let here = move |line: &&Line<'_>| !known || line.device == device;
+    lines.iter().filter(same).filter(here)
+}
+
+/// A device as Linux writes it here: major and minor number, which `stat` gives in one.
+fn device_name(device: u64) -> String {
+    let major = ((device >> 8) & 0xfff) | ((device >> 32) & !0xfff);
+    let minor = (device & 0xff) | ((device >> 12) & 0xfff_ff00);
+    format!("{major:02x}:{minor:02x}")
+}
+
+/// `1: POSIX  ADVISORY  WRITE 4711 fe:00:12345 120 120`; one that waits for its lock has an arrow.
+struct Line<'l> {
+    writes: bool,
+    pid: u32,
+    device: &'l str,
+    inode: u64,
+    first: u64,
+    last: u64,
+}
+
+impl Line<'_> {
+    fn read(line: &str) -> Option<Line<'_>> {
+        let mut fields = line.split_whitespace().skip(1);
+        if fields.next()? != "POSIX" {
+            return None;
+        }
+        let writes = fields.nth(1)? == "WRITE";
+        let pid = fields.next()?.parse().ok().filter(|pid| *pid > 0)?;
+        let (device, inode) = fields.next()?.rsplit_once(':')?;
+        let first = fields.next()?.parse().ok()?;
+        let last = match fields.next()? {
+            "EOF" => u64::MAX,
+            last => last.parse().ok()?,
+        };
+        Some(Line {
+            writes,
+            pid,
+            device,
+            inode: inode.parse().ok()?,
+            first,
+            last,
+        })
+    }
+
+    fn covers(&self, byte: u64) -> bool {
+        (self.first..=self.last).contains(&byte)
+    }
+}
+
+fn state(pid: u32) -> UserState {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The program's name stands in parentheses and may itself have spaces and parentheses.
+    let letter = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    match letter {
+        Some('T' | 't') => UserState::Stopped,
+        _ if is_frozen(pid) => UserState::Frozen,
+        _ => UserState::Runs,
+    }
+}
+
+/// Whether the control group of a process is frozen, of either version.
+fn is_frozen(pid: u32) -> bool {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    groups.lines().any(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else {
+            return false;
+        };
+        let has = |folder: &str, file: &str, word: &str| {
+            let text = fs::read_to_string(format!("{folder}{group}/{file}")).unwrap_or_default();
+            text.lines().any(|line| line == word)
+        };
+        match controllers {
+            "" => has("/sys/fs/cgroup", "cgroup.events", "frozen 1"),
+            "freezer" => has("/sys/fs/cgroup/freezer", "freezer.state", "FROZEN"),
+            _ => false,
+        }
+    })
+}
+
+/// The file with this ending, next to the database.
+pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut path = OsString::from(path);
+    path.push(ending);
+    path.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+1: FLOCK  ADVISORY  WRITE 10 fe:00:77 0 EOF
+2: POSIX  ADVISORY  WRITE 11 fe:00:77 120 121
+2: -> POSIX  ADVISORY  WRITE 12 fe:00:77 120 120
+3: POSIX  ADVISORY  READ  13 fe:00:77 123 123
+4: POSIX  ADVISORY  READ  13 fe:00:77 125 128
+5: POSIX  ADVISORY  READ  14 fe:00:77 128 128
+6: OFDLCK ADVISORY  WRITE -1 fe:00:77 120 120
+7: POSIX  ADVISORY  WRITE 15 00:1f:77 120 120
+8: POSIX  ADVISORY  READ  16 fe:00:76 1073741826 1073742335
+9: POSIX  ADVISORY  WRITE 17 fe:00:75 1073741824 1073742335
+10: POSIX  ADVISORY  WRITE 0 fe:00:77 120 120
+11: LEASE  ACTIVE    WRITE 18 fe:00:77 0 EOF
+nonsense
+";
+
+    #[test]
+    fn writers_and_readers_are_read_from_the_kernels_table() {
+        let device = 0xfe00;
+        let read = |database, shared| Locks::read(TABLE, (device, database), (device, shared));
+        let locks = |writers: &[u32], readers: &[u32]| Locks {
+            writers: writers.to_vec(),
+            readers: readers.to_vec(),
+        };
+        assert_eq!(read(76, 77), locks(&[11], &[13]));
+        // The whole database is locked, as by a program in the mode `EXCLUSIVE`.
+        assert_eq!(read(75, 70), locks(&[17], &[]));
+        assert_eq!(read(0, 0), locks(&[], &[]));
+        // A file system whose device has two numbers.
+        let other = 0x0909;
+        let read = Locks::read(TABLE, (other, 75), (other, 77));
+        assert_eq!(read, locks(&[11, 15, 17], &[13]));
+    }
+
+    #[test]
+    fn devices_are_written_as_the_kernel_does() {
+        assert_eq!(device_name(0xfe00), "fe:00");
+        assert_eq!(device_name(0x0801), "08:01");
+        // Minor numbers of more than a byte stand above the major number.
+        assert_eq!(device_name(0x0010_0823), "08:123");
+    }
+
+    #[test]
+    fn this_process_is_found_and_runs() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("locks.db");
+        let conn = rusqlite::Connection::open(&path).expect("opens");
+        let all = "PRAGMA journal_mode=WAL; CREATE TABLE t(x); BEGIN IMMEDIATE";
+        conn.execute_batch(all).expect("locks");
+        let told = who_writes(&path);
+        let status = FileStatus::of(&path);
+        if cfg!(target_os = "linux") {
+            assert!(told.is_some_and(|told| told.contains("this process keeps")));
+            let writer = status.writer.expect("it writes");
+            assert_eq!(
+                (writer.pid, writer.state),
+                (std::process::id(), UserState::Runs)
+            );
+        }
+        assert_eq!(who_is_stuck(&path), None);
+        conn.execute_batch("COMMIT; BEGIN; SELECT * FROM t")
+            .expect("reads");
+        let status = FileStatus::of(&path);
+        if cfg!(target_os = "linux") {
+            let readers: Vec<u32> = status.readers.iter().map(|reader| reader.pid).collect();
+            assert_eq!((status.writer, readers), (None, vec![std::process::id()]));
+        }
+        conn.execute_batch("COMMIT").expect("ends");
+        assert_eq!(FileStatus::of(&path).readers, []);
+    }
+}
