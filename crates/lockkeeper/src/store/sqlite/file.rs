@@ -24,9 +24,9 @@ pub(super) const SCHEMA_VERSION: i32 = 1;
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Small pages: a transaction writes whole pages, and a lease has about 100 bytes.
-const PAGE_SIZE: u32 = 1024;
+pub(super) const PAGE_SIZE: u32 = 1024;
 /// A log that grew past this is cut when it starts over.
-const LOG_LIMIT: u32 = 4 << 20;
+pub(super) const LOG_LIMIT: u32 = 4 << 20;
 
 /// Opens the database at `path`, creating it if there is none. Answers its real path as well.
 pub(super) fn open(path: &Path, boot: &str) -> Result<(Connection, PathBuf), Error> {

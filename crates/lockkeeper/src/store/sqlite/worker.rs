@@ -12,12 +12,17 @@ use tokio::sync::oneshot;
 
 use super::core::{Core, Verb};
 use super::fault::{Fault, STORE, refused};
-use super::file::PATIENCE;
+use super::file::{LOG_LIMIT, PAGE_SIZE, PATIENCE};
+use super::users::{FileStatus, beside};
 use super::verbs;
-use crate::Error;
+use crate::{Error, SETUP_TARGET};
 
-/// A log of this many pages is started over even if writers have to wait for it.
+/// A log of this many pages is started over even if writers of other processes have to wait for it.
 const MAX_LOG_PAGES: i64 = 6000;
+/// What a page takes in the log, with its head.
+const PAGE_IN_LOG: u64 = PAGE_SIZE as u64 + 24;
+/// A log of this size that cannot start over is warned of, and again each time that it has doubled.
+const LARGE_LOG: u64 = 16 << 20;
 /// How many idle fences to keep.
 const MAX_IDLE_FENCES: i64 = 4096;
 
@@ -48,6 +53,7 @@ pub(super) fn start(
         conn: log,
         last_stop: Instant::now(),
         cost: Duration::ZERO,
+        warn_at: LARGE_LOG,
     };
     thread::Builder::new()
         .name("lockkeeper-work".into())
@@ -56,14 +62,16 @@ pub(super) fn start(
 }
 
 fn work(core: &Core, log: &mut Log, jobs: &Receiver<Job>) {
+    // What kept the log from starting over may be gone by now.
+    if log.is_long(core) {
+        log.try_to_tidy(core);
+    }
     forget_idle(core);
     while let Ok(job) = jobs.recv() {
         match job {
             Job::Verb(run) => run(core),
             Job::Tidy => {
-                if let Err(fault) = log.tidy(core) {
-                    tracing::debug!(?fault, "the log was not copied back");
-                }
+                log.try_to_tidy(core);
                 if core.take_new_names() {
                     forget_idle(core);
                 }
@@ -115,30 +123,80 @@ impl Drop for Queued<'_> {
 /// The log, on a connection of its own: what it takes is no matter to the session.
 struct Log {
     conn: Connection,
-    /// When writers were last kept out, and for how long.
+    /// When writers of this store were last kept out, and for how long.
     last_stop: Instant,
     cost: Duration,
+    /// From which size on to warn of it.
+    warn_at: u64,
 }
 
 impl Log {
+    /// Whether the log's file is longer than it is cut to when it starts over.
+    fn is_long(&self, core: &Core) -> bool {
+        let file = std::fs::metadata(beside(&core.path, "-wal"));
+        file.is_ok_and(|file| file.len() > u64::from(LOG_LIMIT) + PAGE_IN_LOG)
+    }
+
+    fn try_to_tidy(&mut self, core: &Core) {
+        if let Err(fault) = self.tidy(core) {
+            tracing::debug!(?fault, "the log was not copied back");
+        }
+    }
+
     /// Copies the log back, so that it can start over and stays small.
+    ///
+    /// A process that is stopped while it has SQLite's write lock stops everybody, so this does nearly all without it:
+    /// only in a long log that others add to all the time are the last pages copied under it.
     fn tidy(&mut self, core: &Core) -> Result<(), Fault> {
-        let (pages, _) = self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)")?;
-        // New pages came in meanwhile, so the log would go on growing: keep the writers out while the last of
-        // them are copied, but for no more than a twentieth of the time.
-        let pays = self.last_stop.elapsed() > self.cost * 20;
-        if !pays && pages < MAX_LOG_PAGES {
+        let _copying = core.copying();
+        let (pages, before) = self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)")?;
+        // For no more than a twentieth of the time.
+        if self.last_stop.elapsed() <= self.cost * 20 {
+            self.warn_if_large(core, pages, before);
             return Ok(());
         }
         let begun = Instant::now();
         let mut session = core.session();
-        let (pages, copied) = self.checkpoint("PRAGMA wal_checkpoint(RESTART)")?;
-        if pages == copied {
+        // New pages came in meanwhile. Without our own writers nobody adds more, unless other processes do.
+        let (mut pages, mut copied) = self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)")?;
+        // What could not be copied at all somebody still reads: to keep writers out would not help.
+        if pages > copied && copied > before && pages >= MAX_LOG_PAGES {
+            (pages, copied) = self.checkpoint("PRAGMA wal_checkpoint(RESTART)")?;
+        }
+        if pages == copied && pages > 0 {
             // The next to write starts the log over and has to sync its head: rather this thread than a task.
             session.write(verbs::turn_log)?;
         }
+        drop(session);
         (self.last_stop, self.cost) = (Instant::now(), begun.elapsed());
+        self.warn_if_large(core, pages, copied);
         Ok(())
+    }
+
+    /// Warns of a log that grows because it cannot start over, and names who reads it.
+    fn warn_if_large(&mut self, core: &Core, pages: i64, copied: i64) {
+        if pages == copied {
+            self.warn_at = LARGE_LOG;
+            return;
+        }
+        let bytes = u64::try_from(pages).unwrap_or(0) * PAGE_IN_LOG;
+        if bytes < self.warn_at {
+            return;
+        }
+        self.warn_at = bytes * 2;
+        let readers = FileStatus::of(&core.path).readers;
+        let mut who: Vec<String> = readers.iter().map(ToString::to_string).collect();
+        if who.is_empty() {
+            who.push("some program".to_owned());
+        }
+        tracing::warn!(
+            target: SETUP_TARGET,
+            "the log of {:?} has grown to {} MiB, because {} has a read transaction open there; end that, and the log \
+             shrinks",
+            core.path,
+            bytes >> 20,
+            who.join(" and "),
+        );
     }
 
     /// How many pages the log has, and how many of them are copied.

@@ -1,0 +1,153 @@
+//! The log of a SQLite file grows while some program has a read transaction open. That is told, and who it is; once the
+//! reader is gone, the log is small again.
+#![cfg(feature = "sqlite")]
+
+mod sqlite_common;
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use lockkeeper::SETUP_TARGET;
+use lockkeeper::store::Store;
+use lockkeeper::store::sqlite::{FileStatus, SqliteStore};
+use rusqlite::Connection;
+use sqlite_common::{Claims, block_on, child, child_argument, release};
+use tracing::field::{Field, Visit};
+
+const LARGE: u64 = 16 << 20;
+/// What a log is cut to when it starts over, and a little more.
+const SMALL: u64 = 5 << 20;
+
+/// Warnings about how stores are set up.
+static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+struct Warnings;
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == SETUP_TARGET
+    }
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Text(String);
+        impl Visit for Text {
+            fn record_debug(&mut self, _: &Field, value: &dyn std::fmt::Debug) {
+                self.0 += &format!("{value:?}");
+            }
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        TOLD.lock().expect("no panic").push(text.0);
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::Id {
+        tracing::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::Id, _: &tracing::Id) {}
+    fn enter(&self, _: &tracing::Id) {}
+    fn exit(&self, _: &tracing::Id) {}
+}
+
+/// Another program that has a read transaction open until its input ends.
+struct Reader(Child);
+
+const CHILD_TEST: &str =
+    "a_log_that_cannot_start_over_is_told_with_its_reader_and_shrinks_after_it";
+
+impl Reader {
+    fn start(path: &Path) -> Reader {
+        let mut command = child(CHILD_TEST, &path.display().to_string());
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("a child starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        while lines.next().expect("more to come").expect("text") != "reading" {}
+        Reader(child)
+    }
+
+    fn read(path: &str) {
+        let conn = Connection::open(path).expect("opens");
+        conn.execute_batch("BEGIN; SELECT count(*) FROM lock")
+            .expect("reads");
+        println!("\nreading");
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn log(path: &Path) -> u64 {
+    let file = std::fs::metadata(path.with_extension("db-wal"));
+    file.expect("it is in use").len()
+}
+
+/// Acquires and releases until something is so.
+fn work(store: &SqliteStore, what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "never: {what}");
+        for name in 0..200 {
+            let claim = Claims::new(&format!("name {name}")).next();
+            block_on(store.try_acquire(&claim)).expect("works");
+            block_on(store.release(&release(&claim))).expect("works");
+        }
+    }
+}
+
+#[test]
+fn a_log_that_cannot_start_over_is_told_with_its_reader_and_shrinks_after_it() {
+    if let Some(path) = child_argument() {
+        return Reader::read(&path);
+    }
+    tracing::subscriber::set_global_default(Warnings).expect("the first");
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("locks.db");
+    let store = SqliteStore::open(&path).expect("opens");
+    let told = || TOLD.lock().expect("no panic").clone();
+
+    work(&store, "a log of ordinary size", || log(&path) > 1 << 20);
+    assert_eq!(told(), [""; 0], "nobody reads");
+
+    let reader = Reader::start(&path);
+    let pid = reader.0.id();
+    work(&store, "a large log", || log(&path) > LARGE + (4 << 20));
+    work(&store, "a warning", || !told().is_empty());
+    let text = told().remove(0);
+    assert!(
+        text.contains("has grown to 1") && text.contains("MiB"),
+        "{text}"
+    );
+    let status = FileStatus::of(&path);
+    assert!(status.log_bytes > LARGE, "{status:?}");
+    if cfg!(target_os = "linux") {
+        assert!(text.contains(&format!("process {pid} (")), "{text}");
+        let pids: Vec<u32> = status.readers.iter().map(|reader| reader.pid).collect();
+        assert_eq!((pids, status.writer), (vec![pid], None));
+    }
+
+    drop(reader);
+    work(&store, "a small log", || log(&path) < SMALL);
+    assert_eq!(FileStatus::of(&path).readers, []);
+    // One that nobody is at work on shrinks when a program opens the file.
+    let reader = Reader::start(&path);
+    work(&store, "a log of more than it is cut to", || {
+        log(&path) > SMALL
+    });
+    let idle = Connection::open(&path).expect("opens");
+    idle.execute_batch("SELECT count(*) FROM lock")
+        .expect("reads");
+    drop((store, reader));
+    assert!(log(&path) > SMALL);
+    let _store = SqliteStore::open(&path).expect("opens");
+    let begun = Instant::now();
+    while log(&path) > SMALL {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", log(&path));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
