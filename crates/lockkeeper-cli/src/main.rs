@@ -6,7 +6,7 @@
 //! [`plan`] is the rule both follow, [`ending`] says what became of it; [`group`], [`signals`], [`terminal`] and
 //! [`notes`] are its tools.
 //! [`bench`] and [`shop`] are folders. [`lab`] plays the laboratory's chapters.
-//! Shared by verbs: [`store`] opens a store, [`warnings`] tells what is wrong with how it is set up, [`output`] and
+//! Shared by verbs: [`store`] opens a store, [`secrecy`] keeps its password from other programs, [`warnings`] tells what is wrong with how it is set up, [`output`] and
 //! [`view`] print, [`exit`] has the exit codes.
 
 mod bench;
@@ -23,6 +23,7 @@ mod notes;
 mod output;
 mod plan;
 mod run;
+mod secrecy;
 mod shop;
 mod show;
 mod signals;
@@ -84,6 +85,7 @@ impl Verb {
 }
 
 fn main() -> ExitCode {
+    secrecy::keep();
     // Before clap: the hidden verbs show in no help, completion or manual page.
     let mut args = std::env::args_os().skip(1);
     let verb = args.next();

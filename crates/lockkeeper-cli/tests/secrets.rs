@@ -3,6 +3,8 @@
 mod common;
 
 use common::{Place, bare, finish};
+#[cfg(target_os = "linux")]
+use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 
 const CANARY: &str = "c4n4ry-pa55";
 
@@ -65,4 +67,65 @@ fn neither_command_nor_guardian_knows_the_store() {
     }
     holder.signal(nix::sys::signal::Signal::SIGTERM);
     holder.done().code(143);
+}
+
+/// Everything that a program can read of the processes around it: all environments and arguments, of its ancestors and of
+/// all others, and what `ps` makes of them.
+#[cfg(target_os = "linux")]
+const SPY: &str = r#"
+    at=$$
+    while [ "$at" -gt 1 ]; do
+        for file in environ cmdline; do
+            echo "$file of $at:"; tr '\0' '\n' < "/proc/$at/$file"
+        done
+        at=$(sed 's/.*) //' "/proc/$at/stat" | cut -d ' ' -f 2)
+    done
+    for process in /proc/[0-9]*; do
+        tr '\0' '\n' < "$process/environ"; tr '\0' '\n' < "$process/cmdline"
+    done
+    ps eww; ps auxeww
+    cat /proc/$PPID/mem /proc/$PPID/maps
+"#;
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_command_finds_no_password_in_any_process() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+
+    // Another than that of the tests beside this one, whose processes are looked at as well.
+    const CANARY: &str = "c4n4ry-0f-run";
+    let server = RedisServer::start_with(RedisOptions {
+        password: Some(CANARY.into()),
+        ..RedisOptions::default()
+    });
+    let place = Place::new();
+    // Where an ordinary user finds it, too.
+    let open = |path| std::fs::set_permissions(path, PermissionsExt::from_mode(0o755));
+    open(place.path("")).expect("sets");
+    let program = place.path("lockkeeper");
+    std::fs::copy(env!("CARGO_BIN_EXE_lockkeeper"), &program).expect("copies");
+    let url = format!("redis://:{CANARY}@127.0.0.1:{}", server.port());
+    let mut run = std::process::Command::new(&program);
+    run.args(["run", "x", "--", "sh", "-c", SPY]);
+    // The superuser may read everything, so this is for somebody else.
+    if nix::unistd::geteuid().is_root() {
+        run.uid(65_534).gid(65_534);
+    }
+    // Not of this test: its environment is its own.
+    run.env_clear()
+        .env("PATH", std::env::var_os("PATH").expect("a path"));
+    run.env("LOCKKEEPER_STORE", &url)
+        .env("ORDINARY", "can-be-read");
+    let seen = finish(run.current_dir("/"));
+    let (out, err) = (seen.out(), seen.err());
+    // It can read what is there to be read: of itself, and of the guardian.
+    assert!(out.contains("ORDINARY=can-be-read"), "{seen:?}");
+    assert!(
+        out.contains("__guardian") && out.contains("lockkeeper"),
+        "{seen:?}"
+    );
+    assert!(!out.contains(CANARY) && !err.contains(CANARY), "{out}{err}");
+    // Neither from its memory.
+    assert!(err.contains("/mem: Permission denied"), "{err}");
 }
