@@ -24,6 +24,9 @@ pub struct Args {
     /// Where to listen: a port of this machine (0 takes a free one), or an address and a port
     #[arg(long, value_name = "ADDR", default_value = "8080", value_parser = address)]
     listen: SocketAddr,
+    /// Answer to this name too, beside addresses and localhost; may be repeated
+    #[arg(long, value_name = "NAME", value_parser = host)]
+    host: Vec<String>,
     /// What protects the sales: none, mutex (of this process), a store's URL, store (that of --store or
     /// $LOCKKEEPER_STORE), or a naive lock on the Redis server of --store, such as no-expiry
     #[arg(long, value_name = "KIND", default_value = "store")]
@@ -56,6 +59,7 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     let stock = stock_url(args.stock.as_deref())?;
     let options = ServeOptions {
         listen: args.listen,
+        hosts: args.host.clone(),
         lock: lock(&args.lock, store, &stock)?,
         stock,
         size: args.stock_size,
@@ -127,6 +131,15 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
         .to_socket_addrs()
         .map_err(|error| format!("{error}; write 8080, 127.0.0.1:8080 or [::1]:8080"))?;
     found.next().ok_or_else(|| "it has no address".into())
+}
+
+/// A name of this machine, as it stands in a URL.
+fn host(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    match !text.is_empty() && text.chars().all(fits) {
+        true => Ok(text.to_owned()),
+        false => Err("write a name without a port, such as shop.example".into()),
+    }
 }
 
 /// Whoever started us holds the other end, and may say by a line that we go on.

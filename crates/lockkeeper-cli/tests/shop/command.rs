@@ -63,7 +63,7 @@ fn started_to_ignore_int_it_does_and_ends_by_term() {
     kill(pid, Signal::SIGINT).expect("it is there");
     let address = opened["url"].as_str().expect("a URL");
     let address = address.trim_start_matches("http://").parse();
-    let ask = b"GET /health HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n";
+    let ask = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let answer = crate::common::crowd::said(address.expect("an address"), ask);
     assert!(answer.contains("200 OK"), "{answer}");
     kill(pid, Signal::SIGTERM).expect("it is there");

@@ -27,7 +27,7 @@ fn those_who_connect_and_say_nothing_do_not_keep_customers_out() {
     let url = opened["url"].as_str().expect("an address");
     let address: SocketAddr = url.trim_start_matches("http://").parse().expect("one");
     let crowd = silent(address, 250);
-    let buy = b"GET /inventory/sale HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n";
+    let buy = b"GET /inventory/sale HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let answer = said(address, buy);
     assert!(answer.contains("\"sold\""), "{answer}");
     drop(crowd);
@@ -44,7 +44,7 @@ fn what_is_no_request_sells_nothing() {
         .trim_start_matches("http://")
         .parse()
         .expect("one");
-    for (request, statuses) in nonsense("shop") {
+    for (request, statuses) in nonsense("localhost") {
         let answer = said(address, &request);
         let told = status(&answer);
         let fits = told.map_or(statuses.is_empty(), |told| statuses.contains(&told));
@@ -55,7 +55,8 @@ fn what_is_no_request_sells_nothing() {
         );
     }
     // A body that never comes.
-    let promise = b"POST /redisLock/saleGoods HTTP/1.1\r\nHost: shop\r\nContent-Length: 9\r\n\r\n{";
+    let promise =
+        b"POST /redisLock/saleGoods HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{";
     let answer = said(address, promise);
     assert_eq!(status(&answer), Some(408), "{answer}");
     assert!(answer.contains("\"invalid\""), "{answer}");

@@ -118,7 +118,7 @@ fn a_killed_holder_of_a_lock_without_expiry_closes_the_shop() {
         scope.spawn(move || {
             use std::io::{Read, Write};
             let mut stream = std::net::TcpStream::connect(address).expect("it listens");
-            let request = b"GET /inventory/sale HTTP/1.1\r\nHost: shop\r\n\r\n";
+            let request = b"GET /inventory/sale HTTP/1.1\r\nHost: localhost\r\n\r\n";
             stream.write_all(request).expect("it reads");
             let _ = stream.read(&mut [0; 64]);
         });

@@ -4,7 +4,7 @@ use lockkeeper_lab::shop::lock::LockKind;
 use lockkeeper_lab::shop::{Instance, ROUTES};
 use serde_json::Value;
 
-use crate::scene::{Place, Response, ask, start};
+use crate::scene::{Place, Response, ask, ask_with, start};
 
 fn refused(answer: &Response, status: u16, word: &str) {
     assert_eq!(answer.status, status, "{answer:?}");
@@ -168,6 +168,10 @@ fn every_answer_is_as_the_description_says() {
                 let answer = ask(&shop, &method, &format!("{path}{query}"), body);
                 as_described(&root, &method, path, &answer);
             }
+            let elsewhere = [("Origin", "http://evil.example")];
+            let answer = ask_with(&shop, &method, path, &elsewhere, "");
+            assert_eq!(answer.status, 403, "{answer:?}");
+            as_described(&root, &method, path, &answer);
             let described = &methods[method.to_lowercase()];
             for parameter in described["parameters"].as_array().into_iter().flatten() {
                 let name = parameter["name"].as_str().expect("a name");

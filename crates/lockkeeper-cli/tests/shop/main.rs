@@ -7,5 +7,6 @@ mod command;
 mod crowd;
 mod few;
 mod flash_sale;
+mod gate;
 mod http;
 mod scene;

@@ -93,14 +93,30 @@ impl Response {
 
 /// One request on a connection of its own.
 pub fn ask(instance: &Instance, method: &str, path: &str, body: &str) -> Response {
+    ask_with(instance, method, path, &[], body)
+}
+
+/// The same with more headers, or another `Host`.
+pub fn ask_with(
+    instance: &Instance,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Response {
     let address = instance.url().trim_start_matches("http://");
     let mut stream = TcpStream::connect(address).expect("it listens");
     let patience = Some(Duration::from_secs(60));
     stream.set_read_timeout(patience).expect("a timeout");
     let length = body.len();
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nHost: shop\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
-    );
+    let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+    if !headers.iter().any(|(name, _)| *name == "Host") {
+        request += &format!("Host: {address}\r\n");
+    }
+    for (name, value) in headers {
+        request += &format!("{name}: {value}\r\n");
+    }
+    request += &format!("Content-Length: {length}\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it answers");

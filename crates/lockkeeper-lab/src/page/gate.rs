@@ -52,12 +52,7 @@ fn check(
     (method, uri, headers): (&Method, &Uri, &HeaderMap),
     only_loopback: bool,
 ) -> Result<(), &'static str> {
-    // What is there twice is read differently by others, perhaps by a proxy between.
-    let text = |name: &str| {
-        let mut values = headers.get_all(name).iter();
-        let only = values.next().filter(|_| values.next().is_none());
-        only.and_then(|value| value.to_str().ok())
-    };
+    let text = |name: &str| only(headers, name);
     let host = text("host").unwrap_or_default();
     let other = uri.authority().is_some_and(|other| other != host);
     if other || !is_ours(host, only_loopback) {
@@ -81,15 +76,27 @@ fn check(
     }
 }
 
-/// Whether a `Host` cannot be somebody else's name. Its port may be that of a tunnel.
-fn is_ours(host: &str, only_loopback: bool) -> bool {
+/// The value of a header. What is there twice is read differently by others, perhaps by a proxy between.
+pub fn only<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let only = values.next().filter(|_| values.next().is_none());
+    only.and_then(|value| value.to_str().ok())
+}
+
+/// The name in a `Host`, without its port, which may be that of a tunnel.
+pub fn host_name(host: &str) -> Option<&str> {
     let (name, port) = match host.rsplit_once(':') {
         Some((name, port)) if !port.contains(']') => (name, port),
         _ => (host, "80"),
     };
-    if port.parse::<u16>().is_err() {
+    port.parse::<u16>().is_ok().then_some(name)
+}
+
+/// Whether a `Host` cannot be somebody else's name.
+pub fn is_ours(host: &str, only_loopback: bool) -> bool {
+    let Some(name) = host_name(host) else {
         return false;
-    }
+    };
     if name.eq_ignore_ascii_case("localhost") {
         return true;
     }

@@ -9,7 +9,7 @@
 //! The page itself is in `assets/`: plain HTML, CSS and modules of JavaScript, without anything from elsewhere.
 
 mod assets;
-mod gate;
+pub(crate) mod gate;
 mod histogram;
 mod listeners;
 mod locks;

@@ -36,6 +36,9 @@ impl Instance {
         ] {
             command.args([option, &format!("{}ms", value.as_millis())]);
         }
+        for host in &options.hosts {
+            command.args(["--host", host]);
+        }
         if options.held_back {
             command.arg("--held-back");
         }

@@ -2,11 +2,12 @@
 //!
 //! # Layout
 //! - [`serve`](fn@serve): one instance. Its parts: [`item`](Item) is what is sold, [`stock`] where it is counted, [`lock`]
-//!   what protects it, `sale` the three steps, `routes` and `answer` the HTTP, `openapi` its description.
+//!   what protects it, `sale` the three steps, `routes` and `answer` the HTTP, `gate` who is let in, `openapi` its description.
 //! - [`load`]: a load generator that spreads over instances and counts what was sold.
 //! - [`Instance`]: an instance in a process of its own, to be killed.
 
 mod answer;
+mod gate;
 mod instance;
 mod item;
 pub mod load;

@@ -9,10 +9,11 @@ use axum::extract::{Query, Request, State};
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use axum::{Json, Router};
+use axum::{Json, Router, middleware};
 use serde_json::json;
 
 use super::answer::Answer;
+use super::gate::{self, Gate};
 use super::item::{GOODS, Item, USUAL_REWARD};
 use super::openapi;
 use super::sale::Shop;
@@ -163,7 +164,7 @@ pub(super) struct Site {
     pub stock: String,
 }
 
-pub(super) fn router(site: Site) -> Router {
+pub(super) fn router(site: Site, gate: Gate) -> Router {
     let mut router = Router::new();
     for route in ROUTES {
         // Any method, so that HEAD, which `get` would serve as well, does not sell.
@@ -176,6 +177,7 @@ pub(super) fn router(site: Site) -> Router {
         .route(openapi::PATH, any(describe))
         .fallback(nothing_here)
         .with_state(Arc::new(site))
+        .layer(middleware::from_fn_with_state(Arc::new(gate), gate::gate))
 }
 
 type Shared = State<Arc<Site>>;

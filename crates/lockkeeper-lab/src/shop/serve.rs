@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
+use super::gate::Gate;
 use super::lock::{LockKind, Locks};
 use super::routes::{Site, router};
 use super::sale::Shop;
@@ -30,6 +31,8 @@ const OWN_FILES: usize = 64;
 pub struct ServeOptions {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Names under which it answers, beside its addresses and `localhost`.
+    pub hosts: Vec<String>,
     /// What protects the sales.
     pub lock: LockKind,
     /// The URL of the stock.
@@ -51,6 +54,7 @@ impl ServeOptions {
     pub fn new(lock: LockKind, stock: impl Into<String>) -> ServeOptions {
         ServeOptions {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            hosts: Vec::new(),
             lock,
             stock: stock.into(),
             size: USUAL_SIZE,
@@ -67,6 +71,7 @@ impl std::fmt::Debug for ServeOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ServeOptions")
             .field("listen", &self.listen)
+            .field("hosts", &self.hosts)
             .field("lock", &self.lock)
             .field("stock", &StoreUrl::parse(&self.stock))
             .field("size", &self.size)
@@ -124,6 +129,11 @@ pub async fn serve(
         lock: lock.clone(),
         stock: stock_url.to_string(),
     };
+    let gate = Gate {
+        port: address.port(),
+        only_loopback: address.ip().is_loopback(),
+        hosts: options.hosts,
+    };
     opened(&Opened {
         url: format!("http://{address}"),
         port: address.port(),
@@ -136,7 +146,7 @@ pub async fn serve(
         let _ = closing.send(());
     };
     let most = open_files::most().saturating_sub(OWN_FILES).max(1);
-    let serving = server::serve(listener, router(site), most, stop);
+    let serving = server::serve(listener, router(site, gate), most, stop);
     let late = async {
         if closed.await.is_ok() {
             tokio::time::sleep(CLOSING).await;

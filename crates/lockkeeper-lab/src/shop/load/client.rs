@@ -47,6 +47,14 @@ impl Address {
             port,
         })
     }
+
+    /// As a `Host` names it.
+    fn authority(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
 }
 
 /// A connection to an instance, when there is one.
@@ -92,10 +100,7 @@ impl Client {
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header(
-                "host",
-                format!("{}:{}", self.address.host, self.address.port),
-            )
+            .header("host", self.address.authority())
             .body(Empty::new());
         let request = request.map_err(|error| Silence::NotSent(error.into()))?;
         let mut connection = match self.kept_alive().await {
