@@ -42,12 +42,12 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
         })?);
     }
     if holders.is_empty() {
-        return Ok(print(&format!("nobody held {}", args.name))?);
+        return Ok(print(&format!("nobody held {}", plain(&args.name)))?);
     }
     for holder in &holders {
         print(&format!(
             "took {} from {} ({}), which held it for {}",
-            args.name,
+            plain(&args.name),
             plain(&holder.process.to_string()),
             holder.mode,
             human(ago(holder.since)),

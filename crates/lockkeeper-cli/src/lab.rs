@@ -11,7 +11,7 @@ use lockkeeper_lab::scene::figures::{Figure, Unit};
 use serde_json::{Value, json};
 
 use crate::exit::{Failure, INTERNAL, UNAVAILABLE, USAGE, signaled};
-use crate::output::{print, print_json};
+use crate::output::{plain, print, print_json};
 use crate::signals::Signals;
 use crate::store::{self, StoreArgs};
 
@@ -140,7 +140,10 @@ async fn play(chapters: &[&Chapter], json: bool) -> Result<u8, Failure> {
         }
         match outcome {
             Ok(outcome) => print(&told(&outcome))?,
-            Err(error) => print(&format!("   could not be played: {error:#}\n"))?,
+            Err(error) => {
+                let error = plain(&format!("{error:#}"));
+                print(&format!("   could not be played: {error}\n"))?;
+            }
         }
     }
     if json {

@@ -39,7 +39,7 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
 
 /// One row a holder; a lock that is only waited for has a row as well.
 fn rows(lock: &LockInfo) -> Vec<[String; 7]> {
-    let name = lock.name.to_string();
+    let name = plain(&lock.name);
     let waiting = lock.waiters.to_string();
     if lock.holders.is_empty() {
         let none = || "-".to_owned();

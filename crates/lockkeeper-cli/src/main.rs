@@ -159,7 +159,8 @@ fn tell(failure: Failure, json: bool) -> u8 {
     if let Some(message) = failure.message {
         let message = if json {
             let code = failure.code;
-            serde_json::json!({ "error": message, "exit_code": code }).to_string()
+            let error = serde_json::json!({ "error": message, "exit_code": code });
+            output::json(&error).unwrap_or_default()
         } else {
             format!("lockkeeper: {message}")
         };

@@ -7,8 +7,9 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
 
-/// Prints a line, or several.
+/// Prints a line, or several. Our own may have control characters; text of others goes through [`plain`] before.
 pub fn print(text: &str) -> io::Result<()> {
+    let text = &text.replace(is_hidden, "\u{fffd}");
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     if !text.ends_with('\n') {
@@ -20,7 +21,24 @@ pub fn print(text: &str) -> io::Result<()> {
 
 /// Prints a value as one line of JSON.
 pub fn print_json(value: &impl Serialize) -> io::Result<()> {
-    print(&serde_json::to_string(value)?)
+    print(&json(value)?)
+}
+
+/// A value as one line of JSON, in which what could play tricks on a terminal is written as `\\u202e`.
+pub fn json(value: &impl Serialize) -> io::Result<String> {
+    let text = serde_json::to_string(value)?;
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        // Only in strings are there any but plain characters.
+        if deceives(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                safe += &format!("\\u{unit:04x}");
+            }
+        } else {
+            safe.push(c);
+        }
+    }
+    Ok(safe)
 }
 
 /// A table in the program's style.
@@ -52,7 +70,26 @@ pub fn table_text(table: &Table) -> String {
 
 /// Text of others, such as the name of their program, without what could play tricks on a terminal.
 pub fn plain(text: &str) -> String {
-    text.replace(char::is_control, "\u{fffd}")
+    text.replace(deceives, "\u{fffd}")
+}
+
+/// Whether a character steers the terminal, or makes text look like another.
+fn deceives(c: char) -> bool {
+    c.is_control() || is_hidden(c)
+}
+
+/// Whether a character changes the order of others, or cannot be seen.
+fn is_hidden(c: char) -> bool {
+    matches!(
+        c,
+        // Soft hyphen, Arabic letter mark, Hangul fillers, Mongolian separator.
+        '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{3164}' | '\u{ffa0}'
+        // Zero width, marks of direction, ends of lines and paragraphs, embeddings and overrides, isolates.
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        // Byte order mark, interlinear annotations, shorthand and musical controls, tags.
+        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}'
+    )
 }
 
 /// A duration as people say it, to about three digits: `250ms`, `4.2s`, `3m 20s`, `5h 7m`, `2d 3h`.
@@ -97,7 +134,33 @@ mod tests {
     #[test]
     fn text_of_others_cannot_steer_the_terminal() {
         assert_eq!(plain("a\u{1b}[2Jb\nc"), "a\u{fffd}[2Jb\u{fffd}c");
-        assert_eq!(plain("naïve ✓"), "naïve ✓");
+        assert_eq!(plain("naïve ✓ 订单 שלום"), "naïve ✓ 订单 שלום");
+        for c in [
+            '\u{7f}',
+            '\u{9b}',
+            '\u{200e}',
+            '\u{200f}',
+            '\u{202a}',
+            '\u{202e}',
+            '\u{2066}',
+            '\u{2069}',
+            '\u{2028}',
+            '\u{2029}',
+            '\u{200b}',
+            '\u{2060}',
+            '\u{feff}',
+            '\u{e0041}',
+        ] {
+            assert_eq!(plain(&format!("a{c}b")), "a\u{fffd}b", "{c:?}");
+        }
+    }
+
+    #[test]
+    fn json_says_the_same_without_steering_the_terminal() {
+        let text = "a\u{202e}b\u{9b}c\u{e0041}d \"\\ é\n";
+        let safe = json(&text).expect("writes");
+        assert_eq!(safe, r#""a\u202eb\u009bc\udb40\udc41d \"\\ é\n""#);
+        assert_eq!(serde_json::from_str::<String>(&safe).expect("reads"), text);
     }
 
     #[test]

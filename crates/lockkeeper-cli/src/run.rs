@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use crate::ending::{Report, Trouble, finish};
 use crate::exit::{self, Failure};
 use crate::notes::{self, Notes};
-use crate::output::{ago, human, millis, plain, unix_ms};
+use crate::output::{ago, human, json, millis, plain, unix_ms};
 use crate::signals::Signals;
 use crate::store::{self, StoreArgs};
 use crate::supervise::{self, Hold, supervise};
@@ -180,8 +180,7 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
     if store.json {
         report.notes = warnings::told();
         report.notes.extend(notes.take());
-        let text = serde_json::to_string(&report).map_err(io::Error::from)?;
-        notes::write_line(&text);
+        notes::write_line(&json(&report)?);
     }
     Ok(report.exit_code)
 }

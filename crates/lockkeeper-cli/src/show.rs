@@ -29,7 +29,10 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     }
     let known = match &info {
         Some(info) => text(info),
-        None => format!("{} is free; the store knows nothing about it", args.name),
+        None => {
+            let name = plain(&args.name);
+            format!("{name} is free; the store knows nothing about it")
+        }
     };
     Ok(print(&(known + &nodes(&keeper.nodes())))?)
 }
@@ -45,7 +48,7 @@ fn nodes(nodes: &[NodeStatus]) -> String {
 }
 
 fn text(info: &LockInfo) -> String {
-    let mut text = info.name.to_string();
+    let mut text = plain(&info.name);
     let mut line = |label: &str, value: String| {
         let _ = write!(text, "\n  {label:<10} {value}");
     };

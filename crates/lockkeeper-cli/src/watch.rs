@@ -1,7 +1,6 @@
 //! `lockkeeper watch`: what happens to one lock, as it happens.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::store::{Broken, ClaimId, Holder, LockInfo};
@@ -9,6 +8,7 @@ use lockkeeper::{Lockkeeper, Token};
 use serde::Serialize;
 
 use crate::exit::{self, Failure};
+use crate::notes;
 use crate::output::{ago, human, plain, print, print_json, time_of_day, unix_ms};
 use crate::signals::Signals;
 use crate::store::{self, StoreArgs};
@@ -110,7 +110,7 @@ async fn look(keeper: &Lockkeeper, args: &Args, store: &StoreArgs) -> Result<(),
             Ok(info) => Seen::new(info),
             // Whoever watches wants to see when it comes back.
             Err(error) if error.is_transient() => {
-                let _ = writeln!(std::io::stderr(), "lockkeeper: {error}; still watching");
+                notes::write_line(&format!("lockkeeper: {error}; still watching"));
                 tokio::time::sleep(LONGEST_SLEEP).await;
                 continue;
             }

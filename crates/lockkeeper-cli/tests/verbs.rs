@@ -192,6 +192,62 @@ fn show_and_stores_tell_how_the_nodes_of_a_quorum_are() {
     assert!(tried.err().contains("redlock"), "{tried:?}");
 }
 
+/// A name, and a program's name, that look like others on a terminal: by a right-to-left override, by what is not seen.
+const DECEIVING: &str = "a\u{202e}b\u{2066}c\u{200b}d\u{2028}e\u{feff}f\u{85}";
+
+#[test]
+fn what_others_named_cannot_deceive_on_a_terminal() {
+    let place = Place::new();
+    let name = DECEIVING.replace('\u{85}', "");
+    let program = place.path(DECEIVING);
+    std::fs::copy(env!("CARGO_BIN_EXE_lockkeeper"), &program).expect("copies");
+    let mut run = std::process::Command::new(&program);
+    run.args(["run", &name, "--", "sh", "-c", "echo held; exec sleep 600"]);
+    run.env("LOCKKEEPER_STORE", place.url());
+    let mut holder = run.stdout(Stdio::piped()).spawn().expect("starts");
+    assert_eq!(common::first_line(&mut holder), "held\n");
+
+    let plain = "a\u{fffd}b\u{fffd}c\u{fffd}d\u{fffd}e\u{fffd}f";
+    let deceives = |text: &str| text.contains(|c: char| !c.is_ascii() && DECEIVING.contains(c));
+    for args in [
+        &["ls"][..],
+        &["show", &name],
+        &["show", "a\u{202e}b"],
+        &["run", "--no-wait", &name, "--", "true"],
+        &["run", "free\u{202e}", "--", "no such\u{202e}program"],
+        &["ls", "--store", "sqlite:/nowhere\u{202e}/locks.db"],
+        &["break", "a\u{202e}b", "--reason", "r"],
+    ] {
+        let done = place.done(args);
+        for text in [done.out(), done.err()] {
+            assert!(!deceives(&text), "{args:?}: {text:?}");
+        }
+    }
+    let listed = place.done(&["ls"]).code(0).out();
+    assert!(listed.contains(plain), "{listed:?}");
+    // For programs it is what it is, and shows as nothing else either.
+    let listed = place.done(&["ls", "--json"]).code(0);
+    assert!(!deceives(&listed.out()), "{listed:?}");
+    assert_eq!(listed.json()[0]["name"], name);
+    let named = listed.json()[0]["holders"][0]["program"].clone();
+    assert!(
+        named
+            .as_str()
+            .is_some_and(|named| named.contains('\u{202e}')),
+        "{named}"
+    );
+    let tried = place.done(&["run", "--json", "--no-wait", &name, "--", "true"]);
+    let told: Value = serde_json::from_str(&tried.err()).expect("JSON");
+    assert_eq!(told["name"], name);
+    assert!(!deceives(&tried.err()), "{tried:?}");
+    let reason = "why\u{202e}not";
+    let broken = place.done(&["break", &name, "--reason", reason]).code(0);
+    assert!(!deceives(&broken.out()), "{broken:?}");
+    assert!(!deceives(&place.done(&["show", &name]).out()));
+    assert_eq!(place.show(&name)["broken"]["reason"], reason);
+    let _ = holder.wait();
+}
+
 #[test]
 fn completions_and_manual_pages() {
     for shell in ["bash", "zsh", "fish"] {
