@@ -112,12 +112,12 @@ impl<'a> BrokenView<'a> {
 #[derive(Debug, Serialize)]
 pub struct NodeView {
     pub node: String,
-    /// up, behind, sitting_out or down.
+    /// up, behind, sitting_out, not_voting or down.
     pub state: &'static str,
     /// For how long it still sits out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready_in_ms: Option<u64>,
-    /// Why it is down.
+    /// Why it is down, or does not vote.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(skip)]
@@ -130,6 +130,7 @@ impl NodeView {
             NodeState::Up => ("up", None, None),
             NodeState::Behind => ("behind", None, None),
             NodeState::SittingOut { ready_in } => ("sitting_out", Some(millis(*ready_in)), None),
+            NodeState::NotVoting { reason } => ("not_voting", None, Some(reason.clone())),
             NodeState::Down { reason } => ("down", None, Some(reason.clone())),
             _ => ("other", None, None),
         };

@@ -249,6 +249,52 @@ fn what_others_named_cannot_deceive_on_a_terminal() {
 }
 
 #[test]
+fn a_sick_node_is_warned_about_and_shown_and_the_others_go_on() {
+    let nodes = Independent::start(3);
+    let url = nodes.url_at_once("60s&node_timeout=10s");
+    let ask = |args: &[&str]| finish(bare(args).env("LOCKKEEPER_STORE", &url)).code(0);
+    ask(&["run", "x", "--", "true"]);
+    let sick = &nodes.servers()[1];
+    sick.command(&["CONFIG", "SET", "requirepass", "rotated"]);
+    let node = format!("127.0.0.1:{}", sick.port());
+    let ran = ask(&["run", "x", "--", "echo", "ran"]);
+    assert_eq!(ran.out(), "ran\n");
+    let warned =
+        |line: &str| line.contains("warning: a node of the quorum") && line.contains(&node);
+    assert_eq!(ran.err().lines().filter(|line| warned(line)).count(), 1);
+    assert!(ran.err().contains("asks for a password"), "{ran:?}");
+    assert!(!ran.err().contains("rotated"), "{ran:?}");
+    let down = format!("{node} is down: the server asks for a password");
+    for args in [&["stores"][..], &["show", "x"]] {
+        let shown = ask(args).out();
+        assert!(shown.contains(&down), "{shown}");
+    }
+    let shown = ask(&["show", "x", "--json"]).json();
+    assert_eq!(shown["nodes"][1]["state"], "down", "{shown}");
+    let reason = shown["nodes"][1]["reason"].as_str();
+    assert!(reason.is_some_and(|reason| reason.contains("password")));
+    sick.command_as("default", "rotated", &["CONFIG", "SET", "requirepass", ""]);
+    let shown = ask(&["show", "x"]).out();
+    assert!(shown.contains(&format!("{node} is up")), "{shown}");
+    // Without a record of the longest lease, and with a node that may have one, nobody votes.
+    for server in nodes.servers() {
+        server.command(&["DEL", "lockkeeper_quorum"]);
+    }
+    nodes.servers()[1].pause();
+    let url = nodes.url("60s&node_timeout=10s&connect_timeout=500ms");
+    let ask = |args: &[&str]| finish(bare(args).env("LOCKKEEPER_STORE", &url));
+    let shown = ask(&["show", "x", "--json"]).code(0).json();
+    let tried = ask(&["run", "--no-wait", "x", "--", "true"]).code(69);
+    nodes.servers()[1].resume();
+    assert_eq!(shown["nodes"][0]["state"], "not_voting", "{shown}");
+    let err = tried.err();
+    assert!(
+        err.contains("does not vote") && err.contains(&node),
+        "{err}"
+    );
+}
+
+#[test]
 fn completions_and_manual_pages() {
     for shell in ["bash", "zsh", "fish"] {
         let text = finish(&mut bare(&["completions", shell])).code(0).out();

@@ -44,6 +44,7 @@ impl Scene {
                 run: place.run,
                 uptime: ticks(clock - place.boot),
                 now: micros(clock),
+                record: Some(self.terms.max_lease),
             };
             link.admission = Some(link.quarantine.connected(&self.terms, check, now));
         }

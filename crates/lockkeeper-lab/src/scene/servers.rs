@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use lockkeeper::Lockkeeper;
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::proxy::Proxy;
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
@@ -81,6 +82,11 @@ impl Scene {
             closed,
             nodes,
         };
+        if self.lock.kind == "ours" {
+            // They are in use: a first client had to reach all of them, to record the longest lease.
+            let first = Lockkeeper::connect(&nodes.url(None)).await;
+            drop(first.context("the nodes of the quorum cannot be used")?);
+        }
         self.locks_at(nodes.url(None));
         Ok(nodes)
     }

@@ -6,6 +6,7 @@
 //! server from answering for long, so requests may take long here.
 
 mod acl;
+mod agreement;
 #[path = "../support/claims.rs"]
 mod claims;
 mod common;
@@ -19,6 +20,7 @@ mod nodes;
 mod quarantine;
 mod refusals;
 mod scripts;
+mod sick;
 mod wire;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -47,6 +47,47 @@ fn has_token(world: &World, node: usize) -> bool {
     keys.iter().any(|key| key.contains("_token:"))
 }
 
+/// It answers, and is of no use: one of three, in one way after the other.
+#[test]
+fn one_of_three_is_sick() {
+    in_both_dialects(|query| {
+        let mut world = World::new(3, LEASE, query);
+        world.busy(3, 40);
+        let sicknesses = [
+            ("a replica", "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
+            (
+                "no permission",
+                "ACL SETUSER default -info",
+                "ACL SETUSER default +info",
+            ),
+            (
+                "another max_lease",
+                "SET lockkeeper_quorum 86400000",
+                "DEL lockkeeper_quorum",
+            ),
+        ];
+        let mut demands = demands();
+        for (number, (name, sick, well)) in sicknesses.into_iter().enumerate() {
+            let node = &world.nodes.servers()[number];
+            let tell = |words: &str| {
+                let words: Vec<&str> = words.split(' ').collect();
+                node.command(&words);
+                // Clients come anew, and look at it.
+                node.command(&["CLIENT", "KILL", "SKIPME", "yes"]);
+            };
+            tell(sick);
+            world.bitten(name);
+            world.work(40);
+            tell(well);
+            world.healed();
+            // Those that are well cannot do without it while another is sick: it votes again.
+            demands = demands.fault(other(name), 1);
+        }
+        world.work(40);
+        world.passes(&demands);
+    });
+}
+
 /// Stopped, not killed: connections stay and nobody says that anything is wrong.
 #[test]
 fn two_of_five_are_stalled() {
@@ -172,6 +213,8 @@ fn clients_that_see_different_nodes() {
 fn split_votes_come_to_an_end_also_on_slow_ways() {
     in_both_dialects(|query| {
         let mut world = World::new(5, LEASE, query);
+        // The nodes are in use: their first client had to reach all of them.
+        drop(Watcher::new(&world.url()));
         let way = world.way();
         way.only(&[0, 1, 2]);
         for proxy in &way.proxies[..3] {

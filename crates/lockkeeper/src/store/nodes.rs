@@ -34,6 +34,11 @@ pub enum NodeState {
         /// For how long.
         ready_in: Duration,
     },
+    /// It can be asked but does not vote: it is not known which longest lease its clients have agreed on.
+    NotVoting {
+        /// Why that is not known.
+        reason: String,
+    },
     /// It cannot be reached or used.
     Down {
         /// Why.
@@ -51,6 +56,7 @@ impl fmt::Display for NodeState {
                 "sits out for {:.1}s more: it has just started and may have forgotten locks",
                 ready_in.as_secs_f64()
             ),
+            NodeState::NotVoting { reason } => write!(f, "does not vote: {reason}"),
             NodeState::Down { reason } => write!(f, "is down: {reason}"),
         }
     }

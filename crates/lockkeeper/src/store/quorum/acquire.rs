@@ -111,6 +111,10 @@ impl Inner {
                     silent.note(number, reason);
                     Vote::Silent
                 }
+                Ok(ticket) if !node.agrees(&ticket) => {
+                    silent.note(number, node.why_unagreed());
+                    Vote::Silent
+                }
                 Ok(ticket) => match ticket.admission.sits_out(began) {
                     Some(ready_in) => Vote::SittingOut { ready_in },
                     None => {

@@ -1,15 +1,18 @@
 //! Judges a node on every new connection: whether it may be one, and from when on it votes.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ::redis::Value;
 use ::redis::aio::MultiplexedConnection;
 
 use super::STORE;
+use super::known::Known;
 use super::protocol::{Admission, Check, Quarantine, Terms};
 use super::scripts;
 use crate::clock::Moment;
 use crate::store::Answer;
+use crate::store::redis::answer;
 use crate::store::redis::checks::ServerInfo;
 use crate::store::redis::fault::explain;
 use crate::store::redis::node::Vet;
@@ -18,14 +21,11 @@ use crate::{Error, SETUP_TARGET};
 /// Where a node has the longest lease of its clients.
 pub(super) const RECORD: &str = "lockkeeper_quorum";
 
-/// Which run each node is of, as last seen: two addresses of one server would make it vote twice.
-pub(super) type Runs = Arc<Mutex<Vec<Option<String>>>>;
-
 pub(super) struct Gate {
     pub number: usize,
     pub addresses: Arc<[String]>,
     pub terms: Terms,
-    pub runs: Runs,
+    pub known: Arc<Known>,
     pub quarantine: Mutex<Quarantine<String>>,
 }
 
@@ -36,7 +36,7 @@ impl Gate {
             number: 0,
             addresses: Arc::from([address]),
             terms,
-            runs: Arc::new(Mutex::new(vec![None])),
+            known: Arc::new(Known::of(1)),
             quarantine: Mutex::default(),
         }
     }
@@ -45,62 +45,91 @@ impl Gate {
         &self.addresses[self.number]
     }
 
-    fn refused(&self, reason: String) -> Error {
-        Error::Refused {
-            store: STORE,
-            reason: format!("{}: {reason}", self.address()),
-        }
+    fn quarantine(&self) -> MutexGuard<'_, Quarantine<String>> {
+        self.quarantine
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes which server it is, unless another address leads to it as well.
     fn note(&self, run: &str) -> Result<(), Error> {
-        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        let other = runs.iter().position(|known| known.as_deref() == Some(run));
-        match other {
-            Some(other) if other != self.number => Err(self.refused(format!(
-                "it is the same server as {}; each node is a server of its own, or one would vote twice",
-                self.addresses[other]
-            ))),
-            _ => {
-                runs[self.number] = Some(run.to_owned());
-                Ok(())
-            }
-        }
+        let Err(other) = self.known.is_run(self.number, run) else {
+            return Ok(());
+        };
+        let error = refused(format!(
+            "{} is the same server as {}; each node is a server of its own, or one would vote twice",
+            self.address(),
+            self.addresses[other]
+        ));
+        self.known.are_twins(error.clone());
+        Err(error)
     }
 
-    async fn agree(&self, connection: &mut MultiplexedConnection) -> Result<(), Error> {
-        let ours = self.terms.max_lease.as_millis() as u64;
-        let recorded: u64 = ::redis::cmd("EVAL")
+    /// What the node has recorded. It is asked by a script, as whatever else is: a user that may run none is found out here.
+    async fn recorded(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<Option<Duration>, Error> {
+        let recorded: Value = ::redis::cmd("EVAL")
             .arg(scripts::JOIN.usual.text)
             .arg(1)
             .arg(RECORD)
-            .arg(ours)
+            .arg("")
             .query_async(connection)
             .await
             .map_err(|error| explain(&error))?;
-        if recorded == ours {
-            return Ok(());
-        }
-        Err(self.refused(format!(
-            "its clients have agreed on max_lease={:?}, and this one has max_lease={:?}; use theirs, or stop all of them, \
-             wait for that long and delete the key {RECORD:?} on every node",
-            Duration::from_millis(recorded),
-            self.terms.max_lease
-        )))
+        read_record(&recorded)
     }
+}
+
+/// The longest lease that a node has recorded, if it has.
+pub(super) fn read_record(recorded: &Value) -> Result<Option<Duration>, Error> {
+    if *recorded == Value::Nil {
+        return Ok(None);
+    }
+    match answer::text(recorded)?.parse() {
+        Ok(longest) => Ok(Some(Duration::from_millis(longest))),
+        Err(_) => Err(refused(format!(
+            "its key {RECORD:?} is used for something else, and has to be deleted"
+        ))),
+    }
+}
+
+/// Why a server cannot be a node. Which one it is stands before it.
+fn refused(reason: String) -> Error {
+    Error::Refused {
+        store: STORE,
+        reason,
+    }
+}
+
+/// Why a node is of no use to a client with another longest lease.
+pub(super) fn differs(recorded: Duration, terms: &Terms) -> String {
+    format!(
+        "its clients have agreed on max_lease={recorded:?}, and this one has max_lease={:?}; use theirs, or stop all of them, \
+         wait for that long and delete the key {RECORD:?} on every node that has it",
+        terms.max_lease
+    )
 }
 
 impl Vet for Gate {
     fn look(&self, info: &ServerInfo) -> Result<(), Error> {
         if info.role.as_deref().is_some_and(|role| role != "master") {
-            return Err(self.refused(
+            self.demoted();
+            return Err(refused(
                 "it is a replica; the nodes of a quorum are masters that know nothing of each other".into(),
             ));
         }
         if info.run_id.is_none() || info.uptime.is_none() {
-            return Err(self.refused(
-                "it does not say for how long it is up, as its ACL does not allow INFO; add +info to the user".into(),
-            ));
+            let reason = match info.version {
+                None => {
+                    "it does not say for how long it is up, as its ACL does not allow INFO; add +info to the user"
+                }
+                Some(_) => {
+                    "its INFO has no run_id or no uptime_in_seconds, so that a restart would not be seen"
+                }
+            };
+            return Err(refused(reason.into()));
         }
         if info.replicas.is_some_and(|replicas| replicas > 0) {
             tracing::warn!(
@@ -112,6 +141,10 @@ impl Vet for Gate {
         Ok(())
     }
 
+    fn demoted(&self) {
+        self.quarantine().is_replica(&self.terms, Moment::now());
+    }
+
     fn admit<'a>(
         &'a self,
         connection: &'a mut MultiplexedConnection,
@@ -121,15 +154,21 @@ impl Vet for Gate {
         Box::pin(async move {
             let run = info.run_id.clone().unwrap_or_default();
             self.note(&run)?;
-            self.agree(connection).await?;
+            let record = self.recorded(connection).await?;
+            let uptime = Duration::from_secs(info.uptime.unwrap_or(0));
+            self.known.connected(self.number, record, uptime);
+            if let Some(other) = record.filter(|longest| *longest != self.terms.max_lease) {
+                return Err(refused(differs(other, &self.terms)));
+            }
             let check = Check {
                 run,
-                uptime: Duration::from_secs(info.uptime.unwrap_or(0)),
+                uptime,
                 now,
+                record,
             };
-            let mut quarantine = self.quarantine.lock();
-            let quarantine = quarantine.as_mut().map_err(|_| Error::Closed)?;
-            let admission = quarantine.connected(&self.terms, check, Moment::now());
+            let admission = self
+                .quarantine()
+                .connected(&self.terms, check, Moment::now());
             if let Some(left) = admission.sits_out(Moment::now()) {
                 tracing::warn!(
                     node = self.address(),

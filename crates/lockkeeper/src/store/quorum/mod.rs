@@ -18,15 +18,18 @@
 //! # Layout
 //! `open` connects to the nodes.
 //! `url` says where the nodes are; `gate` judges each on every connection, `node` asks it and remembers what it is owed.
+//! `known` has what was last heard of each, and `agree` brings them the record of the longest lease.
 //! `acquire`, `release` and `renew` drive the state machines of [`protocol`]: a `question` counts answers where they are
 //! read, `gather` hands them over as they come; `holds` remembers rounds. `dialect` writes the requests, in `scripts`.
 //! `look` puts together what nodes know, `wake` what they tell.
 
 mod acquire;
+mod agree;
 mod dialect;
 mod gate;
 mod gather;
 mod holds;
+mod known;
 mod look;
 mod node;
 mod open;
@@ -42,8 +45,8 @@ mod url;
 mod wake;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -53,6 +56,7 @@ pub use self::url::Quorum;
 use self::dialect::Dialect;
 use self::gather::Gather;
 use self::holds::Holds;
+use self::known::Known;
 use self::node::Node;
 use self::protocol::Terms;
 use self::question::Lates;
@@ -78,6 +82,8 @@ struct Inner {
     rounds: AtomicU64,
     lates: Arc<Lates>,
     _watch: Ends,
+    known: Arc<Known>,
+    agreeing: OnceLock<Ends>,
     runtime: Handle,
 }
 

@@ -8,7 +8,7 @@ mod debts;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ::redis::Value;
@@ -35,6 +35,10 @@ pub(super) struct Node {
     behind: AtomicU64,
     /// The number of the connection beside which it was sent the script that lets go, in full.
     taught: AtomicU64,
+    /// The number of the connection over which it was found to have our longest lease on record, after it had none.
+    agreed: AtomicU64,
+    /// Why it has none.
+    unagreed: Mutex<String>,
     /// Requests over the main connection, and over the lane: what a busy runtime does not read keeps nothing else back.
     under_way: [AtomicUsize; 2],
     owed: Mutex<HashMap<ClaimId, Owed>>,
@@ -92,6 +96,8 @@ impl Node {
             timeout,
             behind: AtomicU64::new(0),
             taught: AtomicU64::new(0),
+            agreed: AtomicU64::new(0),
+            unagreed: Mutex::default(),
             under_way: Default::default(),
             owed: Mutex::default(),
             look: Notify::new(),
@@ -199,6 +205,30 @@ impl Node {
         });
     }
 
+    /// Whether it has the same longest lease on record as this client, and so may vote for it.
+    pub fn agrees(&self, ticket: &Ticket) -> bool {
+        ticket.admission.agrees || self.agreed.load(SeqCst) == ticket.number
+    }
+
+    /// It has the record now.
+    pub fn is_agreed(&self, ticket: &Ticket) {
+        self.agreed.store(ticket.number, SeqCst);
+    }
+
+    /// It has no record, for this reason.
+    pub fn is_unagreed(&self, reason: String) {
+        *self.unagreed.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+
+    /// Why it has no record.
+    pub fn why_unagreed(&self) -> String {
+        let reason = self.unagreed.lock().unwrap_or_else(PoisonError::into_inner);
+        match reason.is_empty() {
+            true => "it has no record of max_lease yet".into(),
+            false => reason.clone(),
+        }
+    }
+
     /// Whether it can be asked and may not vote.
     pub fn sits_out(&self) -> bool {
         let up = self.link.admission();
@@ -217,6 +247,9 @@ impl Node {
                 },
             },
             Ok(ticket) if self.behind.load(SeqCst) == ticket.number => NodeState::Behind,
+            Ok(ticket) if !self.agrees(&ticket) => NodeState::NotVoting {
+                reason: self.why_unagreed(),
+            },
             Ok(ticket) => match ticket.admission.sits_out(Moment::now()) {
                 Some(ready_in) => NodeState::SittingOut { ready_in },
                 None => NodeState::Up,

@@ -1,21 +1,24 @@
-//! Connecting to the nodes: to a majority at least, and what is wrong with any is told at once.
+//! Connecting to the nodes: to a majority at least. What is wrong with one of the others is warned about.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
+use super::agree::keep_agreeing;
 use super::dialect::Dialect;
 use super::gate::Gate;
 use super::gather::Gather;
 use super::holds::Holds;
+use super::known::Known;
 use super::node::{Node, Silence};
 use super::protocol::{Quarantine, Terms};
 use super::question::Lates;
 use super::{Inner, Quorum, QuorumStore};
 use crate::store::Process;
+use crate::store::ends::Ends;
 use crate::store::redis::answer::describe;
 use crate::store::redis::keys::WAKE;
 use crate::store::redis::node::{NodeLink, Readers};
@@ -28,9 +31,9 @@ impl QuorumStore {
     /// Connects to these nodes.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when a majority cannot be reached. [`Error::Refused`] when one cannot be a node: it is a
-    /// replica, the same server as another, too old, refuses the user, or its clients have agreed on another
-    /// `max_lease`.
+    /// [`Error::Unavailable`] when a majority cannot be reached. [`Error::Refused`] when too few can be nodes: they are
+    /// replicas, too old, refuse the user, or their clients have agreed on another `max_lease`; and when two addresses
+    /// lead to one server. A minority that cannot be nodes is warned about and counts as down.
     pub async fn open(quorum: &Quorum) -> Result<QuorumStore, Error> {
         let count = quorum.nodes.len();
         if count.is_multiple_of(2) {
@@ -47,13 +50,13 @@ impl QuorumStore {
                 target: SETUP_TARGET,
                 "quarantine=off: a node that restarts votes at once, and may let a second holder in"
             );
-            terms.sit_out = Duration::ZERO;
+            (terms.sit_out, terms.outlives) = (Duration::ZERO, Duration::ZERO);
         }
         let channel = format!("{WAKE}{}", Uuid::new_v4());
         let who = describe(&channel, &Process::current());
         let dialect = Arc::new(Dialect::new(&quorum.nodes[0], who, &terms));
         let addresses: Arc<[String]> = quorum.nodes.iter().map(|node| node.address()).collect();
-        let runs = Arc::new(Mutex::new(vec![None; count]));
+        let known = Arc::new(Known::of(count));
         let readers = Arc::<Readers>::default();
         let mut opening = Gather::new();
         let mut nodes = Vec::with_capacity(count);
@@ -62,7 +65,7 @@ impl QuorumStore {
                 number,
                 addresses: addresses.clone(),
                 terms,
-                runs: runs.clone(),
+                known: known.clone(),
                 quarantine: Mutex::new(Quarantine::default()),
             });
             let (link, first) = NodeLink::start(settings, channel.clone(), gate, readers.clone());
@@ -91,56 +94,61 @@ impl QuorumStore {
             rounds: AtomicU64::new(0),
             _watch: lates.watch(quorum.node_timeout / 8),
             lates,
+            known,
+            agreeing: OnceLock::new(),
             runtime: Handle::current(),
         };
+        let inner = Arc::new(inner);
         let longest = quorum.nodes.iter().map(|node| node.connect_timeout());
         let longest = longest.max().unwrap_or_default() + GRACE;
         inner.opened(opening, longest).await?;
-        Ok(QuorumStore(Arc::new(inner)))
+        let agreeing = tokio::spawn(keep_agreeing(Arc::downgrade(&inner)));
+        inner.agreeing.get_or_init(|| Ends::of(&agreeing));
+        Ok(QuorumStore(inner))
     }
 }
 
 impl Inner {
-    /// What a node is refused for, with its address.
-    fn of_node(&self, number: usize, error: Error) -> Error {
-        let address = &self.nodes[number].address;
-        match error {
-            Error::Refused { reason, .. } => Error::Refused {
-                store: super::STORE,
-                reason: match reason.contains(address) {
-                    true => reason,
-                    false => format!("{address}: {reason}"),
-                },
-            },
-            error => error,
-        }
-    }
-
-    /// Waits until a majority is up, and a little longer for the others.
+    /// Waits until a majority is up, and a little longer for the others; then agrees with them on the longest lease.
     async fn opened(
-        &self,
+        self: &Arc<Self>,
         mut opening: Gather<Result<(), Error>>,
         longest: Duration,
     ) -> Result<(), Error> {
-        let mut up = 0;
+        let (mut up, mut refused) = (0, 0);
         let mut silent: Vec<Option<String>> = vec![None; self.nodes.len()];
         let mut patience = Box::pin(self.sleep(longest));
         while let Some((number, outcome)) = opening.next(patience.as_mut()).await {
             match outcome {
                 Ok(()) => up += 1,
-                Err(error) if error.is_transient() => {
-                    tracing::warn!(node = self.nodes[number].address, %error, "a node is not there");
+                Err(error) => {
+                    if let Some(twins) = self.known.twins() {
+                        return Err(twins);
+                    }
+                    match error.is_transient() {
+                        true => {
+                            tracing::warn!(node = self.nodes[number].address, %error, "a node is not there");
+                        }
+                        // The link has warned of it.
+                        false => refused += 1,
+                    }
                     silent[number] = Some(Silence::from(error).reason());
                 }
-                Err(error) => return Err(self.of_node(number, error)),
             }
-            if up == self.terms.majority {
+            if up == self.terms.majority || refused == self.terms.minority() + 1 {
                 patience = Box::pin(self.sleep(GRACE));
             }
         }
-        match up >= self.terms.majority {
-            true => Ok(()),
-            false => Err(self.unavailable("too few nodes can be reached", &silent)),
+        if up >= self.terms.majority {
+            self.agree().await;
+            return self.outvoted().map_or(Ok(()), Err);
         }
+        Err(match refused > self.terms.minority() {
+            true => Error::Refused {
+                store: super::STORE,
+                reason: self.with_nodes("too few nodes can be used", &silent),
+            },
+            false => self.unavailable("too few nodes can be reached", &silent),
+        })
     }
 }

@@ -212,7 +212,8 @@ impl Inner {
             return;
         };
         let lease = ends.remaining();
-        if ticket.admission.sits_out(Moment::now()).is_some() || lease < Duration::from_millis(1) {
+        let votes = node.agrees(&ticket) && ticket.admission.sits_out(Moment::now()).is_none();
+        if !votes || lease < Duration::from_millis(1) {
             return;
         }
         // From now on it has to be told of the release.

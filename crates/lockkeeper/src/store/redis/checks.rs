@@ -20,7 +20,7 @@ pub(in crate::store) struct ServerInfo {
     pub run_id: Option<String>,
     /// How many replicas follow it.
     pub replicas: Option<u32>,
-    /// For how many seconds it is up.
+    /// For how many seconds it is up. None, if its clock shows an earlier time than at its start.
     pub uptime: Option<u64>,
 }
 
@@ -42,7 +42,9 @@ impl ServerInfo {
             keeps_a_log: field("aof_enabled").map(|enabled| enabled == "1"),
             run_id: field("run_id"),
             replicas: field("connected_slaves").and_then(|count| count.parse().ok()),
-            uptime: field("uptime_in_seconds").and_then(|seconds| seconds.parse().ok()),
+            uptime: field("uptime_in_seconds")
+                .and_then(|seconds| seconds.parse::<i64>().ok())
+                .map(|seconds| seconds.max(0).unsigned_abs()),
         }
     }
 
@@ -185,6 +187,15 @@ mod tests {
         ServerInfo::default()
             .judge_replicas(2, true)
             .expect("unknown");
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_makes_a_server_young() {
+        let uptime = |line: &str| ServerInfo::read(&format!("{GOOD}{line}\r\n")).uptime;
+        assert_eq!(uptime("uptime_in_seconds:61"), Some(61));
+        assert_eq!(uptime("uptime_in_seconds:-116"), Some(0));
+        assert_eq!(uptime("uptime_in_seconds:soon"), None);
+        assert_eq!(uptime(""), None);
     }
 
     #[test]

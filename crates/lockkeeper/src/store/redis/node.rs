@@ -25,7 +25,7 @@ use super::pipe::Pipe;
 pub(in crate::store) use super::readers::Readers;
 use super::shared::{Shared, State, Target, Up};
 use super::subscriptions::{Subscriptions, Topic};
-use super::supervisor::{reason, supervise};
+use super::supervisor::supervise;
 use crate::clock::Moment;
 use crate::store::quorum::protocol::Admission;
 use crate::store::{Answer, Interest, Subscription};
@@ -35,6 +35,9 @@ use crate::{Error, Name};
 pub(in crate::store) trait Vet: Send + Sync {
     /// Whether it can be part of the quorum at all.
     fn look(&self, info: &ServerInfo) -> Result<(), Error>;
+
+    /// A request found it to be a replica.
+    fn demoted(&self);
 
     /// Agrees with it on what all clients have to agree on. Its clock showed `now` microseconds a moment ago.
     fn admit<'a>(
@@ -109,7 +112,7 @@ impl NodeLink {
             let (fresh, outcome) = match supervised.connect(1).await {
                 Ok(fresh) => (Some(fresh), Ok(())),
                 Err(error) => {
-                    supervised.state.send_replace(State::Down(reason(&error)));
+                    supervised.is_down(&error);
                     (None, Err(error))
                 }
             };
@@ -191,6 +194,11 @@ impl NodeLink {
             }),
             State::Down(reason) => Err(reason.clone()),
         }
+    }
+
+    /// The server is no node: the connection is given up, and the next one is judged anew.
+    pub fn give_up(&self, ticket: &Ticket, reason: String) {
+        self.main().shared().broken(ticket.number, reason);
     }
 
     /// The keeper's.

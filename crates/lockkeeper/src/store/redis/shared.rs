@@ -224,6 +224,7 @@ impl Shared {
             Ok(value) => Ok(value),
             Err(error) if error.code().is_some() => {
                 if is_demoted(&error) {
+                    self.demoted();
                     self.broken(number, words(&error));
                 }
                 Err(Fault::Server(error))
@@ -232,6 +233,15 @@ impl Shared {
                 self.broken(number, words(&error));
                 Err(Fault::Lost(self.why_broken(&error)))
             }
+        }
+    }
+
+    /// A server of a quorum that was a replica may have forgotten locks.
+    fn demoted(&self) {
+        match &self.target {
+            Target::Node(_, vet) => vet.demoted(),
+            Target::Beside(beside) => beside.main.demoted(),
+            Target::Server(_) | Target::MasterOf(_) => {}
         }
     }
 

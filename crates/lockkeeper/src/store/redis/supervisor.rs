@@ -13,7 +13,7 @@ use super::fault::words;
 use super::lane::Beside;
 use super::pipe::Pipe;
 use super::setup::Fresh;
-use super::shared::{Event, Shared, State, Up};
+use super::shared::{Event, Shared, State, Target, Up};
 use super::subscriptions::Topic;
 use crate::{Error, SETUP_TARGET};
 
@@ -234,6 +234,21 @@ impl Shared {
         }
     }
 
+    /// There is no connection. What is wrong with a server of a quorum is warned about once: the others go on without it.
+    pub fn is_down(&self, error: &Error) {
+        let reason = reason(error);
+        let known = matches!(&*self.state.borrow(), State::Down(before) if *before == reason);
+        if let (Target::Node(node, _), false, false) = (&self.target, known, error.is_transient()) {
+            tracing::warn!(
+                target: SETUP_TARGET,
+                %node,
+                %reason,
+                "a node of the quorum cannot be used and counts as down until it can"
+            );
+        }
+        self.state.send_replace(State::Down(reason));
+    }
+
     /// The connection is lost, and hints may have been.
     fn tell_lost(&self, reason: &str) {
         let server = self.address();
@@ -350,7 +365,7 @@ pub(super) async fn supervise(
             }
             Err(error) => {
                 tracing::debug!(%error, "not connected");
-                shared.state.send_replace(State::Down(reason(&error)));
+                shared.is_down(&error);
                 shared.doubt();
                 let _ = tokio::time::timeout(pause, shared.elsewhere.notified()).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -360,7 +375,7 @@ pub(super) async fn supervise(
 }
 
 /// The reason alone: which store it is goes without saying here.
-pub(super) fn reason(error: &Error) -> String {
+fn reason(error: &Error) -> String {
     match error {
         Error::Unavailable { reason, .. } | Error::Refused { reason, .. } => reason.clone(),
         other => other.to_string(),

@@ -19,6 +19,8 @@
 //!   second holder.
 //! - *Restart.* A node that restarted may have voted for a round that is still valid, and have forgotten it. So it
 //!   neither votes nor is re-added until it is older than any lease ([`Quarantine`]).
+//! - *The longest lease.* That wait is as long as the asking client's `max_lease`, so all clients must have the same. A
+//!   node votes only for clients that have the one it has recorded ([`agree`]).
 //! - *Renewal.* It needs a majority of nodes where the hold is still alive: then it was alive on a majority all the time,
 //!   and nobody else held in between. Only then are the others re-added, and they count from the next renewal on.
 //!   A renewal that finds more nodes without the hold than a minority is the end of it, for good.
@@ -28,6 +30,7 @@
 //!   majorities share a node. It votes for none that is further ahead of its clock than [`Terms::lead`]; after a restart
 //!   without data its last token is therefore below boot time + lead, and that is its floor ([`Admission::floor`]).
 
+mod agreement;
 mod ballot;
 mod node;
 mod poll;
@@ -38,6 +41,7 @@ mod renewal;
 mod round;
 mod terms;
 
+pub use agreement::{Agreement, Record, agree};
 pub use ballot::{Ask, RoundId, Run, Vote};
 pub use node::{Added, Hold, Node};
 pub use poll::{Life, Outcome, Poll};

@@ -14,6 +14,8 @@ pub struct Check<R> {
     pub uptime: Duration,
     /// Its clock, in microseconds.
     pub now: u64,
+    /// The longest lease of its clients, if it has a record of that.
+    pub record: Option<Duration>,
 }
 
 /// From when on a node may vote, and above which token. Belongs to the connection that was checked: over that no
@@ -21,6 +23,9 @@ pub struct Check<R> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Admission {
     votes_from: Moment,
+    /// Whether the node has the same longest lease on record as the client. One that has none votes for nobody until it
+    /// has one.
+    pub agrees: bool,
     /// The node may have forgotten tokens up to this one; goes into each [`Ask`](super::Ask).
     pub floor: u64,
 }
@@ -60,18 +65,24 @@ impl<R: PartialEq> Quarantine<R> {
             Some(run) if *run == check.run => self.votes_from,
             // It restarted under our eyes. Its clock may have been set in between; ours was not.
             Some(_) => now + terms.sit_out,
-            None => Moment::BOOT,
+            None => self.votes_from,
         };
         self.run = Some(check.run);
         self.votes_from = by_its_clock.max(by_ours);
         let booted = micros(check.uptime.saturating_sub(terms.grain));
         Admission {
             votes_from: self.votes_from,
+            agrees: check.record == Some(terms.max_lease),
             floor: check
                 .now
                 .saturating_sub(booted)
                 .saturating_add(micros(terms.lead)),
         }
+    }
+
+    /// The node is a replica, and has what its master has: it may have forgotten all that it knew, without a restart.
+    pub fn is_replica(&mut self, terms: &Terms, now: Moment) {
+        self.votes_from = self.votes_from.max(now + terms.sit_out);
     }
 }
 
@@ -90,6 +101,7 @@ mod tests {
             run,
             uptime: S(uptime),
             now: 1_000_000_000,
+            record: None,
         }
     }
 
@@ -124,5 +136,34 @@ mod tests {
                 .sits_out(t + S(103)),
             None
         );
+    }
+
+    #[test]
+    fn a_node_that_was_a_replica_is_waited_out_whether_it_was_known_or_not() {
+        let terms = Terms::new(3, S(100));
+        let t = Moment::BOOT + S(1_000);
+        let mut known = Quarantine::default();
+        assert_eq!(known.connected(&terms, check(1, 500), t).sits_out(t), None);
+        for mut node in [known, Quarantine::default()] {
+            node.is_replica(&terms, t);
+            let master = node.connected(&terms, check(1, 600), t + S(2));
+            assert_eq!(master.sits_out(t + S(2)), Some(S(100)));
+            assert_eq!(master.sits_out(t + S(102)), None);
+        }
+    }
+
+    #[test]
+    fn only_a_record_of_the_same_longest_lease_agrees() {
+        let terms = Terms::new(3, S(100));
+        let agrees = |record| {
+            let check = Check {
+                record,
+                ..check(1, 500)
+            };
+            let admission = Quarantine::default().connected(&terms, check, Moment::BOOT);
+            admission.agrees
+        };
+        assert!(agrees(Some(S(100))));
+        assert!(!agrees(Some(S(99))) && !agrees(None));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::MAX_LEASE;
 use crate::clock::Moment;
 
 /// The numbers of the protocol. [`Terms::new`] gives those that are safe; a test may weaken one of them.
@@ -24,6 +25,8 @@ pub struct Terms {
     pub grain: Duration,
     /// For how long a node must be up before it votes.
     pub sit_out: Duration,
+    /// For how long a node must be up to outlive every lease of before its start, whatever the clients' longest was.
+    pub outlives: Duration,
 }
 
 impl Terms {
@@ -43,6 +46,7 @@ impl Terms {
             drift_least: Duration::from_millis(2),
             grain,
             sit_out: max_lease + max_lease / 100 + grain,
+            outlives: MAX_LEASE + MAX_LEASE / 100 + grain,
         }
     }
 

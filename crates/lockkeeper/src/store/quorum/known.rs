@@ -1,0 +1,120 @@
+//! What was last heard of each node, for decisions that concern several of them.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::protocol::{Record, Terms};
+use crate::Error;
+use crate::clock::Moment;
+
+/// What was last heard of the nodes, over all connections to them.
+#[derive(Debug)]
+pub(super) struct Known(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    nodes: Vec<Heard>,
+    twins: Option<Error>,
+}
+
+#[derive(Clone, Debug)]
+struct Heard {
+    run: Option<String>,
+    record: Record,
+    /// When it was asked for its record last.
+    at: Moment,
+}
+
+impl Known {
+    pub fn of(count: usize) -> Known {
+        let nothing = Heard {
+            run: None,
+            record: Record::Silent,
+            at: Moment::BOOT,
+        };
+        Known(Mutex::new(State {
+            nodes: vec![nothing; count],
+            twins: None,
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes which run a node is of, unless another address leads to the same server: returns that node then.
+    pub fn is_run(&self, number: usize, run: &str) -> Result<(), usize> {
+        let nodes = &mut self.state().nodes;
+        let mut others = nodes.iter();
+        match others.position(|node| node.run.as_deref() == Some(run)) {
+            Some(other) if other != number => Err(other),
+            _ => {
+                nodes[number].run = Some(run.to_owned());
+                Ok(())
+            }
+        }
+    }
+
+    /// Two addresses lead to one server.
+    pub fn are_twins(&self, error: Error) {
+        self.state().twins = Some(error);
+    }
+
+    pub fn twins(&self) -> Option<Error> {
+        self.state().twins.clone()
+    }
+
+    /// A node that is up for so long has this record.
+    pub fn connected(&self, number: usize, record: Option<Duration>, uptime: Duration) {
+        let heard = &mut self.state().nodes[number];
+        heard.record = record.map_or(Record::Missing { uptime }, Record::Longest);
+        heard.at = Moment::now();
+    }
+
+    /// A node that is connected has this record now.
+    pub fn reads(&self, number: usize, record: Option<Duration>) {
+        let heard = &mut self.state().nodes[number];
+        match (record, heard.record) {
+            (Some(longest), _) => heard.record = Record::Longest(longest),
+            // It grows older by itself.
+            (None, Record::Missing { .. }) => return,
+            (None, _) => {
+                let uptime = Duration::ZERO;
+                heard.record = Record::Missing { uptime };
+            }
+        }
+        heard.at = Moment::now();
+    }
+
+    /// What is known of the records now. A node that is away counts as having what it had.
+    pub fn records(&self) -> Vec<Record> {
+        let now = Moment::now();
+        let nodes = self.state().nodes.clone().into_iter();
+        let record = |heard: Heard| match heard.record {
+            Record::Missing { uptime } => Record::Missing {
+                uptime: uptime + now.since(heard.at),
+            },
+            known => known,
+        };
+        nodes.map(record).collect()
+    }
+
+    /// The first node whose record another client wrote, if no node has ours.
+    pub fn outvoted(&self, terms: &Terms) -> Option<(usize, Duration)> {
+        let mut other = None;
+        for (number, record) in self.records().into_iter().enumerate() {
+            match record {
+                Record::Longest(longest) if longest == terms.max_lease => return None,
+                Record::Longest(longest) => other = other.or(Some((number, longest))),
+                _ => {}
+            }
+        }
+        other
+    }
+
+    /// Puts nodes into an order that is the same for all clients.
+    pub fn order(&self, nodes: &mut [usize]) {
+        let state = self.state();
+        nodes.sort_by_key(|number| &state.nodes[*number].run);
+    }
+}
