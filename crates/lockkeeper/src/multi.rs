@@ -28,7 +28,8 @@ use taking::Taking;
 /// ```
 ///
 /// # What this does not protect against
-/// An owner that already holds one of the names and then asks for several: it holds out of order.
+/// An owner that already holds one of the names and then asks for several: it holds out of order. One lock that is given
+/// twice, on a store that is spelt in two ways: it waits for itself.
 #[derive(Clone, Debug)]
 pub struct MultiLock {
     locks: Vec<Lock>,
@@ -72,7 +73,9 @@ impl MultiLock {
     /// and fairness.
     ///
     /// They are taken in the order of their kinds of store and names; where both are the same, in the order of where the
-    /// stores are. So two callers cannot wait for each other, in whatever order they name them.
+    /// stores are. So two callers cannot wait for each other, in whatever order they name them. Two callers may spell
+    /// where a store is differently: one that waits for a lock and has another of the same name and kind of store lets
+    /// go of what it has, after 50 ms and later more, and takes it again.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

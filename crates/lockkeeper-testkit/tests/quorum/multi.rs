@@ -100,6 +100,33 @@ async fn whatever_order_they_are_named_in_nobody_waits_for_ever() {
     }
 }
 
+/// One name on two stores of a kind is taken in the order of where the stores are, which one may spell differently.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_are_spelt_differently_keep_nobody_waiting_for_ever() {
+    let (a, b) = (RedisServer::start(), RedisServer::start());
+    let (low, high) = (a.port().min(b.port()), a.port().max(b.port()));
+    let mut tasks = Vec::new();
+    for host in ["127.0.0.1", "localhost"] {
+        let (one, two) = (
+            keeper(&format!("redis://{host}:{low}")).await,
+            keeper(&format!("redis://127.0.0.1:{high}")).await,
+        );
+        let locks = [&one, &two].map(|keeper| keeper.lock("x").expect("a lock"));
+        let multi = MultiLock::new(locks).expect("locks");
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..30 {
+                let guards = multi.acquire().await.expect("acquires");
+                assert!(guards.is_held());
+                guards.release().await.expect("releases");
+            }
+        }));
+    }
+    for task in tasks {
+        let done = tokio::time::timeout(Duration::from_secs(60), task).await;
+        done.expect("nobody waits for ever").expect("finishes");
+    }
+}
+
 #[tokio::test]
 async fn one_lock_twice_is_refused() {
     let site = site().await;

@@ -4,9 +4,16 @@
 //! waits for, and waits for what that keeper has. So whoever waits for a stranger lets go of what it has after a while,
 //! and goes on with the lock it waits for, in its place in line. With every time it insists for longer: where strangers
 //! come and go at all of the locks, it gets them in the end.
+//!
+//! Locks of one name on two stores of one kind have no order that all keepers share: it is that of their addresses, and
+//! one keeper may write `localhost` where another writes `127.0.0.1`. A keeper that has one of them and waits for the
+//! other gives way as well, whoever holds it. Every keeper of a circle does: along a circle kinds and names only grow,
+//! so they are all the same.
 
 use std::pin::pin;
 use std::time::Duration;
+
+use uuid::Uuid;
 
 use crate::clock::Moment;
 use crate::engine::waiting::Patience;
@@ -58,26 +65,43 @@ impl<'l> Taking<'l> {
         }
         let mut wait = pin!(lock.attempt(patience));
         let ordered = self.held[next..].iter().all(Option::is_none);
+        let is_alike =
+            |(other, held): (&Lock, &Option<Guard>)| held.is_some() && are_alike(lock, other);
+        let alike = self.locks.iter().zip(&self.held).any(is_alike);
         tokio::select! {
             biased;
             answer = &mut wait => return answer,
-            () = has_to_give_way(lock, ordered, &mut self.insists) => {}
+            () = has_to_give_way(lock, ordered, alike, &mut self.insists) => {}
         }
         self.held.fill_with(|| None);
         wait.await
     }
 }
 
-/// Ends when a stranger is in the way, or could wait for what is held out of order.
-async fn has_to_give_way(lock: &Lock, ordered: bool, insists: &mut Duration) {
+/// Whether only where their stores are puts the two in order.
+fn are_alike(one: &Lock, two: &Lock) -> bool {
+    let kind = |lock: &Lock| lock.core().store().capabilities().store;
+    one.name() == two.name() && kind(one) == kind(two)
+}
+
+/// Ends when a stranger is in the way, or somebody could wait for what is held out of order.
+async fn has_to_give_way(lock: &Lock, ordered: bool, alike: bool, insists: &mut Duration) {
     let core = lock.core();
     loop {
-        let pause = if ordered { *insists } else { INSISTS };
+        let mut pause = if ordered { *insists } else { INSISTS };
+        if alike {
+            // Two that give way at the same moment only change places.
+            let more = Uuid::new_v4().as_u128() % pause.as_nanos().max(1);
+            pause += Duration::from_nanos(u64::try_from(more).unwrap_or(0));
+        }
         core.background.sleep_until(Moment::now() + pause).await;
         if !ordered {
             return;
         }
         *insists = insists.saturating_mul(2);
+        if alike {
+            return;
+        }
         let info = core.answer(core.store().inspect(lock.name())).await;
         // Whoever cannot tell goes on waiting.
         let holders = info.ok().flatten().map_or(Vec::new(), |info| info.holders);
