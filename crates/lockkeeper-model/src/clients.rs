@@ -4,7 +4,7 @@ use lockkeeper::store::quorum::protocol::{Life, Refusal, Renewal, RenewalStep, R
 
 use crate::links::{round_id, run};
 use crate::scene::{NODES, Scene, moment};
-use crate::state::{Phase, Request, State};
+use crate::state::{Phase, Place, Request, State};
 
 impl Scene {
     /// Asks every node that may vote.
@@ -67,6 +67,9 @@ impl Scene {
                 hold.is_some_and(|kept| Some(kept.id) == state.current(client))
             };
             state.seen.vote_after_crash |= (0..NODES).any(|at| voted(at) && again(at));
+            let forgot =
+                |place: &Place| place.forgot && place.links[client].voted == Some(Vote::Yes);
+            state.seen.vote_after_forgetting |= state.nodes.iter().any(forgot);
         }
         self.take(state, client, step);
         Some(())

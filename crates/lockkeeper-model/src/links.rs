@@ -91,9 +91,10 @@ impl Scene {
                 keeps.release(&self.terms, round, run(first), micros(clock));
                 let requests = &mut place.links[client].requests;
                 if !self.repeats || keeps.last >= first {
-                    // Whatever of this round still arrives does nothing.
+                    // Whatever of this round still arrives does nothing, unless the node forgets that its tokens are used up.
+                    let used_up = self.retention.is_none() && keeps.last >= first;
                     let over = |request: &Request| match request {
-                        Request::Ask { id: of, .. } => *of == id && keeps.last >= first,
+                        Request::Ask { id: of, .. } => *of == id && used_up,
                         Request::Release { id: of, .. } => *of == id,
                         _ => false,
                     };

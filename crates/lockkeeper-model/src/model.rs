@@ -3,7 +3,7 @@
 use stateright::{Model, Property};
 
 use crate::links::{pack, unpack};
-use crate::scene::{CLIENTS, Expect, LEASE, NODES, Scene, micros, moment};
+use crate::scene::{CLIENTS, Expect, LEASE, NODES, Scene, micros, moment, ticks};
 use crate::state::{Phase, State};
 
 /// One step.
@@ -36,6 +36,8 @@ pub enum Action {
     HearLife(usize, usize),
     /// A node loses everything and restarts.
     Crash(usize),
+    /// The token key of a node ends.
+    Forget(usize),
     /// A node's clock is set, by this many ticks.
     Set(usize, i8),
 }
@@ -119,6 +121,9 @@ impl Model for Scene {
             if state.crashes < self.crashes && place.last > 0 {
                 actions.push(Action::Crash(node));
             }
+            if self.forgets(state, node) {
+                actions.push(Action::Forget(node));
+            }
             if state.steps < self.steps {
                 actions.push(Action::Set(node, -2));
                 if state.can_spare(self, node) {
@@ -167,6 +172,10 @@ impl Model for Scene {
                 state.crashes += 1;
                 self.crash(&mut state, node);
             }
+            Action::Forget(node) => {
+                let place = &mut state.nodes[node];
+                (place.last, place.forgot) = (0, true);
+            }
             Action::Set(node, by) => {
                 state.steps += 1;
                 state.nodes[node].ahead += by;
@@ -212,6 +221,11 @@ impl Model for Scene {
                     state.seen.vote_after_crash
                 })
             }
+            Expect::VoteAfterForgetting => {
+                Property::sometimes("a vote after forgetting", |_, state: &State| {
+                    state.seen.vote_after_forgetting
+                })
+            }
         }));
         properties
     }
@@ -241,6 +255,18 @@ impl Scene {
             .clients
             .iter()
             .any(|client| client.phase != Phase::Idle);
+    }
+}
+
+impl Scene {
+    /// Whether the token key of a node may have ended. It does so later if it was used since.
+    fn forgets(&self, state: &State, node: usize) -> bool {
+        let (clock, place) = (state.node_clock(node), &state.nodes[node]);
+        self.retention.is_some_and(|retention| {
+            let mut keeps = unpack(place);
+            keeps.expire_token(ticks(retention), micros(clock));
+            keeps.last < place.last
+        })
     }
 }
 

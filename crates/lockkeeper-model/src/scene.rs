@@ -35,6 +35,8 @@ pub struct Scene {
     pub drifts: u8,
     /// How often a node's clock is set at most.
     pub steps: u8,
+    /// How many ticks a node keeps the last token of a name; for ever if nothing is said.
+    pub retention: Option<i8>,
     /// Whether requests may arrive twice.
     pub repeats: bool,
     /// What must be seen to happen.
@@ -62,6 +64,8 @@ pub enum Expect {
     ReAdd,
     /// A client is granted a lock with the vote of a node that crashed.
     VoteAfterCrash,
+    /// A client is granted a lock with the vote of a node that forgot the last token.
+    VoteAfterForgetting,
 }
 
 impl Scene {
@@ -76,12 +80,22 @@ impl Scene {
             crashes: 0,
             drifts: 0,
             steps: 0,
+            retention: None,
             repeats: true,
             expects: &[Expect::Grant, Expect::SecondGrant],
             clean_up: true,
             token_refusal: true,
             fresh_ids: true,
         }
+    }
+
+    /// A scene in which nodes refuse tokens that are older than so many ticks, and forget theirs after so many. They may be
+    /// set back by the difference.
+    pub fn forgetful(lag: i8, retention: i8) -> Scene {
+        let mut scene = Scene::calm();
+        scene.retention = Some(retention);
+        scene.terms.lag = ticks(lag);
+        scene
     }
 
     pub(crate) fn lease(&self) -> Duration {

@@ -31,6 +31,7 @@ pub(crate) struct Seen {
     pub renewed: bool,
     pub re_added: bool,
     pub vote_after_crash: bool,
+    pub vote_after_forgetting: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -68,6 +69,8 @@ pub(crate) type Id = (u8, u8, u8);
 pub(crate) struct Place {
     pub hold: Option<Kept>,
     pub last: u64,
+    /// It has once forgotten a token.
+    pub forgot: bool,
     /// By how many ticks its clock is ahead.
     pub ahead: i8,
     /// What its clock showed when it started.
@@ -127,6 +130,7 @@ impl State {
         let node = Place {
             hold: None,
             last: 0,
+            forgot: false,
             ahead: 0,
             // Long ago.
             boot: -100,

@@ -83,3 +83,14 @@ fn with_ids_that_are_used_again() {
     };
     breaks(scene, S1);
 }
+
+#[test]
+fn without_refusing_old_tokens_where_nodes_forget_them() {
+    let mut scene = Scene {
+        steps: 1,
+        ticks: 2,
+        ..Scene::forgetful(1, 3)
+    };
+    scene.terms.lag = Duration::MAX;
+    breaks(scene, S2);
+}

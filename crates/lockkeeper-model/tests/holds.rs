@@ -86,3 +86,21 @@ fn clocks_that_are_set() {
         ..Scene::calm()
     });
 }
+
+#[test]
+fn nodes_that_forget_tokens_after_a_while() {
+    holds(Scene {
+        expects: &[Expect::SecondGrant, Expect::VoteAfterForgetting],
+        ..Scene::forgetful(1, 1)
+    });
+}
+
+#[test]
+fn nodes_that_forget_tokens_and_clocks_that_are_set() {
+    holds(Scene {
+        steps: 1,
+        repeats: false,
+        expects: &[Expect::SecondGrant, Expect::VoteAfterForgetting],
+        ..Scene::forgetful(0, 2)
+    });
+}

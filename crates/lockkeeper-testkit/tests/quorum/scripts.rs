@@ -34,6 +34,7 @@ enum Answer {
     Yes,
     Busy(Option<u64>),
     Stale(u64),
+    TooOld,
     Ahead(u64),
     TooLate,
     Alive,
@@ -44,6 +45,7 @@ fn of_vote(vote: Vote) -> Answer {
     match vote {
         Vote::Yes => Answer::Yes,
         Vote::Busy { holder, .. } => Answer::Busy(holder),
+        Vote::Stale { last, now } if last == now => Answer::TooOld,
         Vote::Stale { last, .. } => Answer::Stale(last),
         Vote::Ahead { last, .. } => Answer::Ahead(last),
         Vote::TooLate => Answer::TooLate,
@@ -111,13 +113,15 @@ impl Chance {
         }
     }
 
-    fn ask(&mut self, now: u64, lead: u64) -> Ask {
+    fn ask(&mut self, now: u64, lead: u64, lag: u64) -> Ask {
         let claim = self.claim();
         let round = RoundId {
             claim,
             number: 1 + self.random.below(12),
         };
-        let first = match self.random.below(6) {
+        let first = match self.random.below(9) {
+            6..=7 => now - lag - 5_000_000,
+            8 => now - lag + 60_000_000,
             0 => now - 5_000_000,
             1 => now + lead + 5_000_000,
             2 => now + lead / 2,
@@ -153,7 +157,7 @@ impl Chance {
         self.runs.get(at as usize).copied()
     }
 
-    fn request(&mut self, now: u64, lead: u64) -> Request {
+    fn request(&mut self, now: u64, lead: u64, lag: u64) -> Request {
         let kind = self.random.below(10);
         match (kind, self.known()) {
             // No lease at all: it is only asked about.
@@ -163,7 +167,7 @@ impl Chance {
             (0..=1, Some((round, ..))) => Request::Renew(round, self.lease()),
             (2, Some((round, mode, run))) => Request::ReAdd(round, mode, run, self.lease()),
             (3..=4, Some((round, _, run))) => Request::Release(round, run),
-            _ => Request::Acquire(self.ask(now, lead)),
+            _ => Request::Acquire(self.ask(now, lead, lag)),
         }
     }
 }
@@ -187,7 +191,7 @@ async fn compare(dialect: &str, modes: &'static [Mode], seed: u64) {
         ..RedisOptions::default()
     });
     let terms = Terms::new(3, LONG);
-    let lead = terms.lead.as_micros() as u64;
+    let [lead, lag] = [terms.lead, terms.lag].map(|time| time.as_micros() as u64);
     let url = format!("{}?dialect={dialect}", server.url());
     let mut seen = std::collections::BTreeMap::new();
     for case in 0..40 {
@@ -206,7 +210,7 @@ async fn compare(dialect: &str, modes: &'static [Mode], seed: u64) {
                 clock.stand_at(now);
             }
             let micros = now.as_micros() as u64;
-            let request = chance.request(micros, lead);
+            let request = chance.request(micros, lead, lag);
             if never_sent(&node, request) {
                 continue;
             }
@@ -229,7 +233,9 @@ async fn compare(dialect: &str, modes: &'static [Mode], seed: u64) {
         }
     }
     // It proves nothing about what never came up.
-    for kind in ["Yes", "Busy", "Stale", "Ahead", "TooLate", "Alive", "Gone"] {
+    for kind in [
+        "Yes", "Busy", "Stale", "TooOld", "Ahead", "TooLate", "Alive", "Gone",
+    ] {
         assert!(
             seen.get(kind).is_some_and(|count| *count >= 20),
             "{kind}: {seen:?}"

@@ -68,9 +68,9 @@ pub enum Vote {
         /// The first token of a hold in the way, where it has one: tells whether two nodes mean the same hold.
         holder: Option<u64>,
     },
-    /// It saw a token that is not below the proposed ones, or its floor is not.
+    /// It saw a token that is not below the proposed ones, or its floor is not; or they are too far behind its clock.
     Stale {
-        /// The last token it saw, or its floor.
+        /// The last token it saw, or its floor; or its clock, if that is more and they are too far behind.
         last: u64,
         /// Its clock.
         now: u64,

@@ -57,7 +57,11 @@ impl Node {
         if let Some(busy) = self.in_the_way(ask, now) {
             return busy;
         }
-        let last = self.last.max(ask.floor);
+        let mut last = self.last.max(ask.floor);
+        if ask.run.first < now.saturating_sub(micros(terms.lag)) {
+            // Above its clock, and not just above what is too old now: that moves on.
+            last = last.max(now);
+        }
         if ask.run.first <= last {
             return Vote::Stale { last, now };
         }
@@ -117,6 +121,13 @@ impl Node {
             self.last = self.last.max(run.last());
         }
         if held { Life::Alive } else { Life::Gone }
+    }
+
+    /// Forgets its last token, if its key was kept for this long.
+    pub fn expire_token(&mut self, retention: Duration, now: u64) {
+        if self.last.saturating_add(micros(retention)) < now {
+            self.last = 0;
+        }
     }
 
     /// Forgets what has ended.
@@ -226,6 +237,30 @@ mod tests {
         assert_eq!(try_at(NOW + 10 * S - 8, 0), Vote::Ahead { last, now });
         let last = NOW + 5;
         assert_eq!(try_at(NOW + 5, last), Vote::Stale { last, now });
+    }
+
+    #[test]
+    fn a_token_that_was_forgotten_lets_no_lower_one_in() {
+        let lag = micros(terms().lag);
+        let retention = 2 * terms().lag;
+        let mut node = Node {
+            last: NOW,
+            ..Node::default()
+        };
+        let at = |node: &Node, first, now| {
+            node.clone()
+                .acquire(&terms(), &ask(round(1, 1), first), now)
+        };
+        node.expire_token(retention, NOW + 2 * lag);
+        assert_eq!(node.last, NOW, "it is kept until then");
+        let now = NOW + 2 * lag + 1;
+        node.expire_token(retention, now);
+        assert_eq!(node.last, 0);
+        // It is to be above the clock, and not just above what is too old now.
+        let last = now;
+        assert_eq!(at(&node, NOW, now), Vote::Stale { last, now });
+        assert_eq!(at(&node, now - lag - 1, now), Vote::Stale { last, now });
+        assert_eq!(at(&node, now - lag, now), Vote::Yes);
     }
 
     #[test]

@@ -17,6 +17,10 @@ pub struct Terms {
     /// How far ahead of a node's clock a token may be. At most the longest lease: a node that votes again is older than
     /// that, so its floor is behind its clock.
     pub lead: Duration,
+    /// How far behind a node's clock a token may be. Token keys are kept for longer than this after their token, by the
+    /// node's clock: so a node that forgot a token because its key ended takes none that is lower. The clock may be set
+    /// back by the difference.
+    pub lag: Duration,
     /// What two clocks may be apart after a lease: this part of it, in percent...
     pub drift_percent: u32,
     /// ...and this much more. A node's clock and its leases count in whole milliseconds.
@@ -42,6 +46,7 @@ impl Terms {
             majority: nodes / 2 + 1,
             max_lease,
             lead: max_lease,
+            lag: Duration::from_secs(30 * 60),
             drift_percent: 1,
             drift_least: Duration::from_millis(2),
             grain,

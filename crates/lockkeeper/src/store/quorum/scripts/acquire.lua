@@ -8,8 +8,8 @@
 --       12 node time in us past which to do nothing, 0 for never
 -- Result  us: yes · {1, us} yes · {0, us, ms until those in the way end or -1, first token of one of them or 0} busy ·
 --         {2, us} too late · {3, us, last token} stale · {4, us, last token} too far ahead
--- Invariant: no vote while others hold, and none for a token that is not above the last. A later round of a claim takes
---            the place of an earlier one, never the reverse.
+-- Invariant: no vote while others hold, and none for a token that is not above the last, or is half an hour behind
+--            the clock. A later round of a claim takes the place of an earlier one, never the reverse.
 if ARGV[12] ~= '0' and us > ARGV[12] + 0 then
   return { 2, us }
 end
@@ -23,7 +23,8 @@ if why then return { err = why } end
 -- What is wrong with the tokens, if anything.
 local function refusal()
   if not votes then return nil end
-  if ARGV[6] + 0 <= fence then return { 3, us, fence } end
+  local least = least_token(fence, ARGV[6] + 0)
+  if ARGV[6] + 0 <= least then return { 3, us, least } end
   if last > us + ARGV[8] then return { 4, us, fence } end
 end
 

@@ -36,7 +36,8 @@ if held then
   redis.call('DEL', KEYS[1])
 end
 if votes then
-  if ARGV[6] + 0 <= fence then return { 3, us, fence } end
+  local least = least_token(fence, ARGV[6] + 0)
+  if ARGV[6] + 0 <= least then return { 3, us, least } end
   if last > us + ARGV[8] then return { 4, us, fence } end
 end
 redis.call('SET', KEYS[1], value, 'PX', lease)
