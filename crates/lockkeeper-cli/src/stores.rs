@@ -26,6 +26,9 @@ struct StoreView {
     built_in: bool,
     #[serde(flatten)]
     can: Option<CapabilitiesView>,
+    /// How long the token key of a name stays after its last use, unless the URL says otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_retention: Option<&'static str>,
     /// How the nodes of the store in use are, if it is a quorum of this kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes: Option<Vec<NodeView>>,
@@ -109,6 +112,10 @@ fn view(scheme: &Scheme) -> StoreView {
         feature: scheme.feature,
         built_in: scheme.capabilities.is_some(),
         can: scheme.capabilities.map(CapabilitiesView::new),
+        token_retention: scheme.dialect.map(|dialect| match dialect {
+            "plain" => "30d",
+            _ => "forever",
+        }),
         nodes: None,
         nodes_error: None,
         file: None,
@@ -175,6 +182,9 @@ pub async fn run(args: &StoreArgs) -> Result<(), Failure> {
                 "{title}: not in this build; enable the cargo feature `{feature}`"
             ))?,
             _ => {
+                if let Some(retention) = column[0].token_retention {
+                    print(&format!("{title}: token_retention={retention} by default"))?;
+                }
                 for view in column {
                     print(&format!("{title}: for instance {}", view.example))?;
                     for node in view.nodes.iter().flatten() {

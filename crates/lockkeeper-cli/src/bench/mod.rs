@@ -50,7 +50,7 @@ const PERIODS: u32 = 3;
 ///
 /// Every figure stands beside a reference, measured in turn with it. A pair is one acquire and one release.
 /// The names of a run are its own, so other locks on the store are not disturbed, and nothing stays
-/// held or waited for. (On Redis their token keys stay, as all token keys do.)
+/// held or waited for. (On Redis their token keys stay, for as long as token keys do.)
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// What to measure; may be repeated [default: all]

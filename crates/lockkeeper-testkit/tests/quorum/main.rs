@@ -21,6 +21,7 @@ mod quarantine;
 mod refusals;
 mod scripts;
 mod sick;
+mod tokens;
 mod wire;
 
 use std::sync::atomic::{AtomicU64, Ordering};

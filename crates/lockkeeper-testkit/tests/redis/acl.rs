@@ -111,9 +111,12 @@ async fn use_everything(server: &RedisServer) {
         drop(listening);
     }
     let _ = store.list("").await;
-    if let Ok(store) = connect(&format!("{url}&dialect=plain")).await {
-        locks(&store, Mode::Exclusive).await;
-        crowd(store).await;
+    for retention in ["30d", "forever"] {
+        let url = format!("{url}&dialect=plain&token_retention={retention}");
+        if let Ok(store) = connect(&url).await {
+            locks(&store, Mode::Exclusive).await;
+            crowd(store).await;
+        }
     }
 }
 

@@ -27,6 +27,7 @@ mod sentinel;
 mod short_ways;
 mod spent;
 mod tls;
+mod tokens;
 mod topics;
 mod unasked;
 mod upstream;

@@ -8,9 +8,12 @@ use lockkeeper::store::{Attempt, Mode, Store};
 use lockkeeper_testkit::servers::proxy::{Proxy, Way};
 use lockkeeper_testkit::servers::redis::RedisServer;
 
-const FENCES: [(&str, &str); 2] = [
+/// Token keys that stay, and token keys that end.
+const FENCES: [(&str, &str); 4] = [
     ("redisson", "redisson_lock_token:{n}"),
+    ("redisson&token_retention=30d", "redisson_lock_token:{n}"),
     ("plain", "lockkeeper_token:{n}"),
+    ("plain&token_retention=forever", "lockkeeper_token:{n}"),
 ];
 
 async fn pair(store: &RedisStore) -> u64 {

@@ -171,9 +171,9 @@ impl Dialect {
         ticket: Ticket,
         asked: Arc<[Asked]>,
     ) -> impl Future<Output = Result<Vec<Life>, Silence>> + Send + 'static {
-        let (node, plain) = (node.clone(), self.plain);
+        let (node, dialect) = (node.clone(), self.clone());
         async move {
-            let script = match plain {
+            let script = match dialect.plain {
                 true => &scripts::PLAIN_RENEW,
                 false => &scripts::RENEW,
             };
@@ -187,6 +187,7 @@ impl Dialect {
                         .arg(hold.round)
                         .arg(millis(hold.lease));
                 }
+                call = call.arg(&dialect.keep);
                 let answer = node.clone().ask(ticket.clone(), call).await?;
                 let Value::Array(answers) = answer else {
                     return Err(answer::nonsense(&answer).into());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::topology::Topology;
-use super::url::{Dialect, Settings, refuse};
+use super::url::{Dialect, Retention, Settings, refuse};
 use crate::{Error, duration};
 
 /// A password is a line; whatever is longer is another file.
@@ -13,7 +13,7 @@ const MOST_PASSWORD: u64 = 64 * 1024;
 const MOST_REPLICAS: u32 = 100;
 const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(10);
-/// Far above any lease.
+/// The nodes of a quorum rely on the least: they refuse tokens that are half as old (`protocol::Terms::lag`).
 const RETENTIONS: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(60 * 60)..=Duration::from_secs(3650 * 24 * 60 * 60);
 
@@ -135,14 +135,17 @@ fn timeout(key: &str, value: &str) -> Result<Duration, Error> {
     }
 }
 
-fn retention(value: &str) -> Result<Duration, Error> {
+fn retention(value: &str) -> Result<Retention, Error> {
+    if value == "forever" {
+        return Ok(Retention::Forever);
+    }
     match duration::parse(value) {
-        Ok(retention) if RETENTIONS.contains(&retention) => Ok(retention),
+        Ok(time) if RETENTIONS.contains(&time) => Ok(Retention::For(time)),
         Ok(_) => refuse(
-            "token_retention is from 1h to 3650d: it has to be far longer than any lease, or a token of a holder that \
-             still works may be given out again",
+            "token_retention is from 1h to 3650d, or forever: a clock that is set back by more than that may bring old \
+             tokens again",
         ),
-        Err(_) => refuse("token_retention is a duration such as 30d"),
+        Err(_) => refuse("token_retention is a duration such as 30d, or forever"),
     }
 }
 

@@ -108,6 +108,7 @@ impl Plain<'_> {
                 cmd.arg(renewal.claim.to_string())
                     .arg(millis(renewal.lease));
             }
+            cmd.arg(self.connection.batch().keep());
         };
         let script = &scripts::PLAIN_RENEW;
         self.connection.renew(script, renewals, write).await

@@ -250,6 +250,7 @@ impl Redisson<'_> {
                     .arg(renewal.claim.to_string())
                     .arg(millis(renewal.lease));
             }
+            cmd.arg(self.connection.batch().keep());
         };
         let script = &scripts::RENEW;
         self.connection.renew(script, renewals, write).await

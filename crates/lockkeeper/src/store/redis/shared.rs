@@ -122,7 +122,7 @@ impl Shared {
         subscriptions.attach(events.clone());
         let who = describe(&channel, &Process::current());
         let shared = Arc::new(Shared {
-            batch: Batch::new(who, settings.token_retention),
+            batch: Batch::new(who, settings.token_retention()),
             settings,
             target,
             address: Mutex::new(address),

@@ -13,6 +13,9 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Replicas that follow confirm within milliseconds; a hold that is not confirmed has to be given back soon.
 const REPLICAS_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long token keys stay in the plain dialect, where nobody else uses them.
+const PLAIN_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
 /// Which lock is on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Dialect {
@@ -43,11 +46,27 @@ pub(super) struct Settings {
     /// How many replicas have to confirm a grant, and within which time.
     pub replicas: u32,
     pub replicas_timeout: Duration,
-    /// How long a token key stays after its last use; for ever if nothing is said.
-    pub token_retention: Option<Duration>,
+    /// How long a token key stays after its last use, if the URL says so.
+    pub token_retention: Option<Retention>,
+}
+
+/// How long a token key stays after its last use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Retention {
+    Forever,
+    For(Duration),
 }
 
 impl Settings {
+    /// How long a token key stays after its last use; `None` for ever. Redisson's clients would start over at 1.
+    pub fn token_retention(&self) -> Option<Duration> {
+        match (self.token_retention, self.dialect) {
+            (Some(Retention::For(time)), _) => Some(time),
+            (None, Dialect::Plain) => Some(PLAIN_RETENTION),
+            (Some(Retention::Forever), _) | (None, Dialect::Redisson) => None,
+        }
+    }
+
     /// Whether a password is sent to a server or a Sentinel so that others on the way can read it.
     pub fn shows_a_password(&self) -> bool {
         let secret = self.password.is_some() || self.sentinel_password.is_some();
@@ -197,6 +216,24 @@ mod tests {
     }
 
     #[test]
+    fn token_keys_stay_for_as_long_as_the_dialect_allows_unless_the_url_says_otherwise() {
+        let days = |days: u64| Some(Duration::from_secs(days * 24 * 60 * 60));
+        for (options, retention) in [
+            ("", None),
+            ("dialect=redisson", None),
+            ("dialect=plain", days(30)),
+            ("token_retention=forever", None),
+            ("dialect=plain&token_retention=forever", None),
+            ("token_retention=7d&dialect=plain", days(7)),
+            ("token_retention=7d", days(7)),
+            ("token_retention=3650d", days(3650)),
+        ] {
+            let settings = parse(&format!("redis://h?{options}")).expect(options);
+            assert_eq!(settings.token_retention(), retention, "{options}");
+        }
+    }
+
+    #[test]
     fn addresses_users_and_databases_are_read() {
         for (url, address, user, password, database) in [
             ("redis://localhost", "localhost:6379", None, None, 0),
@@ -259,7 +296,7 @@ mod tests {
         assert_eq!(settings.connect_timeout, Duration::from_millis(50));
         assert_eq!(settings.response_timeout, Duration::from_secs(1));
         let month = Duration::from_secs(30 * 24 * 60 * 60);
-        assert_eq!(settings.token_retention, Some(month));
+        assert_eq!(settings.token_retention(), Some(month));
     }
 
     #[test]
@@ -324,6 +361,8 @@ mod tests {
             ("redis://h/1?db=2", "twice"),
             ("redis://h?response_timeout=5", "duration"),
             ("redis://h?token_retention=59m", "1h"),
+            ("redis://h?token_retention=0s", "1h"),
+            ("redis://h?token_retention=never", "forever"),
             ("redis://h?token_retention=long", "30d"),
             ("redis://h?connect_timeout=1h", "duration"),
             ("redis://h?password=x", "no option"),

@@ -1,7 +1,7 @@
 -- Renews several holds on one node (dialect plain): compare and expire.
 --
 -- KEYS  the names
--- ARGV  for each name: claim, round or 0 for any, lease in ms, or 0 to ask only
+-- ARGV  for each name: claim, round or 0 for any, lease in ms, or 0 to ask only; and as `stay` has it
 -- Result  for each name: whether it was held until now: 0 1
 -- Invariant: as in renew.
 local answers = {}
@@ -16,6 +16,7 @@ for number, key in ipairs(KEYS) do
   answers[number] = 0
   if holder == claim and (round == '0' or round == has) then
     if lease > 0 and redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, lease) end
+    stay('lockkeeper_token:' .. (string.find(key, '{', 1, true) and ':' .. key or '{' .. key .. '}'))
     answers[number] = 1
   end
 end

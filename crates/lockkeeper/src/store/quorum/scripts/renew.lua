@@ -1,7 +1,7 @@
 -- Renews several holds on one node (dialect redisson).
 --
 -- KEYS  the names
--- ARGV  for each name: claim, round or 0 for any, lease in ms, or 0 to ask only
+-- ARGV  for each name: claim, round or 0 for any, lease in ms, or 0 to ask only; and as `stay` has it
 -- Result  for each name: whether it was held until now: 0 1
 -- Invariant: never shortens a lease, and never brings back one that ended. A key that became something else ends its
 --            own hold, and none of the others.
@@ -9,15 +9,16 @@ local function renew(key, claim, round, lease)
   local held = redis.call('HMGET', key, 'lockkeeper:' .. claim, claim, claim .. ':write', 'mode')
   local has = held[1] and string.match(held[1], '^%d+ %d+ (%d+) ')
   if not has or not (held[2] or held[3]) or (round ~= '0' and round ~= has) then return 0 end
+  local tag = string.find(key, '{', 1, true) and key or '{' .. key .. '}'
   if held[4] then
     -- A reader or a writer.
-    local tag = string.find(key, '{', 1, true) and key or '{' .. key .. '}'
     local timeout = tag .. ':' .. claim .. ':rwlock_timeout:1'
     local left = redis.call('PTTL', timeout)
     if left == -2 then return 0 end
     if lease > 0 and left < lease then redis.call('SET', timeout, 1, 'PX', lease) end
   end
   if lease > 0 and redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, lease) end
+  stay('redisson_lock_token:' .. tag)
   return 1
 end
 

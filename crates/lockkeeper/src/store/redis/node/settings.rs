@@ -61,7 +61,7 @@ impl NodeSettings {
     }
 
     pub fn token_retention(&self) -> Option<Duration> {
-        self.settings.token_retention
+        self.settings.token_retention()
     }
 
     pub fn connect_timeout(&self) -> Duration {

@@ -13,18 +13,24 @@
 --            answers the same tokens and never shortens the lease.
 -- The commonest case: nobody holds, nobody waits, and one token is wanted, for which the client proposes the server's
 -- time as it knows it. Above the fence that is as good as the time itself, and no arithmetic is needed: of the same
--- length, texts compare as the numbers do, and seconds are below the microseconds that begin with them. What comes in a
--- later second than it says goes the long way: it may be too late, or the fence lost since, and then only the clock is
--- above what was granted meanwhile.
+-- length, texts compare as the numbers do. What comes in another second than it says goes the long way: it may be too
+-- late, or the fence lost or ended since, and then only the clock is above what was granted before; or it is so far ahead
+-- of the clock that its fence has to be kept longer.
 local proposed = ARGV[a + 6]
-if #proposed == 16 and ARGV[a + 4] == 'x' and ARGV[2] == '0' and time[1] <= proposed
+if #proposed == 16 and ARGV[a + 4] == 'x' and string.sub(proposed, 1, 10) == time[1]
   and redis.call('EXISTS', KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]) == 0 then
-  local last = redis.call('GETSET', KEYS[k + 4], proposed)
+  local last
+  if ARGV[2] == '0' then
+    last = redis.call('GETSET', KEYS[k + 4], proposed)
+  else
+    last = redis.call('SET', KEYS[k + 4], proposed, 'GET', 'PX', ARGV[2])
+  end
   if not last or #last < 16 or #last == 16 and last < proposed then
     local key, claim = KEYS[k + 1], ARGV[a + 3]
     redis.call('HSET', key, claim, '1', 'lockkeeper:' .. claim, proposed .. ' 1 ' .. ARGV[1])
     redis.call('PEXPIRE', key, ARGV[a + 5])
     return 1
   end
-  redis.call('SET', KEYS[k + 4], last)
+  -- It cannot be late within this second, so the rest of the script moves the fence, and says how long it is kept.
+  redis.call('SET', KEYS[k + 4], last, 'KEEPTTL')
 end

@@ -9,13 +9,15 @@ local HIGHEST = 9007199254740992 - MAX_LEAD
 -- Why no token can be given out, once that was found.
 local spent
 
--- Moves the fence, and answers where it was. `keep`: for how long it stays after its last use in ms, 0 for ever.
-local function move(fence, text, keep)
+-- Moves the fence, and returns where it was. `keep`: for how long it stays after its last use in ms, 0 for ever. A fence
+-- that is ahead of the clock stays longer by that `lead`, in us: once it has ended, the clock alone keeps tokens growing.
+local function move(fence, text, keep, lead)
   local last
   if keep == '0' then
     -- Half as long as SET with GET.
     last = redis.call('GETSET', fence, text)
   else
+    if lead > 0 then keep = keep + math.ceil(lead / 1000) end
     last = redis.call('SET', fence, text, 'GET', 'PX', keep)
   end
   return last and tonumber(last) or 0, last
@@ -31,15 +33,15 @@ local function reserve(fence, wanted, keep)
     run = math.min(wanted, MAX_LEAD)
     text = string.format('%.0f', us + run - 1)
   end
-  local last, was = move(fence, text, keep)
+  local last, was = move(fence, text, keep, run - 1)
   if last < us and us < HIGHEST then return us, run, text end
   if not (last < HIGHEST and us < HIGHEST) then
-    if was then move(fence, was, keep) else redis.call('DEL', fence) end
+    if was then move(fence, was, keep, 0) else redis.call('DEL', fence) end
     spent = 'FENCE ' .. fence .. ' has ' .. (was or 'nothing') .. ' and the clock shows ' .. digits .. ' us'
     return
   end
   local first = last + 1
   run = math.max(1, math.min(wanted, us + MAX_LEAD - first))
-  move(fence, string.format('%.0f', first + run - 1), keep)
+  move(fence, string.format('%.0f', first + run - 1), keep, first + run - 1 - us)
   return first, run
 end

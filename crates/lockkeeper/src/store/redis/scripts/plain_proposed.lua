@@ -11,12 +11,17 @@
 -- The commonest case: nobody holds, and one token is wanted, for which the client proposes the server's time as it knows
 -- it; see acquire_proposed.
 local proposed = ARGV[a + 5]
-if #proposed == 16 and ARGV[2] == '0' and time[1] <= proposed then
+if #proposed == 16 and string.sub(proposed, 1, 10) == time[1] then
   local value = ARGV[a + 3] .. ' ' .. proposed .. ' 1 ' .. proposed .. ' ' .. ARGV[1]
   if redis.call('SET', KEYS[k + 1], value, 'NX', 'PX', ARGV[a + 4]) then
-    local last = redis.call('GETSET', KEYS[k + 2], proposed)
+    local last
+    if ARGV[2] == '0' then
+      last = redis.call('GETSET', KEYS[k + 2], proposed)
+    else
+      last = redis.call('SET', KEYS[k + 2], proposed, 'GET', 'PX', ARGV[2])
+    end
     if not last or #last < 16 or #last == 16 and last < proposed then return 1 end
-    redis.call('SET', KEYS[k + 2], last)
+    redis.call('SET', KEYS[k + 2], last, 'KEEPTTL')
     redis.call('DEL', KEYS[k + 1])
   end
 end

@@ -1,7 +1,7 @@
 -- Renews several holds (dialect redisson).
 --
 -- KEYS  for each hold: the name, holders, aside, permits
--- ARGV  for each hold: tag, claim, lease in ms, or 0 to ask only
+-- ARGV  for each hold: tag, claim, lease in ms, or 0 to ask only; and as `stay` has it
 -- Result  for each hold: 1 renewed, 0 not held
 -- Invariant: never shortens a lease, and never brings back one that ended. A key that became something else ends its
 --            own hold, and none of the others.
@@ -57,6 +57,7 @@ local function renew(number)
   if renewed and record then
     redis.call('SET', KEYS[key + 2], cmsgpack.pack(record), 'PX', last - now)
   end
+  if renewed then stay('redisson_lock_token:' .. tag) end
   return renewed and 1 or 0
 end
 
