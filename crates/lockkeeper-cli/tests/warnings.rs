@@ -40,6 +40,73 @@ fn a_server_that_evicts_locks_is_warned_about_beside_the_commands_output() {
     assert_eq!((done.out().as_str(), done.err().as_str()), ("mine\n", ""));
 }
 
+/// Token keys of names that were locked once, and what `more` says of each.
+fn fill(server: &RedisServer, keys: &str, more: &str) {
+    let script = format!(
+        "for i = 1, 150000 do redis.call('SET', '{keys}{{order ' .. i .. '}}', i {more}) end"
+    );
+    assert_eq!(server.command(&["EVAL", &script, "0"]), "$-1\r\n");
+}
+
+#[test]
+fn a_server_that_fills_with_token_keys_is_warned_about() {
+    let server = RedisServer::start();
+    let run = |url: &str| {
+        let done = on(url, &["run", "x", "--", "echo", "mine"]).code(0);
+        assert_eq!(done.out(), "mine\n");
+        done.err()
+    };
+    let url = server.url();
+    assert_eq!(run(&url), "");
+    fill(&server, "redisson_lock_token:", "");
+    let err = run(&url);
+    assert!(
+        err.starts_with("lockkeeper: warning: token keys fill"),
+        "{err}"
+    );
+    assert!(err.contains("token_retention=30d"), "{err}");
+    // About how many, of all that there are.
+    assert!(err.contains("about 150001, keys 150001"), "{err}");
+    // By those who said so, and by those whose keys end anyway.
+    for option in [
+        "token_retention=30d",
+        "token_retention=forever",
+        "dialect=plain",
+    ] {
+        assert_eq!(run(&format!("{url}?{option}")), "");
+    }
+    // Another's, in a database of their own, and by somebody who may not look.
+    assert_eq!(run(&format!("{url}?prefix=app:")), "");
+    assert_eq!(run(&url.replace("/0", "/1")), "");
+    let user = [
+        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-scan",
+    ];
+    assert_eq!(server.command(&user), "+OK\r\n");
+    assert_eq!(
+        run(&format!("redis://locks:pw@127.0.0.1:{}", server.port())),
+        ""
+    );
+    // Those that end, and other keys, are none of them.
+    server.command(&["FLUSHALL"]);
+    fill(&server, "redisson_lock_token:", ", 'PX', 86400000");
+    fill(&server, "app:", "");
+    assert_eq!(run(&url), "");
+}
+
+#[test]
+fn nodes_that_fill_with_token_keys_are_warned_about() {
+    let nodes = Independent::start(3);
+    fill(&nodes.servers()[1], "redisson_lock_token:", "");
+    let done = on(&nodes.url_at_once("5s"), &["run", "x", "--", "true"]).code(0);
+    let err = done.err();
+    let told: Vec<&str> = err
+        .lines()
+        .filter(|line| line.contains("token keys"))
+        .collect();
+    let node = format!("server 127.0.0.1:{}", nodes.servers()[1].port());
+    assert!(told.len() == 1 && told[0].contains(&node), "{err}");
+}
+
 #[test]
 fn programs_read_the_same_as_json() {
     let server = evicting();

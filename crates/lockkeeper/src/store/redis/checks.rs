@@ -22,6 +22,31 @@ pub(in crate::store) struct ServerInfo {
     pub replicas: Option<u32>,
     /// For how many seconds it is up. None, if its clock shows an earlier time than at its start.
     pub uptime: Option<u64>,
+    keyspaces: Vec<(u32, Keyspace)>,
+}
+
+/// How full a database is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::store) struct Keyspace {
+    pub keys: u64,
+    /// How many of them have an end.
+    pub expires: u64,
+}
+
+impl Keyspace {
+    /// Reads a line such as `db0:keys=3,expires=1,avg_ttl=0`, and which database it is about.
+    fn read(line: &str) -> Option<(u32, Keyspace)> {
+        let (database, numbers) = line.strip_prefix("db")?.split_once(':')?;
+        let number = |name: &str| {
+            let mut numbers = numbers.split(',').filter_map(|part| part.split_once('='));
+            numbers.find(|(key, _)| *key == name)?.1.trim().parse().ok()
+        };
+        let space = Keyspace {
+            keys: number("keys")?,
+            expires: number("expires")?,
+        };
+        Some((database.parse().ok()?, space))
+    }
 }
 
 impl ServerInfo {
@@ -45,7 +70,16 @@ impl ServerInfo {
             uptime: field("uptime_in_seconds")
                 .and_then(|seconds| seconds.parse::<i64>().ok())
                 .map(|seconds| seconds.max(0).unsigned_abs()),
+            keyspaces: text.lines().filter_map(Keyspace::read).collect(),
         }
+    }
+
+    /// How full a database is. One that is empty is not told of.
+    pub fn keyspace(&self, database: u32) -> Option<Keyspace> {
+        let mut spaces = self.keyspaces.iter();
+        spaces
+            .find(|(number, _)| *number == database)
+            .map(|found| found.1)
     }
 
     /// Whether enough replicas follow to confirm anything. Later they may come and go; then requests tell.
@@ -196,6 +230,19 @@ mod tests {
         assert_eq!(uptime("uptime_in_seconds:-116"), Some(0));
         assert_eq!(uptime("uptime_in_seconds:soon"), None);
         assert_eq!(uptime(""), None);
+    }
+
+    #[test]
+    fn the_database_in_use_is_the_one_that_counts() {
+        let info = format!(
+            "{GOOD}# Keyspace\r\ndb0:keys=3,expires=1,avg_ttl=0\r\ndb12:keys=70,expires=0,avg_ttl=0,subexpiry=0\r\n\
+             db3:keys=many\r\n"
+        );
+        let info = ServerInfo::read(&info);
+        let space = |keys, expires| Some(Keyspace { keys, expires });
+        assert_eq!(info.keyspace(0), space(3, 1));
+        assert_eq!(info.keyspace(12), space(70, 0));
+        assert_eq!((info.keyspace(1), info.keyspace(3)), (None, None));
     }
 
     #[test]

@@ -60,6 +60,7 @@ mod subscriptions;
 mod supervisor;
 mod survey;
 mod tls;
+mod token_keys;
 mod topology;
 mod url;
 mod way;

@@ -113,6 +113,8 @@ impl Shared {
             });
         }
         info.judge_replicas(settings.replicas, number == 1)?;
+        let warned = settings.warn_of_token_keys(&mut link.connection, &info, address);
+        warned.await;
         self.joins(&[Topic::Channel(self.channel.clone())]);
         link.connection
             .subscribe(&self.channel)
