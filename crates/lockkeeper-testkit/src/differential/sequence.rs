@@ -166,7 +166,7 @@ impl Sequence {
         claim
     }
 
-    /// Who holds, as the model has it.
+    /// The holders, as the model has them.
     async fn holders(&self) -> Vec<Holder> {
         let info = self
             .model

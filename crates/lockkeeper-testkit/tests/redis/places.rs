@@ -1,4 +1,4 @@
-//! Who keeps a place in line, and who does not. The server's clock stands, so that a busy machine does not end anything.
+//! Which waiters keep a place in line. The server's clock stands, so that a busy machine does not end anything.
 
 use std::time::Duration;
 

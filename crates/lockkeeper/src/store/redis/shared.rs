@@ -213,7 +213,7 @@ impl Shared {
 
     /// What an answer on a connection means to who asked, and to the connection.
     pub fn judge(&self, number: u64, answer: RedisResult<Value>) -> Result<Value, Fault> {
-        // Whoever reads them has seen the reason before it passed the answer on.
+        // The reader sees the reason before it passes a later answer on.
         if self.is_condemned(number) {
             return Err(Fault::Lost(format!(
                 "the connection to {} ended: {UNASKED}",

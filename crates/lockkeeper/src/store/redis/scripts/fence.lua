@@ -23,8 +23,8 @@ local function move(fence, text, keep, lead)
   return last and tonumber(last) or 0, last
 end
 
--- Takes a run of tokens. Answers its first, how many there are, and its last as text if the run starts now. Nothing if
--- tokens cannot grow any more: then the fence is left as it was, and `spent` says why.
+-- Takes a run of tokens. Returns its first, how many there are, and its last as text if the run starts now. Returns
+-- nothing if tokens cannot grow any more: then the fence is left as it was, and `spent` says why.
 local function reserve(fence, wanted, keep)
   -- Nearly always one token is wanted and the clock is ahead of the last: one call does, and the clock's digits
   -- are the token. %.0f, or Lua would write 1.8e+15.

@@ -44,7 +44,7 @@ local function pass()
     end
   end
   local token, run, text = reserve(fence, wanted, ARGV[2])
-  -- The hold has ended all the same. Who asks next is told.
+  -- The hold has ended all the same. The next that asks is told.
   if not token then return { 1, 0, 0, us } end
   if channel then
     redis.call('ZREM', KEYS[3], heir)

@@ -11,7 +11,7 @@ local function waiter_of(mode, lease, wanted, limit, count, who, ears)
 end
 
 -- Puts a claim at the end of the line, or keeps its place unless it is `new` there, and says that it lives. One that said
--- nothing for QUEUE_TTL has left the line. Answers whether it has a new place.
+-- nothing for QUEUE_TTL has left the line. Returns whether it has a new place.
 local function line_up(queue, waiters, id, waiter, new)
   local known = not new and redis.call('HGET', waiters, id)
   redis.call('HSET', waiters, id, cmsgpack.pack(waiter))

@@ -23,8 +23,8 @@ local W_MODE, W_LEASE, W_WANTED, W_LIMIT, W_COUNT, W_WHO, W_UNTIL, W_DEAF, W_ASK
 local ENDLESS = 60000
 -- Redisson's default fairLockWaitTimeout: its clients subtract it from every waiter's score as they acquire.
 local FAIR_WAIT = 300000
--- In ms: how much longer than its last waiter's time Redisson's line stays while ours are in it, and the longest that any key
--- is given.
+-- In ms: how much longer than its last waiter's time Redisson's line stays while ours are in it, and the longest that
+-- any key is given.
 local FAIR_SPARE, LONGEST = 3600000, 1e13
 -- How many waiters whose process does not listen keep their places at once.
 local PASSED_OVER = 64
@@ -348,11 +348,12 @@ local function drop_waiter(id, mode)
   end
 end
 
--- Redisson gives its line no end: if all in it die, it stays for ever. So a line that ours stand in has one, FAIR_SPARE after
--- the last time that any waiter has. Past its time a waiter counts as gone to Redisson's clients as well, so the end drops
--- nobody who stands in the line now, and it is never brought forward. Whoever of theirs comes later is safe as well while one
--- of ours gives a sign of life, which moves the end, or leaves, which takes it away. If all of ours die instead, FAIR_SPARE
--- is how long theirs would have to fill the line without a gap before they lose their places; not their lock.
+-- Redisson gives its line no end: if all in it die, it stays for ever. So a line that ours stand in has one, FAIR_SPARE
+-- after the latest time of any waiter. Past its time a waiter counts as gone to Redisson's clients as well, so the end
+-- drops nobody who stands in the line now. It is never brought forward. A client of theirs that comes later is safe too
+-- while one of ours gives a sign of life, which moves the end, or leaves, which takes it away. If all of ours die
+-- instead, FAIR_SPARE is how long theirs would have to fill the line without a gap before they lose their places, and
+-- have to join it again.
 local function keep_fair_line()
   local last = tonumber(redis.call('ZRANGE', FAIR_TIMEOUTS, -1, -1, 'WITHSCORES')[2] or '0')
   -- Their clients may wait for as long as they like.
@@ -482,8 +483,8 @@ end
 
 -- Makes the head of the queue the holder for as long as it fits, and tells it. A process that does not listen is passed
 -- over at once, so that a dead one costs nobody any time. It keeps its place until its QUEUE_TTL is over: it may have lost
--- its connection for a moment only. Its place in Redisson's line it does not keep: that would keep Redisson's clients waiting.
--- Answers whether nobody is left who would go before a claim that comes now.
+-- its connection for a moment only. It leaves Redisson's line, or Redisson's clients would wait for it.
+-- Returns whether nobody is left who would go before a claim that comes now.
 local function settle()
   local place = 0
   while true do
