@@ -8,6 +8,7 @@ use ::redis::Value;
 
 use super::gate::{RECORD, differs, read_record};
 use super::gather::Gather;
+use super::holds::NodeSet;
 use super::node::Silence;
 use super::protocol::{Agreement, Record, agree};
 use super::{Inner, scripts};
@@ -68,6 +69,7 @@ impl Inner {
 
     async fn read_records(self: &Arc<Self>) {
         let mut answers = Gather::new();
+        let mut silent = NodeSet::all(self.nodes.len());
         for (number, node) in self.nodes.iter().enumerate() {
             if let Ok(ticket) = node.ticket() {
                 let asked = node.clone().ask(ticket.clone(), call(""));
@@ -76,8 +78,12 @@ impl Inner {
         }
         let mut patience = pin!(self.patience(self.node_timeout));
         while let Some((number, (ticket, answer))) = answers.next(patience.as_mut()).await {
-            let _ = self.found(number, &ticket, answer);
+            if self.found(number, &ticket, answer).is_ok() {
+                silent.remove(number);
+            }
         }
+        let silent = (0..self.nodes.len()).filter(|number| silent.has(*number));
+        silent.for_each(|number| self.known.is_silent(number));
         self.overdue(&answers, &mut vec![None; self.nodes.len()]);
     }
 

@@ -86,6 +86,14 @@ impl Known {
         heard.at = Moment::now();
     }
 
+    /// A node does not tell its record now. That it had none is worth nothing: it may have got one since.
+    pub fn is_silent(&self, number: usize) {
+        let heard = &mut self.state().nodes[number];
+        if matches!(heard.record, Record::Missing { .. }) {
+            heard.record = Record::Silent;
+        }
+    }
+
     /// What is known of the records now. A node that is away counts as having what it had.
     pub fn records(&self) -> Vec<Record> {
         let now = Moment::now();
@@ -116,5 +124,24 @@ impl Known {
     pub fn order(&self, nodes: &mut [usize]) {
         let state = self.state();
         nodes.sort_by_key(|number| &state.nodes[*number].run);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_away_has_what_it_had_but_may_have_got_what_it_had_not() {
+        let (known, longest) = (Known::of(2), Duration::from_secs(30));
+        known.connected(0, None, longest);
+        known.connected(1, Some(longest), longest);
+        assert!(matches!(known.records()[0], Record::Missing { uptime } if uptime >= longest));
+        for number in [0, 1] {
+            known.is_silent(number);
+        }
+        assert_eq!(known.records(), [Record::Silent, Record::Longest(longest)]);
+        known.reads(0, None);
+        assert!(matches!(known.records()[0], Record::Missing { .. }));
     }
 }
