@@ -103,6 +103,11 @@ pub enum Error {
     /// The keeper was closed.
     #[error("this keeper was closed; connect a new one")]
     Closed,
+    /// This process was forked from the one that connected the keeper. Only that one holds, waits and releases.
+    #[error(
+        "this process was forked from the one that connected this keeper; connect a new one here"
+    )]
+    Forked,
 }
 
 impl Error {

@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::engine::handle::Home;
 use crate::engine::lease::Standing;
 use crate::engine::tenure::Entry;
 use crate::error::check_lease;
@@ -44,7 +45,8 @@ use crate::{Error, Name, Token};
 ///
 /// # Dropping
 /// Dropping a guard releases the lock, in the background where the store takes time; nobody learns whether
-/// that worked. [`release`](Guard::release) tells.
+/// that worked. [`release`](Guard::release) tells. If the guard is the last of its keeper's handles, dropping it waits for
+/// the store's answer, at most a second.
 #[must_use = "a lock is released when its guard is dropped"]
 pub struct Guard(Entry);
 
@@ -87,6 +89,14 @@ impl Guard {
         Guard(entry)
     }
 
+    fn home(&self) -> Home {
+        self.0.tenure().arbiter.core.home
+    }
+
+    pub(crate) fn check_home(&self) -> Result<(), Error> {
+        self.home().check()
+    }
+
     /// The name of the lock.
     pub fn name(&self) -> &Name {
         &self.0.tenure().hold.name
@@ -110,7 +120,10 @@ impl Guard {
     /// Which nodes keep the hold, where a majority of nodes has to; `None` on other stores.
     pub fn votes(&self) -> Option<Vec<NodeVote>> {
         let tenure = self.0.tenure();
-        tenure.arbiter.core.store().votes(tenure.hold.claim)
+        match self.home().is_left() {
+            true => None,
+            false => tenure.arbiter.core.store().votes(tenure.hold.claim),
+        }
     }
 
     /// How many guards of the same owner there are.
@@ -120,17 +133,24 @@ impl Guard {
 
     /// When the lock counts as lost unless it is renewed before. Moves on with each renewal.
     pub fn deadline(&self) -> Moment {
-        self.0.tenure().hold.deadline()
+        match self.home().is_left() {
+            true => Moment::BOOT,
+            false => self.0.tenure().hold.deadline(),
+        }
     }
 
     /// When the lock comes to be at risk unless it is renewed before.
     pub fn at_risk_at(&self) -> Moment {
-        self.0.tenure().hold.at_risk_at()
+        match self.home().is_left() {
+            true => Moment::BOOT,
+            false => self.0.tenure().hold.at_risk_at(),
+        }
     }
 
     /// Whether the lock is held now. Reads the clock, so it is right even if the process slept until now.
+    /// False in a process that was forked from the one that holds it.
     pub fn is_held(&self) -> bool {
-        self.0.tenure().hold.is_held()
+        !self.home().is_left() && self.0.tenure().hold.is_held()
     }
 
     /// Whether the lock is held and stays so for at least `d` without renewal.
@@ -149,6 +169,7 @@ impl Guard {
     /// # Cancel safety
     /// Dropping the future leaves the lease extended or not, and the guard as it was.
     pub async fn extend(&self, d: Duration) -> Result<(), Error> {
+        self.home().check()?;
         check_lease(d)?;
         let tenure = self.0.tenure();
         let core = &tenure.arbiter.core;
@@ -185,8 +206,12 @@ impl Guard {
     /// # Cancel safety
     /// Cancel safe.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + Sync + 'static {
-        let hold = self.0.tenure().hold.clone();
-        async move { hold.lost().await }
+        let (home, hold) = (self.home(), self.0.tenure().hold.clone());
+        async move {
+            if !home.is_left() {
+                hold.lost().await;
+            }
+        }
     }
 
     /// Waits until a renewal is overdue: time to finish or to undo, before the lock is lost.
@@ -194,8 +219,12 @@ impl Guard {
     /// # Cancel safety
     /// Cancel safe.
     pub fn at_risk(&self) -> impl Future<Output = ()> + Send + Sync + 'static {
-        let hold = self.0.tenure().hold.clone();
-        async move { hold.at_risk().await }
+        let (home, hold) = (self.home(), self.0.tenure().hold.clone());
+        async move {
+            if !home.is_left() {
+                hold.at_risk().await;
+            }
+        }
     }
 
     /// Runs a future for as long as the lock is held, and drops it when the lock is lost.
@@ -209,6 +238,7 @@ impl Guard {
         let mut future = pin!(future);
         let mut lost = pin!(self.lost());
         poll_fn(|context| {
+            self.home().check()?;
             // By the clock first: after a pause the future must not get another step.
             let is_lost = self.0.tenure().hold.standing() == Standing::Lost;
             if is_lost || lost.as_mut().poll(context).is_ready() {
@@ -230,6 +260,7 @@ impl Guard {
     /// # Cancel safety
     /// Dropping the future releases the hold.
     pub async fn downgrade(self) -> Result<Guard, Error> {
+        self.home().check()?;
         if self.mode() != Mode::Write {
             return Err(Error::InvalidArgument {
                 what: "downgrade",

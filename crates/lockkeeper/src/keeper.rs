@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Core;
+use crate::engine::arbiter::Arbiter;
 use crate::engine::background::Background;
+use crate::engine::handle::Handle;
 use crate::error::check_lease;
 use crate::store::{self, Capabilities, Interest, KeeperId, Store};
 use crate::url::StoreUrl;
@@ -16,7 +18,11 @@ use crate::{Error, Latch, Lock, MultiLock, Name, Observer, RwLock, Semaphore};
 ///
 /// Make one for a program and keep it: it has a thread of its own that renews every lock held through it.
 /// The thread ends when the last clone, lock and guard are gone and what they left behind is cleared up, which
-/// takes up to 10 s after an acquire that was cancelled on its way to the store.
+/// takes up to 10 s after an acquire that was cancelled on its way to the store. Dropping the last of them waits until the
+/// store has answered what is on its way, for at most a second after it was sent, as the program may end right after.
+/// [`close`](Lockkeeper::close) does not block.
+///
+/// After a `fork`, only the parent can use it: connect another in the child.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -31,7 +37,7 @@ use crate::{Error, Latch, Lock, MultiLock, Name, Observer, RwLock, Semaphore};
 /// ```
 #[derive(Clone)]
 pub struct Lockkeeper {
-    core: Arc<Core>,
+    core: Handle<Core>,
 }
 
 /// How long tasks of one process may hand a lock to each other before it really goes back to the store.
@@ -147,6 +153,8 @@ impl Builder {
         self.lease.map_or(Ok(()), check_lease)?;
         let background = Background::start()?;
         let store = self.store;
+        // A store that was open before is driven by the runtime that it was opened on, if by any.
+        let drives_store = store.is_none();
         #[cfg(feature = "redis")]
         let store = match self.quorum {
             Some(quorum) => {
@@ -172,8 +180,17 @@ impl Builder {
         let usual = Duration::from_secs(30).min(store.longest_lease());
         let lease = self.lease.unwrap_or(usual);
         store.check_lease(lease)?;
-        let core = Core::start(background, store, lease, self.hand_off, self.observer);
-        Ok(Lockkeeper { core: core.await? })
+        let core = Core::start(
+            background,
+            store,
+            drives_store,
+            lease,
+            self.hand_off,
+            self.observer,
+        );
+        Ok(Lockkeeper {
+            core: Handle::new(core.await?),
+        })
     }
 }
 
@@ -203,8 +220,10 @@ impl Lockkeeper {
         Builder::default()
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
+    /// The one arbiter of a name.
+    pub(crate) fn arbiter(&self, name: Name) -> Result<Arc<Arbiter>, Error> {
+        self.core.home.check()?;
+        Ok(self.core.arbiter(name))
     }
 
     fn supports(&self, can: bool, what: &'static str) -> Result<(), Error> {
@@ -222,7 +241,7 @@ impl Lockkeeper {
     /// # Errors
     /// [`Error::InvalidName`].
     pub fn lock(&self, name: &str) -> Result<Lock, Error> {
-        Ok(Lock::new(self.core.arbiter(Name::new(name)?)))
+        Ok(Lock::new(self.arbiter(Name::new(name)?)?))
     }
 
     /// A lock with readers and writers.
@@ -231,7 +250,7 @@ impl Lockkeeper {
     /// [`Error::InvalidName`], or [`Error::Unsupported`] by this store.
     pub fn rwlock(&self, name: &str) -> Result<RwLock, Error> {
         self.supports(self.capabilities().read_write, "read-write locks")?;
-        Ok(RwLock::new(self.core.arbiter(Name::new(name)?)))
+        Ok(RwLock::new(self.arbiter(Name::new(name)?)?))
     }
 
     /// A semaphore of so many permits. All who use it must name the same number.
@@ -240,7 +259,7 @@ impl Lockkeeper {
     /// [`Error::InvalidName`], [`Error::InvalidArgument`] for no permits, or [`Error::Unsupported`].
     pub fn semaphore(&self, name: &str, permits: u32) -> Result<Semaphore, Error> {
         self.supports(self.capabilities().permits, "semaphores")?;
-        Semaphore::new(self.core.arbiter(Name::new(name)?), permits)
+        Semaphore::new(self.arbiter(Name::new(name)?)?, permits)
     }
 
     /// A count-down latch.
@@ -270,6 +289,7 @@ impl Lockkeeper {
     /// [`Error::InvalidName`], or the store's error.
     pub async fn inspect(&self, name: &str) -> Result<Option<store::LockInfo>, Error> {
         let name = Name::new(name)?;
+        self.core.home.check()?;
         let answer = self.core.store().inspect(&name);
         let mut info = self.core.answer(answer).await?;
         if let Some(info) = &mut info {
@@ -283,6 +303,7 @@ impl Lockkeeper {
     /// # Errors
     /// The store's error.
     pub async fn list(&self, prefix: &str) -> Result<Vec<store::LockInfo>, Error> {
+        self.core.home.check()?;
         let answer = self.core.store().list(prefix);
         let mut infos = self.core.answer(answer).await?;
         infos.iter_mut().for_each(|info| self.add_depths(info));
@@ -312,6 +333,7 @@ impl Lockkeeper {
                 reason: "it is empty; say why the lock is broken".into(),
             });
         }
+        self.core.home.check()?;
         let name = Name::new(name)?;
         let reason = reason.to_owned();
         let request = store::Break { name, reason };
@@ -325,6 +347,7 @@ impl Lockkeeper {
     /// # Errors
     /// [`Error::InvalidName`], or the store's error.
     pub async fn watch(&self, name: &str) -> Result<store::Subscription, Error> {
+        self.core.home.check()?;
         let interest = Interest::Name(Name::new(name)?);
         self.core
             .answer(self.core.store().subscribe(interest))
@@ -343,7 +366,10 @@ impl Lockkeeper {
 
     /// The nodes of a store that has several which vote, and how they are just now; none elsewhere.
     pub fn nodes(&self) -> Vec<store::NodeStatus> {
-        self.core.store().nodes()
+        match self.core.home.is_left() {
+            true => Vec::new(),
+            false => self.core.store().nodes(),
+        }
     }
 
     /// This keeper's id: the first part of its claims' ids.
@@ -354,7 +380,10 @@ impl Lockkeeper {
     /// Something that keeps this keeper's holds from being freed as those of a dead process for as long as it
     /// is open, also in a child process. `None` where only the lease decides.
     pub fn liveness(&self) -> Option<OwnedFd> {
-        self.core.store().liveness()
+        match self.core.home.is_left() {
+            true => None,
+            false => self.core.store().liveness(),
+        }
     }
 
     /// What keeps the store from answering just now, and what to do about it, as far as that can be told without asking
@@ -389,8 +418,11 @@ impl Lockkeeper {
     /// # Cancel safety
     /// Cancel safe; the keeper stays closed.
     pub async fn close(&self) {
+        if self.core.home.is_left() {
+            return;
+        }
         self.core.close();
-        self.core.background.cleaned_up().await;
+        self.core.cleaned_up().await;
     }
 }
 

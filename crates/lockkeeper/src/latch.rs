@@ -1,10 +1,10 @@
 //! [`Latch`]: wait until so many things have happened.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::Core;
+use crate::engine::handle::Handle;
 use crate::engine::reaper::REQUEST_WINDOW;
 use crate::store::{Interest, LatchOp, LatchRequest, LatchState, Subscription};
 use crate::{Error, Name};
@@ -32,12 +32,12 @@ const LOOK: Duration = Duration::from_millis(750);
 /// A process that dies before it counts down: a latch has no lease. [`open`](Latch::open) ends the wait.
 #[derive(Clone, Debug)]
 pub struct Latch {
-    core: Arc<Core>,
+    core: Handle<Core>,
     name: Name,
 }
 
 impl Latch {
-    pub(crate) fn new(core: Arc<Core>, name: Name) -> Latch {
+    pub(crate) fn new(core: Handle<Core>, name: Name) -> Latch {
         Latch { core, name }
     }
 
@@ -110,6 +110,7 @@ impl Latch {
     }
 
     async fn wait_until(&self, deadline: Moment) -> Result<bool, Error> {
+        self.core.home.check()?;
         let mut failing_since = None;
         let mut subscription = None;
         loop {
@@ -160,7 +161,7 @@ impl Latch {
     }
 
     async fn ask(&self, op: LatchOp) -> Result<LatchState, Error> {
-        self.core.check_open()?;
+        self.core.check_usable()?;
         let request = LatchRequest {
             name: self.name.clone(),
             id: self.core.new_claim_id(),

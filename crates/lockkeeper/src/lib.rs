@@ -28,10 +28,14 @@
 //!   ends.
 //! - **No stealing**: only the claim that holds can release or renew, however late a request arrives.
 //! - **Cancel safe**: any future here may be dropped at any point; nothing stays behind.
+//! - **Nothing held at the end**: when a program ends by itself, its last handle waits until its locks are released, at
+//!   most a second.
 //!
 //! # What it does not guarantee
 //! A lock cannot stop a program that was paused in the middle of a write. Only the resource can, by its
 //! token. `docs/guarantees.md` in the repository gives the reasons and the assumptions.
+//!
+//! A process that is forked without `exec` does not hold what its parent holds: there every verb is [`Error::Forked`].
 //!
 //! # Layout
 //! - What you call: [`Lockkeeper`], [`Lock`], [`RwLock`], [`Semaphore`], [`Latch`], [`MultiLock`], and what

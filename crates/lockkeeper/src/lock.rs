@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::engine::Core;
 use crate::engine::arbiter::Arbiter;
+use crate::engine::handle::Handle;
 use crate::engine::waiting::Patience;
 use crate::engine::wish::{Terms, Wish};
 use crate::owner::OwnerId;
@@ -42,7 +43,7 @@ use crate::{Error, Guard, Name, Owner};
 /// is slower than a `tokio::sync::Mutex`: inside one process use that.
 #[derive(Clone, Debug)]
 pub struct Lock {
-    arbiter: Arc<Arbiter>,
+    arbiter: Handle<Arbiter>,
     mode: Mode,
     terms: Terms,
     owner: Option<OwnerId>,
@@ -51,7 +52,7 @@ pub struct Lock {
 impl Lock {
     pub(crate) fn new(arbiter: Arc<Arbiter>) -> Lock {
         Lock {
-            arbiter,
+            arbiter: Handle::new(arbiter),
             mode: Mode::Exclusive,
             terms: Terms::Usual,
             owner: None,

@@ -125,10 +125,10 @@ impl MultiLock {
             });
         }
         let locks = names.into_iter();
-        let locks = locks.map(|name| Lock::new(keeper.core().arbiter(name)));
-        Ok(MultiLock {
-            locks: locks.collect(),
-        })
+        let locks: Result<_, _> = locks
+            .map(|name| Ok(Lock::new(keeper.arbiter(name)?)))
+            .collect();
+        Ok(MultiLock { locks: locks? })
     }
 
     /// The names, in the order they are taken.

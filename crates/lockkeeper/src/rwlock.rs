@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::arbiter::Arbiter;
+use crate::engine::handle::Handle;
 use crate::engine::waiting::Patience;
 use crate::engine::wish::{Terms, Wish};
 use crate::owner::OwnerId;
@@ -37,7 +38,7 @@ use crate::{Error, Guard, Name, Owner};
 /// that reads a second time without an owner while a writer waits.
 #[derive(Clone, Debug)]
 pub struct RwLock {
-    arbiter: Arc<Arbiter>,
+    arbiter: Handle<Arbiter>,
     terms: Terms,
     owner: Option<OwnerId>,
 }
@@ -45,7 +46,7 @@ pub struct RwLock {
 impl RwLock {
     pub(crate) fn new(arbiter: Arc<Arbiter>) -> RwLock {
         RwLock {
-            arbiter,
+            arbiter: Handle::new(arbiter),
             terms: Terms::Usual,
             owner: None,
         }

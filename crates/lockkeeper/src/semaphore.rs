@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::arbiter::Arbiter;
+use crate::engine::handle::Handle;
 use crate::engine::waiting::Patience;
 use crate::engine::wish::{Terms, Wish};
 use crate::store::Mode;
@@ -31,7 +32,7 @@ use crate::{Error, Guard, Name};
 /// counts. Permits are not re-entrant: each acquire takes its own.
 #[derive(Clone, Debug)]
 pub struct Semaphore {
-    arbiter: Arc<Arbiter>,
+    arbiter: Handle<Arbiter>,
     permits: u32,
     terms: Terms,
 }
@@ -45,7 +46,7 @@ impl Semaphore {
             });
         }
         Ok(Semaphore {
-            arbiter,
+            arbiter: Handle::new(arbiter),
             permits,
             terms: Terms::Usual,
         })

@@ -100,6 +100,7 @@ impl Guard {
         let lost = || Error::Lost {
             name: self.name().clone(),
         };
+        self.0.check_home()?;
         if !self.is_held() {
             return Err(lost());
         }

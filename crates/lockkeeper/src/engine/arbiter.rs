@@ -84,7 +84,7 @@ impl Arbiter {
 
     /// Acquires, re-enters, or answers `None` when patience ran out.
     pub async fn acquire(self: &Arc<Self>, wish: Wish) -> Result<Option<Entry>, Error> {
-        self.core.check_open()?;
+        self.core.check_usable()?;
         // A loop that always finds the lock free would otherwise never let other tasks run.
         tokio::task::coop::consume_budget().await;
         let began = self.core.shared.observers.time();

@@ -3,11 +3,10 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{Thread, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, oneshot};
@@ -31,14 +30,71 @@ pub(crate) struct Background {
     thread: ThreadId,
 }
 
-/// How long to wait for the thread's end at most: an observer may block it.
+/// How long the end of a program waits at most: for the thread, which an observer may block, and for what is on its way
+/// to the store, from when it was sent.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Counts what closing waits for.
+/// What closing, and the end of a program, wait for.
 #[derive(Debug, Default)]
 struct Pending {
-    count: AtomicUsize,
+    state: Mutex<Counts>,
+    /// Some kind of them has ended: for threads and for tasks.
+    ended: Condvar,
     done: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// By [`Pends`].
+    counts: [usize; 2],
+    /// When a user last left something behind.
+    newest: Option<Instant>,
+}
+
+/// What the keeper's thread does that is to be done before it ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pends {
+    /// Waits in the store's queue, for tasks of this process.
+    Contender,
+    /// Takes back what nobody wants any more.
+    CleanUp,
+}
+
+impl Pending {
+    fn state(&self) -> MutexGuard<'_, Counts> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Blocks until none of these is left, or it is long ago that a user left one behind.
+    fn settle(&self, what: &[Pends]) {
+        let mut state = self.state();
+        while what.iter().any(|what| state.counts[*what as usize] > 0) {
+            let newest = state.newest.map_or(END_PATIENCE, |newest| newest.elapsed());
+            let left = END_PATIENCE.saturating_sub(newest);
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.ended.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// Something that is not done yet.
+struct Undone(Arc<Pending>, Pends);
+
+impl Drop for Undone {
+    fn drop(&mut self) {
+        let Undone(pending, what) = self;
+        let mut state = pending.state();
+        state.counts[*what as usize] -= 1;
+        let none_left = state.counts[*what as usize] == 0;
+        drop(state);
+        if none_left {
+            pending.ended.notify_all();
+            pending.done.notify_waiters();
+        }
+    }
 }
 
 impl Background {
@@ -93,27 +149,33 @@ impl Background {
     }
 
     /// Runs a future there that [`Background::cleaned_up`] waits for.
-    pub fn spawn_cleanup(&self, future: impl Future<Output = ()> + Send + 'static) {
-        struct Done(Arc<Pending>);
-        impl Drop for Done {
-            fn drop(&mut self) {
-                self.0.count.fetch_sub(1, SeqCst);
-                self.0.done.notify_waiters();
-            }
-        }
-        self.pending.count.fetch_add(1, SeqCst);
-        let done = Done(self.pending.clone());
+    pub fn spawn_pending(&self, what: Pends, future: impl Future<Output = ()> + Send + 'static) {
+        self.pending.state().counts[what as usize] += 1;
+        let undone = Undone(self.pending.clone(), what);
         self.handle.spawn(async move {
-            let _done = done;
+            let _undone = undone;
             future.await;
         });
+    }
+
+    /// A user leaves something behind.
+    pub fn left_behind(&self) {
+        self.pending.state().newest = Some(Instant::now());
+    }
+
+    /// Blocks until none of these is left, for at most a second after a user left something behind. Does nothing on the
+    /// keeper's own thread, which would wait for itself.
+    pub fn settle(&self, what: &[Pends]) {
+        if std::thread::current().id() != self.thread {
+            self.pending.settle(what);
+        }
     }
 
     /// Waits until no clean-up is under way, nor any contender.
     pub async fn cleaned_up(&self) {
         loop {
             let done = self.pending.done.notified();
-            if self.pending.count.load(SeqCst) == 0 {
+            if self.pending.state().counts == [0, 0] {
                 return;
             }
             done.await;

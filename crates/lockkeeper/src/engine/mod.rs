@@ -5,7 +5,7 @@
 
 pub(crate) mod arbiter;
 pub(crate) mod background;
-
+pub(crate) mod handle;
 pub(crate) mod hold;
 pub(crate) mod lease;
 mod line;
@@ -20,29 +20,38 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
+use tokio::runtime::RuntimeFlavor;
 use tokio::sync::Notify;
 
 use crate::clock::Moment;
+use crate::store::caller::apart;
 use crate::store::{ClaimId, Interest, KeeperId, NodeState, Store};
 use crate::{Error, Event, HandOff, Name, Observer};
 use arbiter::Arbiter;
-use background::Background;
+use background::{Background, Pends};
+use handle::Home;
 use reaper::REQUEST_WINDOW;
 use watchdog::Watchdog;
 
 /// What one keeper is made of.
 pub(crate) struct Core {
     pub id: KeeperId,
+    pub home: Home,
+    /// How many handles users have.
+    users: AtomicUsize,
     next_claim: AtomicU64,
     pub shared: Arc<Shared>,
     /// The lease of locks that ask for no other.
     pub lease: Duration,
     pub hand_off: HandOff,
     ends_in_time: bool,
+    /// Whether the keeper's thread drives what the store needs driven.
+    drives_store: bool,
     pub background: Background,
     pub watchdog: Arc<Watchdog>,
     arbiters: Mutex<HashMap<Name, Weak<Arbiter>>>,
@@ -61,6 +70,7 @@ impl Core {
     pub async fn start(
         background: Background,
         store: Arc<dyn Store>,
+        drives_store: bool,
         lease: Duration,
         hand_off: HandOff,
         observer: Option<Arc<dyn Observer>>,
@@ -82,11 +92,14 @@ impl Core {
         background.spawn(watchdog.clone().notice_breaks(shared.clone(), id, breaks));
         Ok(Arc::new(Core {
             id,
+            home: Home::here(),
+            users: AtomicUsize::new(0),
             next_claim: AtomicU64::new(1),
             shared,
             lease,
             hand_off,
             ends_in_time,
+            drives_store,
             background,
             watchdog,
             arbiters: Mutex::default(),
@@ -178,6 +191,12 @@ impl Core {
         }
     }
 
+    /// Whether a verb may begin.
+    pub fn check_usable(&self) -> Result<(), Error> {
+        self.home.check()?;
+        self.check_open()
+    }
+
     pub fn check_open(&self) -> Result<(), Error> {
         match self.closed.load(Ordering::Acquire) {
             true => Err(Error::Closed),
@@ -193,6 +212,28 @@ impl Core {
         arbiters.iter().for_each(|arbiter| arbiter.close());
     }
 
+    /// Waits until nothing is on its way to the store any more.
+    pub async fn cleaned_up(&self) {
+        self.background.cleaned_up().await;
+        self.store().settled().await;
+    }
+
+    /// Blocks until nothing of this is on its way to the store any more, for at most a second after it was sent.
+    fn settle(&self, what: &[Pends]) {
+        // What the caller's runtime drives does not go on while it is blocked.
+        if !self.drives_store && is_single_threaded() {
+            return;
+        }
+        let shared = self.shared.clone();
+        let mut settled = Box::pin(async move { shared.store.settled().await });
+        let mut context = Context::from_waker(Waker::noop());
+        if apart(|| settled.as_mut().poll(&mut context)).is_pending() {
+            self.background.left_behind();
+            self.background.spawn_pending(Pends::CleanUp, settled);
+        }
+        self.background.settle(what);
+    }
+
     /// Waits until the keeper is closed.
     pub async fn closed(&self) {
         let mut closing = std::pin::pin!(self.closing.notified());
@@ -201,6 +242,12 @@ impl Core {
             closing.await;
         }
     }
+}
+
+/// Whether the calling thread is all that its runtime has.
+fn is_single_threaded() -> bool {
+    let runtime = tokio::runtime::Handle::try_current();
+    runtime.is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::CurrentThread)
 }
 
 impl Drop for Core {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Core;
+use super::background::Pends;
 use crate::clock::Moment;
 use crate::store::{ClaimId, Release, Store};
 use crate::{Error, Name};
@@ -38,8 +39,8 @@ impl Core {
             claim,
             lease,
         };
-        self.background
-            .spawn_cleanup(async move { undo.until_done(&core).await });
+        let done = async move { undo.until_done(&core).await };
+        self.background.spawn_pending(Pends::CleanUp, done);
     }
 
     /// Takes back a claim in the background. `in_doubt`: its request may still be on its way to the store,
@@ -59,7 +60,7 @@ impl Core {
             claim,
             lease,
         };
-        self.background.spawn_cleanup(async move {
+        self.background.spawn_pending(Pends::CleanUp, async move {
             undo.until_done(&core).await;
             if in_doubt {
                 let again = core.clone();

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::task::{Context, Waker};
 
 use super::arbiter::{Arbiter, Left};
+use super::background::Pends;
+use super::handle::Handle;
 use super::hold::Hold;
 use super::waiting::Contest;
 use crate::clock::Moment;
@@ -40,11 +42,11 @@ pub(crate) struct Tenure {
 
 /// One entry into a tenure: what a guard is made of. Dropping it leaves in the background.
 #[derive(Debug)]
-pub(crate) struct Entry(Option<Arc<Tenure>>);
+pub(crate) struct Entry(Option<Handle<Tenure>>);
 
 impl Entry {
     pub fn new(tenure: Arc<Tenure>) -> Entry {
-        Entry(Some(tenure))
+        Entry(Some(Handle::new(tenure)))
     }
 
     pub fn tenure(&self) -> &Arc<Tenure> {
@@ -56,6 +58,8 @@ impl Entry {
 
     /// Leaves, and waits until the store has answered.
     pub async fn leave(mut self) -> Result<ReleaseOutcome, Error> {
+        self.tenure().arbiter.core.home.check()?;
+        // Kept until the end: the last handle waits for what follows.
         let Some(tenure) = self.0.take() else {
             unreachable!("leave consumes the entry");
         };
@@ -70,11 +74,17 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        if let Some(tenure) = self.0.take()
-            && let Left::Departs(departure) = tenure.arbiter.leave(&tenure)
-        {
+        let Some(tenure) = self.0.take() else {
+            return;
+        };
+        // In a fork it is the handle that is dropped, which does nothing.
+        if tenure.arbiter.core.home.is_left() {
+            return;
+        }
+        if let Left::Departs(departure) = tenure.arbiter.leave(&tenure) {
             departure.run_later();
         }
+        tenure.let_go();
     }
 }
 
@@ -87,8 +97,15 @@ pub(crate) struct Departure {
     was_held: bool,
     /// Local tasks wait for the same hold: queue their next claim in the same step.
     requeue: bool,
-    done: bool,
+    /// What became of the release, once it is known.
+    answer: Option<Answer>,
     seat: Seat,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Answer {
+    Done,
+    Failed,
 }
 
 impl Departure {
@@ -100,7 +117,7 @@ impl Departure {
             hold,
             was_held,
             requeue,
-            done: false,
+            answer: None,
             seat,
         }
     }
@@ -126,7 +143,9 @@ impl Departure {
         let sent = Moment::now();
         match arbiter.core.answer(store.release(&release)).await {
             Ok(released) => {
-                self.done = true;
+                self.answer = Some(Answer::Done);
+                // A store may have more on its way than what decides.
+                arbiter.core.note_thread();
                 self.move_on(next, Some((released, sent)));
                 if self.was_held && released.was_held {
                     return Ok(ReleaseOutcome::Released);
@@ -134,7 +153,10 @@ impl Departure {
                 Ok(why_not_held(&arbiter, &self.hold).await)
             }
             // Dropped here: the claim that was to be queued is withdrawn, and the release tried again.
-            Err(error) => Err(error),
+            Err(error) => {
+                self.answer = Some(Answer::Failed);
+                Err(error)
+            }
         }
     }
 
@@ -144,7 +166,9 @@ impl Departure {
         let mut run = Box::pin(self.run());
         let mut context = Context::from_waker(Waker::noop());
         if apart(|| run.as_mut().poll(&mut context)).is_pending() {
-            arbiter.core.background.spawn_cleanup(async move {
+            arbiter.core.left_behind();
+            let background = &arbiter.core.background;
+            background.spawn_pending(Pends::CleanUp, async move {
                 let _ = run.await;
             });
         }
@@ -192,14 +216,19 @@ async fn why_not_held(arbiter: &Arbiter, hold: &Hold) -> ReleaseOutcome {
 
 impl Drop for Departure {
     fn drop(&mut self) {
-        if self.done {
+        if self.answer == Some(Answer::Done) || self.arbiter.core.home.is_left() {
             return;
+        }
+        // Cancelled, as if the guard had been dropped.
+        if self.answer.is_none() {
+            self.arbiter.core.left_behind();
         }
         let Hold { name, claim, .. } = &*self.hold;
         let lease = self.arbiter.core.lease.max(self.hold.renewal().lease);
         // An extension lasts longer than that.
         let lease = lease.max(self.hold.ends_at().remaining());
-        self.arbiter.core.release_later(name.clone(), *claim, lease);
+        let core = &self.arbiter.core;
+        core.release_later(name.clone(), *claim, lease);
         self.move_on(None, None);
     }
 }

@@ -122,9 +122,15 @@ pub(crate) async fn open(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
 
 /// `memory:NAME` is one store for the whole process, for as long as someone uses it.
 fn shared_memory(name: &str) -> Arc<dyn Store> {
-    static STORES: Mutex<Option<HashMap<String, Weak<memory::MemoryStore>>>> = Mutex::new(None);
+    type Stores = HashMap<String, Weak<memory::MemoryStore>>;
+    static STORES: Mutex<Option<(u32, Stores)>> = Mutex::new(None);
     let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
-    let stores = stores.get_or_insert_default();
+    let process = std::process::id();
+    // A fork has a copy of its parent's, and a thread that is not there may be at work in it.
+    if let Some(parents) = stores.take_if(|(of, _)| *of != process) {
+        std::mem::forget(parents);
+    }
+    let (_, stores) = stores.get_or_insert_with(|| (process, Stores::new()));
     if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
         return store;
     }

@@ -36,6 +36,9 @@ macro_rules! forward {
         ) -> ::std::option::Option<::std::vec::Vec<$crate::store::NodeVote>> {
             self.$field.votes(claim)
         }
+        fn settled(&self) -> $crate::store::BoxFuture<'_, ()> {
+            self.$field.settled()
+        }
         fn liveness(&self) -> ::std::option::Option<::std::os::fd::OwnedFd> {
             self.$field.liveness()
         }

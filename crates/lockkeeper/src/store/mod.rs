@@ -172,6 +172,12 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         None
     }
 
+    /// Waits until nothing is on its way that no caller waits for any more, as the rest of what a majority has decided. It
+    /// does not wait for a server that is known to be away or silent.
+    fn settled(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// Something that, kept open in another process, keeps this store's holds from being taken for those of
     /// a dead process. `None` where only the lease decides.
     fn liveness(&self) -> Option<std::os::fd::OwnedFd> {

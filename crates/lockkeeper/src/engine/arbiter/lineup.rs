@@ -5,6 +5,7 @@ use std::sync::{Arc, MutexGuard};
 use super::{Arbiter, State};
 use crate::Error;
 use crate::clock::Moment;
+use crate::engine::background::Pends;
 use crate::engine::line::{Turn, refuse};
 use crate::engine::tenure::{Entry, Seat};
 use crate::engine::waiting::{Contest, Patience};
@@ -156,7 +157,9 @@ impl Arbiter {
         let arbiter = self.clone();
         // It ends with the keeper's closing, which waits until its claim has left the queue.
         let contend = arbiter.contend(seat, contest);
-        self.core.background.spawn_cleanup(contend);
+        self.core
+            .background
+            .spawn_pending(Pends::Contender, contend);
     }
 
     async fn contend(self: Arc<Self>, seat: Seat, mut contest: Contest) {
@@ -241,7 +244,9 @@ impl StepsAside<'_> {
 
 impl Drop for StepsAside<'_> {
     fn drop(&mut self) {
-        if let Some((arbiter, seat)) = self.0 {
+        if let Some((arbiter, seat)) = self.0
+            && !arbiter.core.home.is_left()
+        {
             arbiter.step_aside(seat);
         }
     }
@@ -270,12 +275,16 @@ struct LeavesLine<'a> {
 
 impl Drop for LeavesLine<'_> {
     fn drop(&mut self) {
+        if self.arbiter.core.home.is_left() {
+            return;
+        }
         let mut state = self.arbiter.state();
         let line = state.line(self.seat);
         let waited = line.waiters.remove(&self.number);
         let nobody_left = line.waiters.is_empty();
         drop(state);
         if waited.is_some() && nobody_left {
+            self.arbiter.core.left_behind();
             match self.seat {
                 Seat::Shared => self.arbiter.look_shared.notify_one(),
                 Seat::Handed | Seat::Own => self.arbiter.look_handed.notify_one(),

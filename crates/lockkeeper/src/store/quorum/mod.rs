@@ -50,6 +50,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 pub use self::url::Quorum;
 
@@ -81,6 +82,8 @@ struct Inner {
     holds: Holds,
     rounds: AtomicU64,
     lates: Arc<Lates>,
+    /// How many holds are being let go of on nodes that keep up.
+    partings: watch::Sender<usize>,
     _watch: Ends,
     known: Arc<Known>,
     agreeing: OnceLock<Ends>,
@@ -269,6 +272,9 @@ impl Store for QuorumStore {
     }
     fn ready_in(&self) -> Duration {
         self.0.ready_in()
+    }
+    fn settled(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.have_parted())
     }
     fn nodes(&self) -> Vec<NodeStatus> {
         self.0.nodes.iter().map(|node| node.status()).collect()

@@ -36,6 +36,9 @@ pub(super) trait Count: Send + 'static {
 
     /// Those that have not answered are not waited for any longer.
     fn close(&mut self) -> Option<Self::Outcome>;
+
+    /// The same, whether or not the outcome was known before.
+    fn overdue(&mut self) {}
 }
 
 /// Why which nodes said nothing.
@@ -157,6 +160,7 @@ impl<C: Count> Question<C> {
                 silent.note(number, self.inner.no_answer());
             }
         }
+        state.count.overdue();
         if !state.decided {
             let outcome = state.count.close();
             let caller = state.decide(outcome);

@@ -24,6 +24,23 @@ struct Parting {
     /// When the leases have ended anyway.
     ends: Moment,
     poll: Poll,
+    leaves: Option<Leaves>,
+}
+
+/// Nodes have not answered yet that they let go.
+struct Leaves(Arc<Inner>);
+
+impl Leaves {
+    fn of(inner: &Arc<Inner>) -> Leaves {
+        inner.partings.send_modify(|count| *count += 1);
+        Leaves(inner.clone())
+    }
+}
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        self.0.partings.send_modify(|count| *count -= 1);
+    }
 }
 
 impl Inner {
@@ -55,6 +72,15 @@ impl Inner {
                 })
             }
         }
+    }
+
+    /// Waits until no node that keeps up has yet to answer that it let go.
+    pub(super) async fn have_parted(&self) {
+        let _ = self
+            .partings
+            .subscribe()
+            .wait_for(|count| *count == 0)
+            .await;
     }
 
     /// The answers about a hold, if it is one.
@@ -131,18 +157,21 @@ impl Inner {
             true => Arc::clone(in_full.get_or_init(|| Arc::new(call.written_out()))),
             false => call.clone(),
         };
-        let parting = |poll| Parting {
+        let parting = |poll, leaves| Parting {
             name: name.clone(),
             what,
             ends,
             poll,
+            leaves,
         };
         if !behind.is_empty() {
-            let (told, unknown) = (parting(Poll::new(self.terms)), Some(Outcome::Unknown));
+            let told = parting(Poll::new(self.terms), None);
+            let unknown = Some(Outcome::Unknown);
             Question::put(self, told, unknown, Silent::default(), behind, call);
         }
         let known = poll.outcome();
-        Question::put(self, parting(poll), known, silent, tickets, call)
+        let parting = parting(poll, Some(Leaves::of(self)));
+        Question::put(self, parting, known, silent, tickets, call)
     }
 }
 
@@ -172,6 +201,10 @@ impl Count for Parting {
 
     fn close(&mut self) -> Option<Outcome> {
         self.poll.close()
+    }
+
+    fn overdue(&mut self) {
+        self.leaves = None;
     }
 }
 

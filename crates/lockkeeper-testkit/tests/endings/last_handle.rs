@@ -1,0 +1,198 @@
+//! The last handle of a keeper: once it is dropped, the server has the release, wherever that was.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use lockkeeper::{Event, Guard, Lockkeeper, MultiLock, Observer, blocking};
+use lockkeeper_testkit::servers::redis::RedisServer;
+use tokio::runtime::{Builder, Runtime};
+
+/// Each check is made so often: one that happens to be in time proves nothing.
+const ROUNDS: usize = 20;
+
+fn runtime(threads: usize) -> Runtime {
+    let runtime = match threads {
+        1 => Builder::new_current_thread().enable_all().build(),
+        _ => Builder::new_multi_thread()
+            .worker_threads(threads)
+            .enable_all()
+            .build(),
+    };
+    runtime.expect("a runtime")
+}
+
+async fn held(server: &RedisServer) -> (Lockkeeper, Guard) {
+    let keeper = Lockkeeper::connect(&server.url()).await.expect("connects");
+    let guard = keeper.lock("x").expect("a lock").acquire().await;
+    (keeper, guard.expect("acquires"))
+}
+
+#[track_caller]
+fn is_free(server: &RedisServer) {
+    let held = server.command(&["EXISTS", "x", "y"]);
+    assert!(held.starts_with(":0"), "it is held: {held}");
+}
+
+#[test]
+fn on_a_thread_that_drives_a_runtime() {
+    let server = RedisServer::start();
+    for threads in [1, 2] {
+        let runtime = runtime(threads);
+        for _ in 0..ROUNDS {
+            let held = runtime.block_on(held(&server));
+            runtime.block_on(async { drop(held) });
+            is_free(&server);
+        }
+    }
+}
+
+#[test]
+fn on_a_worker_of_a_runtime() {
+    let server = RedisServer::start();
+    let runtime = runtime(2);
+    for _ in 0..ROUNDS {
+        let held = runtime.block_on(held(&server));
+        let task = runtime.spawn(async { drop(held) });
+        runtime.block_on(task).expect("no panic");
+        is_free(&server);
+    }
+}
+
+#[test]
+fn on_a_thread_that_enters_a_runtime() {
+    let server = RedisServer::start();
+    let runtime = runtime(2);
+    for _ in 0..ROUNDS {
+        let held = runtime.block_on(held(&server));
+        let handle = runtime.handle().clone();
+        let entered = move || handle.block_on(async { drop(held) });
+        let task = runtime.spawn_blocking(entered);
+        runtime.block_on(task).expect("no panic");
+        is_free(&server);
+    }
+}
+
+#[test]
+fn after_its_runtime_has_ended() {
+    let server = RedisServer::start();
+    for threads in [1, 2] {
+        for _ in 0..ROUNDS {
+            let runtime = runtime(threads);
+            let held = runtime.block_on(async {
+                let (keeper, guard) = held(&server).await;
+                // So often that the runtime has a connection of its own, which ends with it.
+                let other = keeper.lock("y").expect("a lock");
+                for _ in 0..40 {
+                    drop(other.acquire().await.expect("acquires"));
+                }
+                (keeper, guard, other.acquire().await.expect("acquires"))
+            });
+            drop(runtime);
+            drop(held);
+            is_free(&server);
+        }
+    }
+}
+
+#[test]
+fn in_the_destructors_of_a_thread() {
+    thread_local!(static KEPT: RefCell<Option<(Lockkeeper, Guard)>> = const { RefCell::new(None) });
+    let server = RedisServer::start();
+    for first in [false, true] {
+        for _ in 0..ROUNDS {
+            let held = runtime(1).block_on(held(&server));
+            let thread = std::thread::spawn(move || {
+                if first {
+                    // Before the keeper's own destructor is registered, and so after it has run.
+                    KEPT.set(None);
+                }
+                let other = held.0.lock("y").expect("a lock");
+                drop(runtime(1).block_on(other.acquire()).expect("acquires"));
+                KEPT.set(Some(held));
+            });
+            thread.join().expect("no panic");
+            is_free(&server);
+        }
+    }
+}
+
+#[test]
+fn of_two_keepers_at_once() {
+    let server = RedisServer::start();
+    let runtime = runtime(2);
+    for _ in 0..ROUNDS {
+        let guards = runtime.block_on(async {
+            let url = server.url();
+            let one = Lockkeeper::connect(&url).await.expect("connects");
+            let two = Lockkeeper::connect(&url).await.expect("connects");
+            let locks = [one.lock("x"), two.lock("y")].map(|lock| lock.expect("a lock"));
+            let both = MultiLock::new(locks).expect("locks");
+            both.acquire().await.expect("acquires")
+        });
+        drop(guards);
+        is_free(&server);
+    }
+}
+
+#[test]
+fn of_a_thread_that_waits_when_the_keeper_is_dropped() {
+    let server = RedisServer::start();
+    for _ in 0..ROUNDS {
+        let keeper = blocking::Lockkeeper::connect(&server.url()).expect("connects");
+        let guard = keeper.lock("x").expect("a lock").acquire();
+        let lock = keeper.lock("x").expect("a lock");
+        let waits = std::thread::spawn(move || {
+            // Kept until the thread ends.
+            let lock = lock;
+            drop(lock.acquire().expect("acquires"));
+        });
+        let began = Instant::now();
+        drop((keeper, guard.expect("acquires")));
+        assert!(began.elapsed() < Duration::from_secs(10));
+        waits.join().expect("no panic");
+        is_free(&server);
+    }
+}
+
+/// Drops what it was given when a lock is lost, and says how long that took.
+#[derive(Debug)]
+struct Drops(Mutex<Option<(Lockkeeper, Guard)>>, mpsc::Sender<Duration>);
+
+impl Observer for Drops {
+    fn event(&self, event: &Event<'_>) {
+        if let Event::Lost { .. } = event {
+            let held = self.0.lock().expect("no panic").take();
+            let began = Instant::now();
+            drop(held);
+            let _ = self.1.send(began.elapsed());
+        }
+    }
+}
+
+/// The thread would wait for what only it can do.
+#[test]
+fn on_the_keepers_own_thread() {
+    let server = RedisServer::start();
+    let runtime = runtime(1);
+    let mut took = Vec::new();
+    for _ in 0..5 {
+        let (tell, told) = mpsc::channel();
+        let drops = Arc::new(Drops(Mutex::default(), tell));
+        runtime.block_on(async {
+            let builder = Lockkeeper::builder().url(&server.url());
+            let keeper = builder.observer(drops.clone()).connect().await;
+            let keeper = keeper.expect("connects");
+            let guard = keeper.lock("x").expect("a lock").acquire().await;
+            let other = Lockkeeper::connect(&server.url()).await.expect("connects");
+            *drops.0.lock().expect("no panic") = Some((keeper, guard.expect("acquires")));
+            let broken = other.break_lock("x", "a test").await;
+            assert_eq!(broken.expect("breaks").len(), 1);
+        });
+        let patience = Duration::from_secs(30);
+        took.push(told.recv_timeout(patience).expect("the lock is lost"));
+        is_free(&server);
+    }
+    let shortest = took.iter().min().expect("there are some");
+    assert!(*shortest < Duration::from_millis(900), "{took:?}");
+}

@@ -1,0 +1,163 @@
+//! What users hold of a keeper, counted apart from what its background work holds.
+//!
+//! The last handle of a keeper waits for what is on its way to the store: the program may end right after. So does a
+//! thread at its end, for the keepers with which it left something on its way. That is for keepers that are never dropped,
+//! as in a `static`, and for `exit`, which on most systems ends the calling thread in this way.
+//!
+//! A process that was forked has copies of its parent's handles and none of its parent's threads. There a handle does
+//! nothing when it is dropped, and keeps what it points to: a thread that is not there may have locked a mutex of it.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Weak};
+
+use rustix::process::{Pid, getpid};
+
+use super::Core;
+use super::arbiter::Arbiter;
+use super::background::Pends;
+use super::tenure::Tenure;
+use crate::Error;
+
+/// The process that a keeper was connected in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Home(Pid);
+
+impl Home {
+    pub fn here() -> Home {
+        Home(getpid())
+    }
+
+    /// Whether this process is a fork of that one.
+    pub fn is_left(self) -> bool {
+        getpid() != self.0
+    }
+
+    /// Refuses to go on in a fork. Comes before any mutex of the keeper is taken.
+    pub fn check(self) -> Result<(), Error> {
+        match self.is_left() {
+            true => Err(Error::Forked),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What users hold a part of.
+pub(crate) trait OfKeeper {
+    fn core(&self) -> &Core;
+}
+
+impl OfKeeper for Core {
+    fn core(&self) -> &Core {
+        self
+    }
+}
+
+impl OfKeeper for Arbiter {
+    fn core(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl OfKeeper for Tenure {
+    fn core(&self) -> &Core {
+        &self.arbiter.core
+    }
+}
+
+/// A user's hold on a keeper, or on a part of it.
+pub(crate) struct Handle<T: OfKeeper>(Option<Arc<T>>);
+
+impl<T: OfKeeper> Handle<T> {
+    pub fn new(of: Arc<T>) -> Handle<T> {
+        of.core().users.fetch_add(1, SeqCst);
+        Handle(Some(of))
+    }
+
+    /// Drops the handle in a process that is known to be no fork.
+    pub fn let_go(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        if let Some(of) = self.0.take()
+            && of.core().users.fetch_sub(1, SeqCst) == 1
+        {
+            of.core().settle(&[Pends::CleanUp, Pends::Contender]);
+        }
+    }
+}
+
+impl<T: OfKeeper> Deref for Handle<T> {
+    type Target = Arc<T>;
+    fn deref(&self) -> &Arc<T> {
+        match &self.0 {
+            Some(of) => of,
+            None => unreachable!("taken only by what consumes the handle"),
+        }
+    }
+}
+
+impl<T: OfKeeper> Clone for Handle<T> {
+    fn clone(&self) -> Handle<T> {
+        Handle::new(Arc::clone(self))
+    }
+}
+
+impl<T: OfKeeper> Drop for Handle<T> {
+    fn drop(&mut self) {
+        match &self.0 {
+            Some(of) if of.core().home.is_left() => std::mem::forget(self.0.take()),
+            _ => self.end(),
+        }
+    }
+}
+
+impl<T: OfKeeper + fmt::Debug> fmt::Debug for Handle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The keepers with which a thread left something on its way.
+#[derive(Default)]
+struct LeftBehind(RefCell<Vec<Weak<Core>>>);
+
+thread_local!(static LEFT_BEHIND: LeftBehind = LeftBehind::default());
+
+impl Core {
+    /// A user left something on its way.
+    pub fn left_behind(self: &Arc<Core>) {
+        self.background.left_behind();
+        self.note_thread();
+    }
+
+    /// This thread may have left something on its way, and waits for it when it ends.
+    pub fn note_thread(self: &Arc<Core>) {
+        // A thread at its end waits no more, but where it drops the last handle.
+        let _ = LEFT_BEHIND.try_with(|left| {
+            let mut keepers = left.0.borrow_mut();
+            if !keepers
+                .iter()
+                .any(|core| core.as_ptr() == Arc::as_ptr(self))
+            {
+                keepers.retain(|core| core.strong_count() > 0);
+                keepers.push(Arc::downgrade(self));
+            }
+        });
+    }
+}
+
+impl Drop for LeftBehind {
+    fn drop(&mut self) {
+        for core in self.0.take().iter().filter_map(Weak::upgrade) {
+            match core.home.is_left() {
+                true => std::mem::forget(core),
+                // Others of this process may go on waiting.
+                false => core.settle(&[Pends::CleanUp]),
+            }
+        }
+    }
+}
