@@ -150,7 +150,8 @@ impl Lock {
         self.attempt(Patience::for_at_most(d)).await
     }
 
-    /// Does not wait; `None` if someone else has the lock.
+    /// Does not wait; `None` if someone else has the lock. If it was this keeper, whose guard was dropped just before, it
+    /// waits for the answer to that release.
     ///
     /// # Errors
     /// A store error.

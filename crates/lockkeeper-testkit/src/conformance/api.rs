@@ -56,6 +56,82 @@ pub(super) async fn field_dropped_guard_keeps_the_lock(s: Subject) {
     nothing_left(&two).await;
 }
 
+pub(super) async fn a_dropped_lock_can_be_tried_at_once(s: Subject) {
+    let keeper = keeper(s.store(), Duration::from_secs(20)).await;
+    trying_after_a_drop(&keeper, 20).await;
+    // Without tasks that could go on meanwhile.
+    let alone = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.expect("a runtime");
+        runtime.block_on(trying_after_a_drop(&keeper, 20));
+    });
+    alone.await.expect("no panic");
+}
+
+/// Takes a lock of each kind that the store has, drops the guard and tries again, so many times. Nobody else is there.
+///
+/// # Panics
+/// When a try finds the lock taken.
+pub async fn trying_after_a_drop(keeper: &Lockkeeper, rounds: usize) {
+    let capabilities = keeper.capabilities();
+    let lock = |name| keeper.lock(name).expect("a lock");
+    let mut locks = vec![
+        ("usual", lock("usual")),
+        (
+            "ttl",
+            lock("ttl").ttl(Duration::from_secs(15)).expect("ttl"),
+        ),
+        (
+            "fixed",
+            lock("fixed")
+                .lease(Duration::from_secs(15))
+                .expect("a lease"),
+        ),
+    ];
+    if capabilities.fair {
+        locks.push(("fair", lock("fair").fair().expect("fair")));
+    }
+    let rwlock = capabilities
+        .read_write
+        .then(|| keeper.rwlock("rwlock").expect("a lock"));
+    let semaphore = capabilities
+        .permits
+        .then(|| keeper.semaphore("semaphore", 2).expect("a semaphore"));
+    let mut taken = std::collections::BTreeMap::new();
+    let mut count = |kind: &'static str, tried: Result<Option<Guard>, Error>| {
+        if tried.expect("the store answers").is_none() {
+            *taken.entry(kind).or_insert(0) += 1;
+        }
+    };
+    for _ in 0..rounds {
+        for (kind, lock) in &locks {
+            drop(lock.acquire().await.expect("acquires"));
+            count(kind, lock.try_acquire().await);
+            // That one was dropped as well.
+            count(kind, lock.try_acquire().await);
+        }
+        if let Some(rwlock) = &rwlock {
+            drop(rwlock.write().await.expect("writes"));
+            count("write", rwlock.try_write().await);
+            count("read after write", rwlock.try_read().await);
+            count("write after read", rwlock.try_write().await);
+            drop(rwlock.read().await.expect("reads"));
+            count("write after shared read", rwlock.try_write().await);
+        }
+        if let Some(semaphore) = &semaphore {
+            drop(semaphore.acquire(2).await.expect("acquires"));
+            count("permits", semaphore.try_acquire(2).await);
+            count("permit", semaphore.try_acquire(1).await);
+        }
+        // A release that nobody waits for to the end is a drop.
+        let (_, usual) = &locks[0];
+        let guard = usual.acquire().await.expect("acquires");
+        drop(drop_after(1, guard.release()).await);
+        count("cancelled release", usual.try_acquire().await);
+    }
+    assert!(taken.is_empty(), "taken, of {rounds} rounds: {taken:?}");
+}
+
 pub(super) async fn field_cancelled_acquire_through_the_api(s: Subject) {
     let [one, two] = keepers(&s).await;
     let (mine, theirs) = (

@@ -44,6 +44,7 @@ use lockkeeper::clock::Moment;
 use lockkeeper::store::{BoxFuture, Capabilities, Store};
 
 use crate::retries;
+pub use api::trying_after_a_drop;
 
 /// A fresh, empty store, as a case gets it.
 pub struct Subject {

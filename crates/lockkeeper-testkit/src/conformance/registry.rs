@@ -234,6 +234,7 @@ macro_rules! __conformance_list {
             }
             nothing api {
                 field_dropped_guard_keeps_the_lock
+                a_dropped_lock_can_be_tried_at_once
                 field_cancelled_acquire_through_the_api
                 field_acquire_loops_for_ever_on_an_error
                 field_two_locks_in_opposite_order_deadlock

@@ -6,9 +6,10 @@
 //! of its own and only passes through.
 //!
 //! Here are the door, re-entry and claims of their own; [`lineup`] has turns with the process's claim, and who contends
-//! for it; [`handoff`] who goes on with a hold.
+//! for it; [`handoff`] who goes on with a hold; [`leaving`] what is on its way out.
 
 mod handoff;
+mod leaving;
 mod lineup;
 
 use std::sync::atomic::Ordering::SeqCst;
@@ -32,6 +33,8 @@ use crate::store::{ClaimId, Mode};
 use crate::{Error, Event, Name, Token};
 
 pub(crate) use handoff::Left;
+pub(crate) use leaving::Leaving;
+use leaving::Leavings;
 
 /// How often one owner may re-enter a lock.
 const MAX_DEPTH: u32 = 65_535;
@@ -44,6 +47,8 @@ pub(crate) struct Arbiter {
     /// Makes the contender of a line see whether anyone still waits.
     look_handed: Notify,
     look_shared: Notify,
+    /// Something has left the store.
+    left: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +61,7 @@ struct State {
     open: Option<Open>,
     /// Tenures whose owner may re-enter.
     owned: Vec<Arc<Tenure>>,
+    leavings: Leavings,
 }
 
 impl State {
@@ -75,6 +81,7 @@ impl Arbiter {
             state: Mutex::default(),
             look_handed: Notify::new(),
             look_shared: Notify::new(),
+            left: Notify::new(),
         }
     }
 
@@ -93,18 +100,15 @@ impl Arbiter {
         {
             return Ok(Some(entry));
         }
-        let entry = match (wish.mode, wish.terms) {
-            (Mode::Exclusive, Terms::Usual) => self.take_turn(Seat::Handed, &wish).await?,
-            // A reader that will not wait cannot tell a local request under way from a writer: ask the store.
-            (Mode::Read, Terms::Usual) if wish.patience != Patience::None => {
-                self.take_turn(Seat::Shared, &wish).await?
-            }
-            (Mode::Read, Terms::Usual) => match self.join_open(&wish) {
-                Some(entry) => Some(entry),
-                None => self.take_own(&wish).await?,
-            },
-            _ => self.take_own(&wish).await?,
+        let leaving = match wish.patience {
+            Patience::None => self.last_leaving(),
+            _ => None,
         };
+        let mut entry = self.take(&wish).await?;
+        if let (None, Some(last)) = (&entry, leaving) {
+            self.have_left(last).await;
+            entry = self.take(&wish).await?;
+        }
         if let Some((entry, began)) = entry.as_ref().zip(began) {
             self.core.shared.observers.event(&Event::Acquired {
                 name: &self.name,
@@ -113,6 +117,22 @@ impl Arbiter {
             });
         }
         Ok(entry)
+    }
+
+    /// Acquires what the owner does not hold already.
+    async fn take(self: &Arc<Self>, wish: &Wish) -> Result<Option<Entry>, Error> {
+        match (wish.mode, wish.terms) {
+            (Mode::Exclusive, Terms::Usual) => self.take_turn(Seat::Handed, wish).await,
+            // A reader that will not wait cannot tell a local request under way from a writer: ask the store.
+            (Mode::Read, Terms::Usual) if wish.patience != Patience::None => {
+                self.take_turn(Seat::Shared, wish).await
+            }
+            (Mode::Read, Terms::Usual) => match self.join_open(wish) {
+                Some(entry) => Ok(Some(entry)),
+                None => self.take_own(wish).await,
+            },
+            _ => self.take_own(wish).await,
+        }
     }
 
     /// Enters again what the owner holds already.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Core;
+use super::arbiter::Leaving;
 use super::background::Pends;
 use crate::clock::Moment;
 use crate::store::{ClaimId, Release, Store};
@@ -31,7 +32,13 @@ enum Verb {
 
 impl Core {
     /// Lets go of a hold in the background.
-    pub fn release_later(self: &Arc<Core>, name: Name, claim: ClaimId, lease: Duration) {
+    pub fn release_later(
+        self: &Arc<Core>,
+        name: Name,
+        claim: ClaimId,
+        lease: Duration,
+        leaving: Option<Leaving>,
+    ) {
         let core = self.clone();
         let undo = Undo {
             verb: Verb::Release,
@@ -39,7 +46,7 @@ impl Core {
             claim,
             lease,
         };
-        let done = async move { undo.until_done(&core).await };
+        let done = async move { undo.until_done(&core, leaving).await };
         self.background.spawn_pending(Pends::CleanUp, done);
     }
 
@@ -60,13 +67,14 @@ impl Core {
             claim,
             lease,
         };
+        let leaving = self.known_arbiter(&undo.name).map(|a| a.leaving());
         self.background.spawn_pending(Pends::CleanUp, async move {
-            undo.until_done(&core).await;
+            undo.until_done(&core, leaving).await;
             if in_doubt {
                 let again = core.clone();
                 core.background.spawn(async move {
                     again.background.sleep_until(late).await;
-                    undo.until_done(&again).await;
+                    undo.until_done(&again, None).await;
                 });
             }
         });
@@ -74,10 +82,16 @@ impl Core {
 }
 
 impl Undo {
-    async fn until_done(&self, core: &Core) {
+    /// A try that waits for this waits for the first answer only.
+    async fn until_done(&self, core: &Core, mut leaving: Option<Leaving>) {
         let give_up = Moment::now() + self.lease;
         let mut pause = Duration::from_millis(20);
-        while let Err(error) = core.answer(self.once(core.store())).await {
+        loop {
+            let answer = core.answer(self.once(core.store())).await;
+            drop(leaving.take());
+            let Err(error) = answer else {
+                return;
+            };
             if !error.is_transient() || Moment::now() >= give_up {
                 tracing::warn!(%error, name = %self.name, "not released; the lease ends it");
                 return;

@@ -167,9 +167,11 @@ impl Departure {
         let mut context = Context::from_waker(Waker::noop());
         if apart(|| run.as_mut().poll(&mut context)).is_pending() {
             arbiter.core.left_behind();
+            let leaving = arbiter.leaving();
             let background = &arbiter.core.background;
             background.spawn_pending(Pends::CleanUp, async move {
                 let _ = run.await;
+                drop(leaving);
             });
         }
     }
@@ -220,7 +222,11 @@ impl Drop for Departure {
             return;
         }
         // Cancelled, as if the guard had been dropped.
-        if self.answer.is_none() {
+        let leaving = match self.answer {
+            None => Some(self.arbiter.leaving()),
+            Some(_) => None,
+        };
+        if leaving.is_some() {
             self.arbiter.core.left_behind();
         }
         let Hold { name, claim, .. } = &*self.hold;
@@ -228,7 +234,7 @@ impl Drop for Departure {
         // An extension lasts longer than that.
         let lease = lease.max(self.hold.ends_at().remaining());
         let core = &self.arbiter.core;
-        core.release_later(name.clone(), *claim, lease);
+        core.release_later(name.clone(), *claim, lease, leaving);
         self.move_on(None, None);
     }
 }
