@@ -61,8 +61,8 @@ pub(super) async fn a_dropped_lock_can_be_tried_at_once(s: Subject) {
     trying_after_a_drop(&keeper, 20).await;
     // Without tasks that could go on meanwhile.
     let alone = tokio::task::spawn_blocking(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().build();
-        let runtime = runtime.expect("a runtime");
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().expect("a runtime");
         runtime.block_on(trying_after_a_drop(&keeper, 20));
     });
     alone.await.expect("no panic");

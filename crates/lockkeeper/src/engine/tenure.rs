@@ -63,12 +63,14 @@ impl Entry {
         let Some(tenure) = self.0.take() else {
             unreachable!("leave consumes the entry");
         };
-        match tenure.arbiter.leave(&tenure) {
+        let outcome = match tenure.arbiter.leave(&tenure) {
             Left::StillHeld { depth } => Ok(ReleaseOutcome::StillHeld { depth }),
             Left::Passed => Ok(ReleaseOutcome::Released),
             Left::Lost => Ok(why_not_held(&tenure.arbiter, &tenure.hold).await),
             Left::Departs(departure) => departure.run().await,
-        }
+        };
+        tenure.let_go();
+        outcome
     }
 }
 
