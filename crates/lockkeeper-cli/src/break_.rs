@@ -1,16 +1,24 @@
-//! `lockkeeper break`: takes a lock from whoever holds it.
+//! `lockkeeper break`: takes a lock from its holders, or from the one that is named.
 
+use std::time::UNIX_EPOCH;
+
+use lockkeeper::Token;
+use lockkeeper::store::{BreakOutcome, BreakTarget, ClaimId, Holder};
 use serde::Serialize;
 
-use crate::exit::Failure;
+use crate::exit::{Failure, NOT_THE_HOLDER, USAGE};
 use crate::output::{ago, human, plain, print, print_json};
 use crate::store::{self, StoreArgs};
 use crate::view::HolderView;
 
-/// Takes a lock from whoever holds it
+/// Takes a lock from its holders
 ///
 /// The holder is told at once, but may go on working until it hears it, at its next renewal at the latest:
 /// break a lock when its holder is known to be dead or stuck. Fencing tokens of the broken hold are out of date at once.
+///
+/// Between `show` and `break` a lock may change hands. Name the hold that is meant, by its token or its owner, and no
+/// other is touched: if others hold by then, nothing is broken, they are named, and the exit code is 77. A
+/// request that reaches the store late does nothing.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The lock
@@ -18,6 +26,23 @@ pub struct Args {
     /// Why; shown to others
     #[arg(long)]
     reason: String,
+    /// Only the hold that has this fencing token: what `show` prints as its token, or CMD of `run` has as
+    /// LOCKKEEPER_TOKEN
+    #[arg(long, value_name = "T", conflicts_with = "claim", value_parser = clap::value_parser!(u64).range(1..))]
+    token: Option<u64>,
+    /// Only the hold of this claim: what `show` prints as its owner, also of a Redisson client
+    #[arg(long, value_name = "ID")]
+    claim: Option<ClaimId>,
+}
+
+impl Args {
+    fn target(&self) -> BreakTarget {
+        match (self.token, self.claim) {
+            (Some(token), _) => BreakTarget::Token(Token::new(token)),
+            (_, Some(claim)) => BreakTarget::Claim(claim),
+            _ => BreakTarget::All,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -25,33 +50,66 @@ struct Done<'a> {
     name: &'a str,
     reason: &'a str,
     broken: Vec<HolderView<'a>>,
+    /// Those who hold instead of the one that was named.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    held_by: Vec<HolderView<'a>>,
 }
 
 pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     if args.reason.trim().is_empty() {
         let message = "--reason is empty; say why the lock is broken";
-        return Err(Failure::new(crate::exit::USAGE, message));
+        return Err(Failure::new(USAGE, message));
     }
     let keeper = store::open(store).await?;
-    let holders = keeper.break_lock(&args.name, &args.reason).await?;
+    let target = args.target();
+    let outcome = keeper.break_hold(&args.name, target, &args.reason).await?;
+    let (broken, held_by) = match &outcome {
+        BreakOutcome::Ended(ended) => (&ended[..], &[][..]),
+        BreakOutcome::NotHeld(others) => (&[][..], &others[..]),
+        BreakOutcome::TooLate => (&[][..], &[][..]),
+    };
     if store.json {
-        return Ok(print_json(&Done {
+        print_json(&Done {
             name: &args.name,
             reason: &args.reason,
-            broken: holders.iter().map(HolderView::new).collect(),
-        })?);
+            broken: broken.iter().map(HolderView::new).collect(),
+            held_by: held_by.iter().map(HolderView::new).collect(),
+        })?;
     }
-    if holders.is_empty() {
+    if !held_by.is_empty() {
+        let others: Vec<String> = held_by.iter().map(described).collect();
+        let message = format!(
+            "nothing was broken: {} is held by {}",
+            plain(&args.name),
+            others.join(", and by ")
+        );
+        return Err(Failure::new(NOT_THE_HOLDER, message));
+    }
+    if store.json {
+        return Ok(());
+    }
+    if broken.is_empty() {
         return Ok(print(&format!("nobody held {}", plain(&args.name)))?);
     }
-    for holder in &holders {
-        print(&format!(
-            "took {} from {} ({}), which held it for {}",
-            plain(&args.name),
-            plain(&holder.process.to_string()),
-            holder.mode,
-            human(ago(holder.since)),
-        ))?;
+    for holder in broken {
+        let mut line = format!("took {} from {}", plain(&args.name), who(holder));
+        // Of clients of other projects it is not known.
+        if holder.since > UNIX_EPOCH {
+            line += &format!(", which held it for {}", human(ago(holder.since)));
+        }
+        print(&line)?;
     }
     Ok(())
+}
+
+fn who(holder: &Holder) -> String {
+    format!("{} ({})", plain(&holder.process.to_string()), holder.mode)
+}
+
+/// With what names its hold.
+fn described(holder: &Holder) -> String {
+    match holder.token.get() {
+        0 => format!("{}, owner {}", who(holder), holder.claim),
+        token => format!("{}, token {token}, owner {}", who(holder), holder.claim),
+    }
 }

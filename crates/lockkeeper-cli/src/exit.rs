@@ -16,6 +16,8 @@ pub const INTERNAL: u8 = 71;
 pub const BUSY: u8 = 75;
 /// The lock was lost while the command ran.
 pub const LOST: u8 = 76;
+/// Another holds the lock than the one whose hold was to be broken (EX_NOPERM).
+pub const NOT_THE_HOLDER: u8 = 77;
 /// The command was found but could not be run.
 pub const CANNOT_RUN: u8 = 126;
 /// The command was not found.

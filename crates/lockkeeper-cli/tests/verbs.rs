@@ -5,7 +5,7 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use common::{Done, Place, bare, finish};
+use common::{Done, Place, bare, finish, until_in};
 use lockkeeper_testkit::servers::independent::Independent;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -118,6 +118,49 @@ fn break_says_who_held() {
     assert!(shows().contains(", before this hold: r"), "{}", shows());
     drop(next);
     holder.done().code(76);
+}
+
+#[test]
+fn break_ends_the_hold_that_is_named_and_no_other() {
+    let place = Place::new();
+    let named = |args: &[&str]| place.done(&[&["break", "x", "--reason", "r"], args].concat());
+    let readers = ["one", "two"].map(|file| {
+        let script = format!("echo $LOCKKEEPER_TOKEN > {file}; exec sleep 600");
+        let reader = place.hold(&["--shared"], "x", &script);
+        until_in(&place.path(file), "\n");
+        reader
+    });
+    let token = |file: &str| std::fs::read_to_string(place.path(file)).expect("a token");
+    let (one, two) = (token("one"), token("two"));
+    let (one, two) = (one.trim(), two.trim());
+    assert_eq!(place.show("x")["holders"].as_array().map(Vec::len), Some(2));
+    let nobodys = (two.parse::<u64>().expect("a number") + 1).to_string();
+    // Another holds: nothing is broken, and it is said who.
+    let other = named(&["--token", &nobodys]).code(77);
+    for token in [one, two] {
+        assert!(
+            other.err().contains(&format!("token {token}, owner ")),
+            "{other:?}"
+        );
+    }
+    let done = named(&["--token", one, "--json"]).code(0).json();
+    assert_eq!(done["broken"][0]["pid"], readers[0].lockkeeper.id());
+    let [first, second] = readers;
+    first.done().code(76);
+    let shown = place.show("x");
+    assert_eq!(shown["holders"][0]["token"].to_string(), two);
+    let owner = shown["holders"][0]["owner"].as_str().expect("an id");
+    let done = named(&["--token", one, "--json"]).code(77);
+    assert_eq!(done.json()["held_by"][0]["owner"], owner);
+    assert_eq!(done.json()["broken"], serde_json::json!([]));
+    assert!(done.err().contains("\"exit_code\":77"), "{done:?}");
+    named(&["--claim", owner]).code(0);
+    second.done().code(76);
+    let free = named(&["--claim", owner]).code(0);
+    assert!(free.out().contains("nobody held"), "{free:?}");
+    named(&["--token", "0"]).code(2);
+    named(&["--claim", "nonsense"]).code(2);
+    named(&["--claim", owner, "--token", two]).code(2);
 }
 
 #[test]

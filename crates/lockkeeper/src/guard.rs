@@ -189,6 +189,12 @@ impl Guard {
                 Ok(())
             }
             Some(Renewed::Renewed) => Err(lost()),
+            Some(Renewed::TooLate) if !self.is_held() => Err(lost()),
+            Some(Renewed::TooLate) => Err(Error::Unavailable {
+                store: core.store().capabilities().store,
+                reason: "the request reached it too late, so the lease is as it was; try again"
+                    .into(),
+            }),
             Some(Renewed::Unknown) => Err(Error::OutcomeUnknown {
                 store: core.store().capabilities().store,
                 reason: "the part of the store that has the lock did not answer".into(),

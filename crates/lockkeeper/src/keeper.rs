@@ -5,12 +5,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::Moment;
 use crate::engine::Core;
 use crate::engine::arbiter::Arbiter;
 use crate::engine::background::Background;
 use crate::engine::handle::Handle;
+use crate::engine::reaper::REQUEST_WINDOW;
 use crate::error::check_lease;
-use crate::store::{self, Capabilities, Interest, KeeperId, Store};
+use crate::store::{self, BreakOutcome, BreakTarget, Capabilities, Interest, KeeperId, Store};
 use crate::url::StoreUrl;
 use crate::{Error, Latch, Lock, MultiLock, Name, Observer, RwLock, Semaphore};
 
@@ -325,8 +327,27 @@ impl Lockkeeper {
     /// that a resource which has seen it refuses the old holders' writes.
     ///
     /// # Errors
-    /// [`Error::InvalidName`], [`Error::InvalidArgument`] without a reason, or the store's error.
+    /// [`Error::InvalidName`], [`Error::InvalidArgument`] without a reason, or the store's error. After
+    /// [`Error::OutcomeUnknown`] it has been done or never is: a request that arrives later does nothing.
     pub async fn break_lock(&self, name: &str, reason: &str) -> Result<Vec<store::Holder>, Error> {
+        match self.break_hold(name, BreakTarget::All, reason).await? {
+            BreakOutcome::Ended(holders) => Ok(holders),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// As [`break_lock`](Lockkeeper::break_lock), of one hold: nobody else's is touched, also if the named one has ended by
+    /// now. Never answers [`BreakOutcome::TooLate`].
+    ///
+    /// # Errors
+    /// As [`break_lock`](Lockkeeper::break_lock); [`Error::Unavailable`] if the request reached the store too late and did
+    /// nothing.
+    pub async fn break_hold(
+        &self,
+        name: &str,
+        target: BreakTarget,
+        reason: &str,
+    ) -> Result<BreakOutcome, Error> {
         if reason.trim().is_empty() {
             return Err(Error::InvalidArgument {
                 what: "reason",
@@ -334,12 +355,20 @@ impl Lockkeeper {
             });
         }
         self.core.home.check()?;
-        let name = Name::new(name)?;
-        let reason = reason.to_owned();
-        let request = store::Break { name, reason };
-        self.core
-            .answer(self.core.store().break_lock(&request))
-            .await
+        let request = store::Break {
+            name: Name::new(name)?,
+            target,
+            reason: reason.to_owned(),
+            not_after: Moment::now() + REQUEST_WINDOW,
+        };
+        let answer = self.core.store().break_lock(&request);
+        match self.core.answer(answer).await? {
+            BreakOutcome::TooLate => Err(Error::Unavailable {
+                store: self.capabilities().store,
+                reason: "the request reached it too late and did nothing; try again".into(),
+            }),
+            outcome => Ok(outcome),
+        }
     }
 
     /// Hints whenever something about a name may have changed.

@@ -6,11 +6,11 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lockkeeper::Name;
 use lockkeeper::clock::{Clock, Moment};
 use lockkeeper::store::memory::MemoryStore;
 use lockkeeper::store::sqlite::SqliteStore;
 use lockkeeper::store::*;
+use lockkeeper::{Name, Token};
 use proptest::prelude::*;
 
 /// Runs a future on this thread. The worker may have to answer: it counts idle fences when it starts.
@@ -35,14 +35,18 @@ enum Step {
         late: bool,
     },
     Withdraw(usize),
-    Renew(Vec<(usize, u64)>),
+    Renew(Vec<(usize, u64, bool)>),
     Release {
         claim: usize,
         requeue: Option<usize>,
     },
     Inspect(usize),
     List(bool),
-    Break(usize),
+    Break {
+        name: usize,
+        target: Target,
+        late: bool,
+    },
     Latch {
         name: usize,
         id: usize,
@@ -54,6 +58,14 @@ enum Step {
     Reboot,
     /// The process ends in good order and starts again.
     Reopen,
+}
+
+/// Whom a break means: everyone, a claim, or a token that is so far from the last one that was given out.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    All,
+    Claim(usize),
+    Token(u64),
 }
 
 const NAMES: [&str; 3] = ["shop:1", "shop:1'); DROP TABLE lease; --", "订单 %_"];
@@ -68,16 +80,23 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Just(LatchOp::CountDown),
         Just(LatchOp::Open),
     ];
+    let target = prop_oneof![
+        2 => Just(Target::All),
+        2 => claim.clone().prop_map(Target::Claim),
+        3 => (0..5u64).prop_map(Target::Token),
+    ];
     let step = prop_oneof![
         8 => (claim.clone(), any::<bool>(), proptest::bool::weighted(0.1))
             .prop_map(|(claim, enqueue, late)| Step::Acquire { claim, enqueue, late }),
         2 => claim.clone().prop_map(Step::Withdraw),
-        2 => proptest::collection::vec((claim.clone(), 100..40_000u64), 1..6).prop_map(Step::Renew),
+        2 => proptest::collection::vec((claim.clone(), 100..40_000u64, proptest::bool::weighted(0.1)), 1..6)
+            .prop_map(Step::Renew),
         5 => (claim.clone(), proptest::option::of(claim.clone()))
             .prop_map(|(claim, requeue)| Step::Release { claim, requeue }),
         2 => (0..NAMES.len()).prop_map(Step::Inspect),
         1 => any::<bool>().prop_map(Step::List),
-        1 => (0..NAMES.len()).prop_map(Step::Break),
+        2 => (0..NAMES.len(), target, proptest::bool::weighted(0.1))
+            .prop_map(|(name, target, late)| Step::Break { name, target, late }),
         3 => (0..NAMES.len(), claim, op, proptest::bool::weighted(0.1))
             .prop_map(|(name, id, op, late)| Step::Latch { name, id, op, late }),
         5 => prop_oneof![0..50u64, 400..1_200u64, 2_000..4_000u64, 4_000..6_000u64, 20_000..40_000u64]
@@ -150,15 +169,11 @@ impl Pair {
             Step::Release { claim, requeue } => self.release(*claim, *requeue),
             Step::Inspect(name) => self.inspect(*name),
             Step::List(all) => self.list(if *all { "" } else { "shop:" }),
-            Step::Break(at) => {
-                let request = Break {
-                    name: name(*at),
-                    reason: format!("because of {at}"),
-                };
-                let want = now(self.memory.break_lock(&request)).expect("memory");
-                let got = now(self.sqlite().break_lock(&request)).expect("sqlite");
-                assert_eq!(holders(&got), holders(&want));
-            }
+            Step::Break {
+                name: at,
+                target,
+                late,
+            } => self.break_lock(*at, *target, *late),
             Step::Latch {
                 name: at,
                 id,
@@ -194,17 +209,47 @@ impl Pair {
         }
     }
 
-    fn renew(&self, renewals: &[(usize, u64)]) {
-        let renewal = |(at, millis): &(usize, u64)| Renewal {
+    fn renew(&self, renewals: &[(usize, u64, bool)]) {
+        let renewal = |(at, millis, late): &(usize, u64, bool)| Renewal {
             name: self.claims[*at].name.clone(),
             claim: self.claims[*at].id,
             lease: Duration::from_millis(*millis),
+            not_after: self.clock.now() - Duration::from_nanos(u64::from(*late)),
         };
         let mut renewals: Vec<Renewal> = renewals.iter().map(renewal).collect();
         // The order of names is that of the transaction; within a name the request's order stays.
         renewals.sort_by(|a, b| a.name.cmp(&b.name));
         let want = now(self.memory.renew(&renewals)).expect("memory");
         assert_eq!(now(self.sqlite().renew(&renewals)), Ok(want));
+    }
+
+    fn break_lock(&self, at: usize, target: Target, late: bool) {
+        let last = || {
+            let info = now(self.memory.inspect(&name(at))).expect("memory");
+            info.and_then(|info| info.last_token).map_or(0, Token::get)
+        };
+        let request = Break {
+            name: name(at),
+            target: match target {
+                Target::All => BreakTarget::All,
+                Target::Claim(claim) => BreakTarget::Claim(self.claims[claim].id),
+                Target::Token(before) => {
+                    BreakTarget::Token(Token::new(last().saturating_sub(before)))
+                }
+            },
+            reason: format!("because of {at}"),
+            not_after: self.clock.now() - Duration::from_nanos(u64::from(late)),
+        };
+        let want = now(self.memory.break_lock(&request)).expect("memory");
+        let got = now(self.sqlite().break_lock(&request)).expect("sqlite");
+        match (got, want) {
+            (BreakOutcome::Ended(got), BreakOutcome::Ended(want))
+            | (BreakOutcome::NotHeld(got), BreakOutcome::NotHeld(want)) => {
+                assert_eq!(holders(&got), holders(&want));
+            }
+            (BreakOutcome::TooLate, BreakOutcome::TooLate) => {}
+            (got, want) => panic!("{got:?} and not {want:?}"),
+        }
     }
 
     fn withdraw(&self, at: usize) {

@@ -16,6 +16,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use lockkeeper::Error;
+use lockkeeper::clock::Moment;
 use lockkeeper::store::sqlite::SqliteStore;
 use lockkeeper::store::*;
 use rusqlite::Connection;
@@ -436,6 +437,7 @@ fn many_holds_are_renewed_at_once() -> Result<(), Error> {
             name: claim.name.clone(),
             claim: claim.id,
             lease: Duration::from_secs(60),
+            not_after: Moment::NEVER,
         })
         .collect();
     renewals[77].claim = Claims::new("x").next().id;

@@ -7,8 +7,9 @@ use std::time::Duration;
 use lockkeeper::Name;
 use lockkeeper::clock::Moment;
 use lockkeeper::store::{
-    Attempt, Break, Claim, ClaimId, Grant, Holder, Interest, KeeperId, LatchOp, LatchRequest,
-    LatchState, LockInfo, Mode, Release, Released, Renewal, Renewed, Store, Subscription,
+    Attempt, Break, BreakOutcome, BreakTarget, Claim, ClaimId, Grant, Holder, Interest, KeeperId,
+    LatchOp, LatchRequest, LatchState, LockInfo, Mode, Release, Released, Renewal, Renewed, Store,
+    Subscription,
 };
 
 use super::Subject;
@@ -181,10 +182,20 @@ impl Client {
     }
 
     pub async fn renew_all(&self, holds: &[(&Claim, Duration)]) -> Vec<Renewed> {
-        let renewal = |(claim, lease): &(&Claim, Duration)| Renewal {
+        let holds = holds.iter();
+        let holds: Vec<_> = holds
+            .map(|(claim, lease)| (*claim, *lease, in_time()))
+            .collect();
+        self.renew_until(&holds).await
+    }
+
+    /// Renews holds, each with the moment past which that is void.
+    pub async fn renew_until(&self, holds: &[(&Claim, Duration, Moment)]) -> Vec<Renewed> {
+        let renewal = |(claim, lease, not_after): &(&Claim, Duration, Moment)| Renewal {
             name: claim.name.clone(),
             claim: claim.id,
             lease: *lease,
+            not_after: *not_after,
         };
         let renewals: Vec<Renewal> = holds.iter().map(renewal).collect();
         let answer = self.store.renew(&renewals).await;
@@ -212,11 +223,24 @@ impl Client {
     }
 
     pub async fn break_lock(&self, name: &Name, reason: &str) -> Vec<Holder> {
+        match self.break_hold(name, BreakTarget::All, reason).await {
+            BreakOutcome::Ended(holders) => holders,
+            other => panic!("{name:?} should be broken, was {other:?}"),
+        }
+    }
+
+    pub async fn break_hold(&self, name: &Name, target: BreakTarget, reason: &str) -> BreakOutcome {
         let request = Break {
             name: name.clone(),
+            target,
             reason: reason.to_owned(),
+            not_after: in_time(),
         };
-        let answer = self.store.break_lock(&request).await;
+        self.break_as(&request).await
+    }
+
+    pub async fn break_as(&self, request: &Break) -> BreakOutcome {
+        let answer = self.store.break_lock(request).await;
         answer.expect("break_lock answers")
     }
 

@@ -20,6 +20,7 @@
 mod acquire;
 mod admin;
 mod api;
+mod breaks;
 mod client;
 mod crowd;
 pub mod field;

@@ -2,7 +2,7 @@
 
 use lockkeeper::store::{Capabilities, Fencing, Wakeups};
 
-use super::{Case, acquire, admin, api, field, hints, latch, modes, names, permits, queue};
+use super::{Case, acquire, admin, api, breaks, field, hints, latch, modes, names, permits, queue};
 use super::{release, renew, tokens};
 
 /// Makes each conformance case a test of its own, in a module of the given name.
@@ -108,6 +108,9 @@ macro_rules! __conformance_list {
                 a_renewal_of_an_unknown_claim_says_not_held
                 a_batch_is_answered_in_its_order
                 a_large_batch_is_answered_in_its_order: transport
+                a_late_renewal_does_nothing
+                a_renewal_just_before_its_end_counts
+                each_renewal_of_a_batch_has_its_own_end
             }
             queue queue {
                 waiters_are_granted_first_come_first_served: transport
@@ -182,6 +185,24 @@ macro_rules! __conformance_list {
             }
             queue admin {
                 a_waited_for_name_is_listed
+            }
+            nothing breaks {
+                a_late_break_does_nothing
+                a_break_takes_any_token_of_the_run
+                a_break_by_a_token_of_no_hold_does_nothing
+                a_break_by_claim_ends_that_hold_alone
+                a_named_break_of_a_free_name_does_nothing
+                a_named_break_moves_the_fence
+            }
+            queue breaks {
+                a_named_break_passes_the_lock_on
+            }
+            read_write breaks {
+                a_break_of_one_reader_leaves_the_others
+                a_break_of_a_writer_leaves_the_reader_beside_it
+            }
+            permits breaks {
+                a_break_of_one_permit_leaves_the_others
             }
             latches latch {
                 an_unset_latch_is_open

@@ -6,7 +6,7 @@ use lockkeeper::clock::Moment;
 use lockkeeper::store::{Claim, Renewed};
 
 use super::Subject;
-use super::client::{LONG, SHORT, pass};
+use super::client::{Client, LONG, SHORT, in_time, pass};
 
 pub(super) async fn a_renewed_hold_outlives_its_lease(s: Subject) {
     let (a, b) = s.clients();
@@ -115,4 +115,68 @@ pub(super) async fn a_large_batch_is_answered_in_its_order(s: Subject) {
         };
         assert_eq!(answer, expected, "hold {index}");
     }
+}
+
+/// How long the lease of a hold still runs.
+async fn left(client: &Client, claim: &Claim) -> Duration {
+    let info = client.inspect(&claim.name).await.expect("it is held");
+    let hold = info.holders.iter().find(|hold| hold.claim == claim.id);
+    hold.expect("it is held").remaining
+}
+
+pub(super) async fn a_late_renewal_does_nothing(s: Subject) {
+    let (a, b) = s.clients();
+    let lease = Duration::from_secs(20);
+    let claim = a.with_lease("late", lease);
+    a.granted(&claim).await;
+    let late = Moment::now() - Duration::from_millis(10);
+    let renewed = a.renew_until(&[(&claim, LONG, late)]).await;
+    assert_eq!(renewed, [Renewed::TooLate]);
+    assert!(left(&b, &claim).await <= lease);
+    // It is no loss either: the hold is as it was.
+    assert_eq!(a.renew(&claim, LONG).await, Renewed::Renewed);
+    assert!(left(&b, &claim).await > lease);
+    assert!(a.release(&claim).await);
+}
+
+pub(super) async fn a_renewal_just_before_its_end_counts(s: Subject) {
+    let (a, b) = s.clients();
+    let lease = Duration::from_secs(20);
+    let claim = a.with_lease("in time", lease);
+    a.granted(&claim).await;
+    // The network may take a while, and the store's clock is not known to the microsecond.
+    let soon = Duration::from_millis(500);
+    pass(SHORT).await;
+    let sent = Moment::now();
+    let renewed = a.renew_until(&[(&claim, LONG, sent + soon)]).await[0];
+    if renewed == Renewed::TooLate {
+        // A machine that stood still.
+        assert!(Moment::now() > sent + soon, "it was not late");
+        return;
+    }
+    assert_eq!(renewed, Renewed::Renewed);
+    assert!(left(&b, &claim).await > lease);
+}
+
+pub(super) async fn each_renewal_of_a_batch_has_its_own_end(s: Subject) {
+    let (a, b) = s.clients();
+    let lease = Duration::from_secs(20);
+    let [first, second, third] = ["first", "second", "third"].map(|text| a.with_lease(text, lease));
+    for claim in [&first, &second, &third] {
+        a.granted(claim).await;
+    }
+    let gone = a.with_lease("gone", lease);
+    let late = Moment::now() - Duration::from_millis(10);
+    let batch = [
+        (&first, LONG, in_time()),
+        (&second, LONG, late),
+        (&gone, LONG, in_time()),
+        (&third, LONG, in_time()),
+    ];
+    let (renewed, not_held) = (Renewed::Renewed, Renewed::NotHeld);
+    let answers = a.renew_until(&batch).await;
+    assert_eq!(answers, [renewed, Renewed::TooLate, not_held, renewed]);
+    assert!(left(&b, &first).await > lease);
+    assert!(left(&b, &second).await <= lease);
+    assert!(left(&b, &third).await > lease);
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use lockkeeper::Name;
 use lockkeeper::store::{
-    Answer, Attempt, Break, Claim, ClaimId, Holder, Interest, LatchRequest, LatchState, LockInfo,
-    Release, Released, Renewal, Renewed, Store, Subscription,
+    Answer, Attempt, Break, BreakOutcome, Claim, ClaimId, Interest, LatchRequest, LatchState,
+    LockInfo, Release, Released, Renewal, Renewed, Store, Subscription,
 };
 
 use super::{Counts, Verb};
@@ -61,7 +61,7 @@ impl Store for Counting {
     fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>> {
         self.count(Verb::List).list(prefix)
     }
-    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>> {
+    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, BreakOutcome> {
         self.count(Verb::BreakLock).break_lock(request)
     }
     fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState> {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lockkeeper::store::{
-    Answer, Attempt, Break, Claim, ClaimId, Holder, Interest, LatchRequest, LatchState, LockInfo,
-    Release, Released, Renewal, Renewed, Store, Subscription,
+    Answer, Attempt, Break, BreakOutcome, Claim, ClaimId, Interest, LatchRequest, LatchState,
+    LockInfo, Release, Released, Renewal, Renewed, Store, Subscription,
 };
 use lockkeeper::{Error, Name};
 use tokio::sync::Notify;
@@ -302,7 +302,7 @@ impl Store for Flaky {
     fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>> {
         Box::pin(self.look(Verb::List, self.inner.list(prefix)))
     }
-    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>> {
+    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, BreakOutcome> {
         let request = request.clone();
         Box::pin(self.send(Verb::BreakLock, |store| async move {
             store.break_lock(&request).await

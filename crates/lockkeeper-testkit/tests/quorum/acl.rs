@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::claims::break_of;
 use crate::common::*;
-use lockkeeper::store::{Break, Claim, ClaimId, Interest, Mode, Store};
+use lockkeeper::store::{Claim, ClaimId, Interest, Mode, Store};
 use lockkeeper_testkit::conformance::Subject;
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::redis::RedisServer;
@@ -97,10 +98,7 @@ async fn use_everything(nodes: &Independent) {
             let _ = release(&store, &held).await;
             let _ = release(&store, &reader).await;
             let _ = store.try_acquire(&wish).await;
-            let request = Break {
-                name: wish.name.clone(),
-                reason: "a test".into(),
-            };
+            let request = break_of(&wish);
             let _ = store.break_lock(&request).await;
             drop(listening);
         }

@@ -15,6 +15,7 @@ mod hostile;
 mod lane;
 #[path = "../support/lanes.rs"]
 mod lanes;
+mod late;
 mod multi;
 mod nodes;
 mod quarantine;

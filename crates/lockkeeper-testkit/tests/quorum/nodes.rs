@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::claims::claim_for;
+use crate::claims::{break_all, claim_for};
 use crate::common::*;
 use lockkeeper::clock::Moment;
 use lockkeeper::store::quorum::QuorumStore;
-use lockkeeper::store::{Break, Claim, Mode, NodeState, Renewed, Store};
+use lockkeeper::store::{Claim, Mode, NodeState, Renewed, Store};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::proxy::{Proxy, Way};
@@ -16,7 +16,7 @@ const PATIENT: &str = "120s&node_timeout=10s";
 
 /// Takes it, and waits until every node keeps it. Nodes that have just started may want higher tokens than the majority
 /// did: a renewal brings it to them.
-async fn taken_everywhere(store: &QuorumStore, held: &Claim, nodes: &Independent) {
+pub(super) async fn taken_everywhere(store: &QuorumStore, held: &Claim, nodes: &Independent) {
     assert!(is_granted(store, held).await);
     until("all keep it", async || {
         assert_eq!(renew(store, held, LEASE).await, Ok(Renewed::Renewed));
@@ -404,11 +404,7 @@ async fn a_break_reaches_a_node_that_was_away_and_spares_the_next_holder() {
             matches!(states(&administrator)[1], NodeState::Down { .. })
         })
         .await;
-        let request = Break {
-            name: held.name.clone(),
-            reason: "a test".into(),
-        };
-        let ended = administrator.break_lock(&request).await.expect("is broken");
+        let ended = break_all(&administrator, &held).await;
         assert_eq!(ended[0].claim, held.id);
         assert_eq!(nodes.count_key("broken"), 1);
         // The node that was away still keeps the old hold: two votes are enough.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::claims::break_all;
 use crate::common::*;
 use lockkeeper::clock::Moment;
 use lockkeeper::store::{Claim, Mode, NodeState, Store};
@@ -113,11 +114,7 @@ async fn a_hold_that_most_nodes_forgot_is_still_seen_and_can_be_broken() {
     let holders = info.expect("is known").holders;
     assert_eq!(holders.len(), 1, "{holders:?}");
     assert_eq!(store.list("").await.expect("answers").len(), 1);
-    let request = lockkeeper::store::Break {
-        name: held.name.clone(),
-        reason: "forgotten".into(),
-    };
-    let ended = store.break_lock(&request).await.expect("answers");
+    let ended = break_all(&store, &held).await;
     assert_eq!(ended.len(), 1, "{ended:?}");
     let info = store.inspect(&held.name).await.expect("answers");
     assert!(info.is_none_or(|info| info.holders.is_empty()));

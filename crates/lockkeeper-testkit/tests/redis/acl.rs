@@ -3,10 +3,11 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::claims::break_of;
 use crate::common::*;
 use lockkeeper::store::LatchOp::{CountDown, Open, Read, Set};
 use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{Break, Claim, ClaimId, Interest, LatchRequest, Mode, Release, Store};
+use lockkeeper::store::{Claim, ClaimId, Interest, LatchRequest, Mode, Release, Store};
 use lockkeeper_testkit::conformance::Subject;
 use lockkeeper_testkit::servers::redis::RedisServer;
 use lockkeeper_testkit::servers::replicated::Replicated;
@@ -159,10 +160,7 @@ async fn locks(store: &RedisStore, mode: Mode) {
     let _ = store.try_acquire(&wish).await;
     let _ = release(store, &wish).await;
     let _ = store.withdraw(&again.name, again.id).await;
-    let request = Break {
-        name: held.name,
-        reason: "a test".into(),
-    };
+    let request = break_of(&held);
     let _ = store.break_lock(&request).await;
     let _ = store.inspect(&request.name).await;
     drop(listening);

@@ -41,6 +41,7 @@ async fn renew(store: &RedisStore, claim: &Claim) -> Renewed {
         name: claim.name.clone(),
         claim: claim.id,
         lease: claim.lease,
+        not_after: Moment::now() + claim.lease,
     };
     store.renew(&[renewal]).await.expect("renews")[0]
 }

@@ -6,6 +6,7 @@
 
 mod acl;
 mod batch;
+mod breaks;
 #[path = "../support/claims.rs"]
 mod claims;
 mod common;

@@ -5,12 +5,13 @@ use std::time::Duration;
 use lockkeeper::clock::Moment;
 use lockkeeper::store::redis::RedisStore;
 use lockkeeper::store::{
-    Break, Interest, LatchOp, LatchRequest, Mode, Renewal, Renewed, Store, Subscription,
+    Interest, LatchOp, LatchRequest, Mode, Renewal, Renewed, Store, Subscription,
 };
 use lockkeeper::{Error, HandOff, Lockkeeper};
 use lockkeeper_testkit::servers::certificates::Authority;
 use lockkeeper_testkit::servers::redis_cluster::{ClusterOptions, RedisCluster};
 
+use crate::claims::break_all;
 use crate::common::*;
 use crate::{calm, prefix, url_of};
 
@@ -406,12 +407,7 @@ async fn latches_and_breaks_are_told_across_the_cluster() {
         let told = one.subscribe(Interest::Keeper(held.id.keeper)).await;
         let told = told.expect("subscribes");
         granted(&one, &held).await;
-        let request = Break {
-            name: name(text),
-            reason: "a test".into(),
-        };
-        let ended = two.break_lock(&request).await.expect("breaks");
-        assert_eq!(ended.len(), 1);
+        assert_eq!(break_all(&two, &held).await.len(), 1);
         assert!(hinted(&told).await, "{text}");
         assert_eq!(release(&one, &held).await, Ok(false));
     }

@@ -345,6 +345,10 @@ impl Client {
             name: holding.claim.name.clone(),
             claim: holding.claim.id,
             lease: holding.claim.lease,
+            not_after: match outside.bug {
+                Some(Bug::IgnoresDeadline) => Moment::NEVER,
+                _ => holding.deadline,
+            },
         });
         let op = outside.recorder.invoke(Call::Renew { hold: holding.op });
         let sent = outside.now();
@@ -374,8 +378,8 @@ impl Client {
                 outside.wake_in(self.number, left, Wake::Deadline);
                 self.state = State::Holding(holding);
             }
-            Renewed::Unknown => {
-                outside.recorder.unknown(op, "no answer");
+            Renewed::Unknown | Renewed::TooLate => {
+                outside.recorder.unknown(op, "no answer that counts");
                 self.state = State::Holding(holding);
             }
             Renewed::NotHeld => {

@@ -9,7 +9,7 @@ use lockkeeper::Name;
 use lockkeeper::clock::{Clock, Moment};
 use lockkeeper::store::memory::MemoryStore;
 use lockkeeper::store::{
-    Attempt, Break, Claim, ClaimId, Release, Released, Renewal, Renewed, Store,
+    Attempt, Break, BreakTarget, Claim, ClaimId, Release, Released, Renewal, Renewed, Store,
 };
 use lockkeeper_testkit::history::{Answer, Call, Event, Fault, Recorder};
 use lockkeeper_testkit::polling::ready;
@@ -248,7 +248,9 @@ fn break_lock(store: &dyn Store, outside: &mut Outside) {
     let op = outside.recorder.invoke(Call::Break { lock: "a".into() });
     let request = Break {
         name: Name::new("a").expect("a name"),
+        target: BreakTarget::All,
         reason: "stuck".into(),
+        not_after: outside.now(),
     };
     ready(store.break_lock(&request)).expect("memory always answers");
     outside.recorder.ok(op, Answer::Broken);

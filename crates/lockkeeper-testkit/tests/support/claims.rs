@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lockkeeper::clock::Moment;
-use lockkeeper::store::{Claim, ClaimId, KeeperId, Mode, Release, Renewal, Store};
+use lockkeeper::store::{
+    Break, BreakOutcome, BreakTarget, Claim, ClaimId, Holder, KeeperId, Mode, Release, Renewal,
+    Store,
+};
 use lockkeeper::{Error, Name};
 
 /// A fresh claim of a keeper of its own.
@@ -31,6 +34,25 @@ pub fn renewal_for(lease: Duration, claim: &Claim) -> Renewal {
         name: claim.name.clone(),
         claim: claim.id,
         lease,
+        not_after: Moment::now() + claim.lease,
+    }
+}
+
+/// What breaks the lock of a claim, for all who hold it.
+pub fn break_of(claim: &Claim) -> Break {
+    Break {
+        name: claim.name.clone(),
+        target: BreakTarget::All,
+        reason: "a test".into(),
+        not_after: Moment::now() + Duration::from_secs(10),
+    }
+}
+
+/// Breaks a lock, and answers whose holds that ended.
+pub async fn break_all(store: &dyn Store, held: &Claim) -> Vec<Holder> {
+    match store.break_lock(&break_of(held)).await {
+        Ok(BreakOutcome::Ended(ended)) => ended,
+        other => panic!("it should be broken, was {other:?}"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Latch, Lock, MultiLock, RwLock, Semaphore};
 use crate::engine::background::block_on;
-use crate::store::{Capabilities, Holder, LockInfo};
+use crate::store::{BreakOutcome, BreakTarget, Capabilities, Holder, LockInfo};
 use crate::{Builder, Error};
 
 /// [`crate::Lockkeeper`] for threads.
@@ -103,6 +103,19 @@ impl Lockkeeper {
     /// As [`crate::Lockkeeper::break_lock`].
     pub fn break_lock(&self, name: &str, reason: &str) -> Result<Vec<Holder>, Error> {
         block_on(self.0.break_lock(name, reason))
+    }
+
+    /// Ends one hold of a name.
+    ///
+    /// # Errors
+    /// As [`crate::Lockkeeper::break_hold`].
+    pub fn break_hold(
+        &self,
+        name: &str,
+        target: BreakTarget,
+        reason: &str,
+    ) -> Result<BreakOutcome, Error> {
+        block_on(self.0.break_hold(name, target, reason))
     }
 
     /// What the store can do.

@@ -196,7 +196,7 @@ impl Arbiter {
                 reason: "its owner has re-entered it; release the inner guards before a downgrade",
             });
         }
-        let length = tenure.hold.renewal().lease;
+        let length = tenure.hold.length();
         let renewed = tenure.hold.is_renewed();
         let contest = Contest::new(&self.core, self.name.clone(), Mode::Read, length);
         let attempt = contest.beside(tenure.hold.claim).try_once(1).await?;

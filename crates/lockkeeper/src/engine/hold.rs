@@ -102,16 +102,37 @@ impl Hold {
         self.lease().is_renewed()
     }
 
+    /// Asks for the usual length. Void when the hold counts as lost: one that is late must not prolong what was given up.
     pub fn renewal(&self) -> Renewal {
-        self.renewal_for(self.lease().length())
+        let (length, deadline) = {
+            let lease = self.lease();
+            (lease.length(), lease.deadline())
+        };
+        self.ask(length, deadline)
     }
 
-    pub fn renewal_for(&self, lease: Duration) -> Renewal {
+    /// Asks for another length, void as [`renewal`](Hold::renewal) is.
+    pub fn renewal_for(&self, length: Duration) -> Renewal {
+        self.ask(length, self.deadline())
+    }
+
+    /// Asks whether the store still has the hold. It changes nothing, so it is never late.
+    pub fn question(&self) -> Renewal {
+        self.ask(Duration::ZERO, Moment::NEVER)
+    }
+
+    fn ask(&self, lease: Duration, not_after: Moment) -> Renewal {
         Renewal {
             name: self.name.clone(),
             claim: self.claim,
             lease,
+            not_after,
         }
+    }
+
+    /// How long one lease is.
+    pub fn length(&self) -> Duration {
+        self.lease().length()
     }
 
     /// The store renewed the hold, asked at `sent`.

@@ -232,7 +232,7 @@ impl Drop for Departure {
             self.arbiter.core.left_behind();
         }
         let Hold { name, claim, .. } = &*self.hold;
-        let lease = self.arbiter.core.lease.max(self.hold.renewal().lease);
+        let lease = self.arbiter.core.lease.max(self.hold.length());
         // An extension lasts longer than that.
         let lease = lease.max(self.hold.ends_at().remaining());
         let core = &self.arbiter.core;

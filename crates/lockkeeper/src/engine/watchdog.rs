@@ -134,7 +134,7 @@ impl Watchdog {
         let mut all = true;
         let holds: Vec<_> = self.schedule().holds.values().cloned().collect();
         for holds in holds.chunks(BATCH) {
-            let asks = holds.iter().map(|hold| hold.renewal_for(Duration::ZERO));
+            let asks = holds.iter().map(|hold| hold.question());
             let asks: Vec<Renewal> = asks.collect();
             let Ok(answers) = shared.store.renew(&asks).await else {
                 return false;
@@ -142,7 +142,7 @@ impl Watchdog {
             for (hold, answer) in holds.iter().zip(answers) {
                 match answer {
                     Renewed::NotHeld => hold.gone(&shared.observers),
-                    Renewed::Unknown => all = false,
+                    Renewed::Unknown | Renewed::TooLate => all = false,
                     Renewed::Renewed => {}
                 }
             }
@@ -193,10 +193,13 @@ impl Watchdog {
             patience.max(Duration::from_millis(20)),
             shared.store.renew(&renewals),
         );
-        let silent = || crate::Error::Unavailable {
+        let unavailable = |reason: &str| crate::Error::Unavailable {
             store: shared.store.capabilities().store,
-            reason: (shared.store.obstacle())
-                .unwrap_or_else(|| "it did not answer a renewal in time".into()),
+            reason: reason.into(),
+        };
+        let silent = || match shared.store.obstacle() {
+            Some(obstacle) => unavailable(&obstacle),
+            None => unavailable("it did not answer a renewal in time"),
         };
         let answer = answer.await.unwrap_or_else(|_| Err(silent()));
         let now = Moment::now();
@@ -207,6 +210,11 @@ impl Watchdog {
                         Renewed::Renewed => hold.renewed(sent),
                         Renewed::NotHeld => hold.gone(&shared.observers),
                         Renewed::Unknown => hold.renewal_failed(now, &silent(), &shared.observers),
+                        // Past the deadline the next look says that it is lost.
+                        Renewed::TooLate => {
+                            let late = unavailable("a renewal reached it too late to count");
+                            hold.renewal_failed(now, &late, &shared.observers);
+                        }
                     }
                 }
             }

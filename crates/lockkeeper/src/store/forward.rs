@@ -115,7 +115,7 @@ macro_rules! forward {
         fn break_lock<'a>(
             &'a self,
             request: &'a $crate::store::Break,
-        ) -> $crate::store::Answer<'a, ::std::vec::Vec<$crate::store::Holder>> {
+        ) -> $crate::store::Answer<'a, $crate::store::BreakOutcome> {
             self.$field.break_lock(request)
         }
     };

@@ -357,6 +357,9 @@ impl MemoryStore {
 
     fn prolong(&self, renewal: &Renewal) -> Renewed {
         self.on_record(&renewal.name, |record, now| {
+            if now.moment > renewal.not_after {
+                return Renewed::TooLate;
+            }
             match record.prolong(renewal.claim, renewal.lease, now) {
                 Some(_) => Renewed::Renewed,
                 None => Renewed::NotHeld,
@@ -364,23 +367,36 @@ impl MemoryStore {
         })
     }
 
-    fn end_all(&self, request: &Break) -> Vec<Holder> {
-        let ended: Vec<Holder> = self.on_record(&request.name, |record, now| {
-            let ended = record.holds.iter();
-            let ended = ended.map(|hold| self.holder(hold, now)).collect();
-            record.end(|_| true);
+    fn break_holds(&self, request: &Break) -> BreakOutcome {
+        let outcome = self.on_record(&request.name, |record, now| {
+            if now.moment > request.not_after {
+                return BreakOutcome::TooLate;
+            }
+            let means = |hold: &Hold| request.target.means(hold.claim, hold.grant);
+            let holders = |holds: Vec<&Hold>| {
+                let holds = holds.into_iter();
+                holds.map(|hold| self.holder(hold, now)).collect()
+            };
+            let ended: Vec<&Hold> = record.holds.iter().filter(|hold| means(hold)).collect();
+            if ended.is_empty() && request.target != BreakTarget::All {
+                return BreakOutcome::NotHeld(holders(record.holds.iter().collect()));
+            }
+            let ended = holders(ended);
+            record.end(means);
             record.changed = true;
             record.last_token = next_run(record.last_token, now.micros, 1).0;
             record.broken = Some(Broken {
                 reason: request.reason.clone(),
                 at: wall(now.micros),
             });
-            ended
+            BreakOutcome::Ended(ended)
         });
-        for holder in &ended {
-            self.hints.keeper(holder.claim.keeper);
+        if let BreakOutcome::Ended(ended) = &outcome {
+            for holder in ended {
+                self.hints.keeper(holder.claim.keeper);
+            }
         }
-        ended
+        outcome
     }
 
     fn look(&self, name: &Name) -> Option<LockInfo> {
@@ -504,8 +520,8 @@ impl Store for MemoryStore {
     fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>> {
         Box::pin(async move { Ok(self.look_all(prefix)) })
     }
-    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>> {
-        Box::pin(async move { Ok(self.end_all(request)) })
+    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, BreakOutcome> {
+        Box::pin(async move { Ok(self.break_holds(request)) })
     }
     fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState> {
         Box::pin(async move { Ok(self.count(request)) })

@@ -9,7 +9,9 @@
 //!    repeated request can never touch a later hold. An acquire that finds its own id holding *is* that
 //!    acquire: it answers the same tokens again. The engine sends an id no more once it was granted; a store
 //!    whose transport may repeat a request by itself must also refuse, with `TooLate`, ids that have ended.
-//! 2. **`not_after`** is the moment past which a request that arrives late does nothing.
+//! 2. **`not_after`** is the moment past which a request that arrives late does nothing. Every verb that changes
+//!    something has one, except release and withdraw: they name one grant that is never given again, and what they undo
+//!    has to be undone however late it is.
 //! 3. **The queue is first come, first served.** While a live claim waits, no other claim is granted before
 //!    it. Whoever frees a lock makes the head of the queue its holder in the same step (a *direct grant*)
 //!    under a lease of at most [`GRANT_LEASE`], and hints it; the waiter confirms by `try_acquire` with the
@@ -55,7 +57,10 @@ pub use catalog::{Scheme, schemes};
 pub use claim::{Attempt, Claim, ClaimId, DirectGrant, Grant, KeeperId, Mode};
 pub use info::{Broken, Holder, LockInfo, Process};
 pub use nodes::{NodeState, NodeStatus, NodeVote};
-pub use request::{Break, LatchOp, LatchRequest, LatchState, Release, Released, Renewal, Renewed};
+pub use request::{
+    Break, BreakOutcome, BreakTarget, LatchOp, LatchRequest, LatchState, Release, Released,
+    Renewal, Renewed,
+};
 use subscription::GrantSlot;
 pub use subscription::{Interest, Subscription};
 
@@ -125,9 +130,9 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Every name starting with `prefix` that is held or waited for, in order.
     fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>>;
 
-    /// An administrator's release: ends every hold of the name, moves its fence past them, and hints the
-    /// keepers that held.
-    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>>;
+    /// An administrator's release: ends every hold of the name, or the one that is named, moves the fence past what it
+    /// ended, and hints the keepers that held.
+    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, BreakOutcome>;
 
     /// Reads or changes a count-down latch. Latches have names of their own, apart from locks.
     fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState>;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Claim, ClaimId, Grant};
-use crate::Name;
+use super::{Claim, ClaimId, Grant, Holder};
 use crate::clock::Moment;
+use crate::{Name, Token};
 
 /// One hold to renew.
 #[derive(Clone, Debug)]
@@ -15,6 +15,8 @@ pub struct Renewal {
     pub claim: ClaimId,
     /// For how long from now on, at least. Zero asks whether the claim still holds and changes nothing.
     pub lease: Duration,
+    /// When this request, arriving late, must do nothing: its holder has given up by then.
+    pub not_after: Moment,
 }
 
 /// What became of one renewal.
@@ -24,6 +26,8 @@ pub enum Renewed {
     Renewed,
     /// The claim holds nothing: its lease had ended, or it was broken.
     NotHeld,
+    /// The request arrived past its `not_after` and did nothing. Whether the claim holds is not said.
+    TooLate,
     /// The part of the store that has it did not answer, while others did. It may have been renewed.
     Unknown,
 }
@@ -54,8 +58,76 @@ pub struct Released {
 pub struct Break {
     /// What to free.
     pub name: Name,
+    /// Whose hold to end.
+    pub target: BreakTarget,
     /// Why; shown by `inspect`.
     pub reason: String,
+    /// When this request, arriving late, must do nothing: another may hold by then. A store that no longer waits for an
+    /// answer before that may choose an earlier moment.
+    pub not_after: Moment,
+}
+
+/// Whose hold a break ends.
+///
+/// Between a look at a lock and the break that follows, it may change hands. Name the hold that was seen, and the next
+/// one is safe.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use lockkeeper::store::{BreakOutcome, BreakTarget};
+/// # let keeper = lockkeeper::Lockkeeper::connect("memory:target-example").await?;
+/// let guard = keeper.lock("report")?.acquire().await?;
+/// let stuck = BreakTarget::Token(guard.token());
+/// guard.release().await?;
+///
+/// let next = keeper.lock("report")?.acquire().await?;
+/// let outcome = keeper.break_hold("report", stuck, "it hangs").await?;
+/// assert!(matches!(outcome, BreakOutcome::NotHeld(holders) if holders[0].claim == next.claim()));
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BreakTarget {
+    /// Every hold of the name, of whatever client.
+    All,
+    /// The hold that has this token, whichever of its run.
+    Token(Token),
+    /// The hold of this claim. Clients of Redisson have such ids too, and are named by what `inspect` shows.
+    Claim(ClaimId),
+}
+
+impl BreakTarget {
+    /// Whether a hold is meant that has this claim and these tokens.
+    pub(super) fn means(self, claim: ClaimId, grant: Grant) -> bool {
+        match self {
+            BreakTarget::All => true,
+            BreakTarget::Token(token) => {
+                let at = token.get().checked_sub(grant.token.get());
+                at.is_some_and(|at| at < u64::from(grant.tokens))
+            }
+            BreakTarget::Claim(meant) => meant == claim,
+        }
+    }
+
+    /// The claim and the token, as the scripts have them.
+    #[cfg(feature = "redis")]
+    pub(super) fn as_args(self) -> [String; 2] {
+        match self {
+            BreakTarget::All => [String::new(), String::new()],
+            BreakTarget::Token(token) => [String::new(), token.get().to_string()],
+            BreakTarget::Claim(claim) => [claim.to_string(), String::new()],
+        }
+    }
+}
+
+/// What became of a break.
+#[derive(Clone, Debug)]
+pub enum BreakOutcome {
+    /// These holds were ended; none if nobody held.
+    Ended(Vec<Holder>),
+    /// The hold that was named is not there, and nothing was done. These are.
+    NotHeld(Vec<Holder>),
+    /// The request arrived past its `not_after` and did nothing.
+    TooLate,
 }
 
 /// A request to a latch.

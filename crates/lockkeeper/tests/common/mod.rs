@@ -206,7 +206,7 @@ impl Store for Tampered {
     fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>> {
         Box::pin(self.verb(Verb::Other, self.inner.list(prefix)))
     }
-    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>> {
+    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, BreakOutcome> {
         Box::pin(self.verb(Verb::Other, self.inner.break_lock(request)))
     }
     fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState> {

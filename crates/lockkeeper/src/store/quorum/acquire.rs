@@ -75,6 +75,7 @@ impl Inner {
             name: claim.name.clone(),
             claim: claim.id,
             lease: claim.lease.max(Duration::from_millis(1)),
+            not_after: claim.not_after,
         };
         let answers = self.renew(std::slice::from_ref(&renewal)).await?;
         match answers.first() {
@@ -84,7 +85,9 @@ impl Inner {
                 Ok(true)
             }
             Some(crate::store::Renewed::NotHeld) | None => Ok(false),
-            Some(crate::store::Renewed::Unknown) => Err(renew::unknown(self)),
+            Some(crate::store::Renewed::Unknown | crate::store::Renewed::TooLate) => {
+                Err(renew::unknown(self))
+            }
         }
     }
 

@@ -10,10 +10,11 @@ use super::protocol::{Ask, Life, RoundId, Run, Terms, Vote};
 use super::scripts;
 use crate::clock::{Clock, Moment};
 use crate::store::redis::answer::Reply;
+use crate::store::redis::breaking::Broke;
 use crate::store::redis::keys::Keys;
 use crate::store::redis::node::{Call, NodeSettings, Ticket};
 use crate::store::redis::{BREAK_MEMORY, answer, millis};
-use crate::store::{ClaimId, Mode};
+use crate::store::{Break, ClaimId, Mode};
 use crate::{Error, Name};
 
 /// How many holds one script renews: longer ones would keep others waiting.
@@ -47,6 +48,8 @@ pub(super) struct Asked {
     /// 0: whichever it is.
     pub round: u64,
     pub lease: Duration,
+    /// When it is void.
+    pub not_after: Moment,
 }
 
 fn letter(mode: Mode) -> &'static str {
@@ -185,14 +188,25 @@ impl Dialect {
                     call = call
                         .arg(hold.claim.to_string())
                         .arg(hold.round)
-                        .arg(millis(hold.lease));
+                        .arg(millis(hold.lease))
+                        .arg(node.link.server_time(hold.not_after).unwrap_or(0));
                 }
                 call = call.arg(&dialect.keep);
+                let sent = Moment::now();
                 let answer = node.clone().ask(ticket.clone(), call).await?;
-                let Value::Array(answers) = answer else {
+                let answers = match &answer {
+                    Value::Array(answers) => answers.as_slice(),
+                    _ => &[],
+                };
+                let [answers @ .., Value::Int(now)] = answers else {
                     return Err(answer::nonsense(&answer).into());
                 };
-                lives.extend(answers.iter().map(read_life));
+                node.link.saw_time(now.unsigned_abs(), sent);
+                lives.extend(answers.iter().map(|answer| match answer {
+                    // Too late, and nothing is said of the hold.
+                    Value::Int(2) => Life::Silent,
+                    answer => read_life(answer),
+                }));
             }
             Ok(lives)
         }
@@ -213,27 +227,35 @@ impl Dialect {
         node.clone().ask(ticket, call)
     }
 
-    /// Has a node end every hold of a name.
+    /// Has a node end the holds of a name that are meant, unless it is later than this.
     pub fn break_lock(
         self: &Arc<Self>,
         node: &Arc<Node>,
         ticket: Ticket,
         keys: &Keys,
-        reason: &str,
-    ) -> impl Future<Output = Result<Value, Silence>> + Send + 'static {
+        request: &Break,
+        not_after: Moment,
+    ) -> impl Future<Output = Result<Broke, Silence>> + Send + 'static {
         let script = match self.plain {
             true => &scripts::PLAIN_BREAK,
             false => &scripts::BREAK,
         };
         let call = Call::new(script, &[&keys.main, &self.fence(keys), &keys.broken()])
-            .arg(reason)
+            .arg(&request.reason)
             .arg(millis(BREAK_MEMORY))
-            .arg(&self.keep);
+            .arg(&self.keep)
+            .arg(node.link.server_time(not_after).unwrap_or(0))
+            .arg(&request.target.as_args());
         let call = match self.plain {
             true => call.arg(keys.listen_channel()),
             false => call,
         };
-        node.clone().ask(ticket, call)
+        let (node, sent) = (node.clone(), Moment::now());
+        async move {
+            let broke = Broke(Reply::new(node.clone().ask(ticket, call).await?)?);
+            node.link.saw_time(broke.0.number(1)?, sent);
+            Ok(broke)
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the nodes know of a name, put together; and an administrator's release.
+//! What the nodes know of a name, put together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -9,19 +9,26 @@ use ::redis::Value;
 use super::Inner;
 use super::gather::Gather;
 use super::node::Silence;
-use super::release::any;
-use crate::clock::Moment;
 use crate::store::redis::answer::{self, Reply, wall};
-use crate::store::{Break, Broken, ClaimId, Holder, LockInfo, Mode};
+use crate::store::{Broken, ClaimId, Holder, LockInfo, Mode};
 use crate::{Error, Name, Token};
 
 /// What one node says of a name.
 #[derive(Default)]
-struct Sight {
+pub(super) struct Sight {
     /// By what it is known by on the node: a claim, or what another client wrote.
-    holders: Vec<(String, Holder)>,
+    pub holders: Vec<(String, Holder)>,
     last_token: u64,
     broken: Option<Broken>,
+}
+
+impl Sight {
+    pub fn of(holders: Vec<(String, Holder)>) -> Sight {
+        Sight {
+            holders,
+            ..Sight::default()
+        }
+    }
 }
 
 impl Inner {
@@ -37,12 +44,13 @@ impl Inner {
         }
         let replies = self.all(answers, &mut silent).await;
         self.check_majority(replies.len(), &silent, "say who holds")?;
-        let sights: Result<Vec<Sight>, Error> =
-            replies.into_iter().map(|reply| self.read(reply)).collect();
+        let sights: Result<Vec<Sight>, Error> = replies
+            .into_iter()
+            .map(|(_, reply)| self.read(reply))
+            .collect();
         let sights = sights?;
         let last_token = self.last_token(&sights);
-        let broken = sights.iter().filter_map(|sight| sight.broken.clone());
-        let broken = broken.max_by_key(|broken| broken.at);
+        let broken = self.agreed_break(&sights);
         let info = LockInfo {
             name: name.clone(),
             holders: self.agreed(sights),
@@ -53,17 +61,17 @@ impl Inner {
         Ok(info.if_known())
     }
 
-    /// Waits for all of them, but no longer than one may take.
-    async fn all(
+    /// Waits for all of them, but no longer than one may take. Answers which node said what.
+    pub(super) async fn all<T: Send + 'static>(
         &self,
-        mut answers: Gather<Result<Value, Silence>>,
+        mut answers: Gather<Result<T, Silence>>,
         silent: &mut [Option<String>],
-    ) -> Vec<Value> {
+    ) -> Vec<(usize, T)> {
         let mut replies = Vec::with_capacity(self.nodes.len());
         let mut patience = pin!(self.patience(self.node_timeout));
         while let Some((number, answer)) = answers.next(patience.as_mut()).await {
             match answer {
-                Ok(reply) => replies.push(reply),
+                Ok(reply) => replies.push((number, reply)),
                 Err(silence) => silent[number] = Some(silence.reason()),
             }
         }
@@ -96,10 +104,26 @@ impl Inner {
         (token > 0).then_some(Token::new(token))
     }
 
-    /// Those who hold on a majority, or may, as some nodes do not answer, or have just started and may have forgotten it.
-    fn agreed(&self, sights: Vec<Sight>) -> Vec<Holder> {
+    /// How many nodes did not answer, or have just started and may have forgotten what they knew.
+    fn unheard(&self, sights: &[Sight]) -> usize {
         let forgetful = self.nodes.iter().filter(|node| node.sits_out()).count();
-        let unheard = self.nodes.len() - sights.len() + forgetful;
+        self.nodes.len() - sights.len() + forgetful
+    }
+
+    /// The last break that a majority knows of, or may. What a break of a named hold found on fewer nodes was no hold.
+    fn agreed_break(&self, sights: &[Sight]) -> Option<Broken> {
+        let unheard = self.unheard(sights);
+        let all = || sights.iter().filter_map(|sight| sight.broken.as_ref());
+        let known = |broken: &&Broken| {
+            let same = all().filter(|other| other.reason == broken.reason);
+            same.count() + unheard >= self.terms.majority
+        };
+        all().filter(known).max_by_key(|broken| broken.at).cloned()
+    }
+
+    /// Those who hold on a majority, or may, as some nodes do not answer, or have just started and may have forgotten it.
+    pub(super) fn agreed(&self, sights: Vec<Sight>) -> Vec<Holder> {
+        let unheard = self.unheard(&sights);
         let mut by_id: BTreeMap<String, Vec<Holder>> = BTreeMap::new();
         for (id, holder) in sights.into_iter().flat_map(|sight| sight.holders) {
             by_id.entry(id).or_default().push(holder);
@@ -120,26 +144,28 @@ impl Inner {
 
     fn read(&self, reply: Value) -> Result<Sight, Error> {
         let reply = Reply::new(reply)?;
+        let at = if self.dialect.plain { 2 } else { 4 };
+        Ok(Sight {
+            holders: self.holders(&reply, 0)?,
+            last_token: reply.number(at)?,
+            broken: answer::broken(reply.list(at + 1)?)?,
+        })
+    }
+
+    /// The holders, or those that were, from this place of an answer on.
+    pub(super) fn holders(&self, reply: &Reply, at: usize) -> Result<Vec<(String, Holder)>, Error> {
         if self.dialect.plain {
-            return Ok(Sight {
-                holders: plain_holder(&reply)?.into_iter().collect(),
-                last_token: reply.number(2)?,
-                broken: answer::broken(reply.list(3)?)?,
-            });
+            return Ok(plain_holder(reply, at)?.into_iter().collect());
         }
-        let mut holders = holders(reply.list(0)?)?;
-        let (mode, left) = (reply.text(2)?, reply.signed(3)?);
-        for field in reply.list(1)? {
+        let mut holders = holders(reply.list(at)?)?;
+        let (mode, left) = (reply.text(at + 2)?, reply.signed(at + 3)?);
+        for field in reply.list(at + 1)? {
             let field = answer::text(field)?;
             let id = field.strip_suffix(":write").unwrap_or(&field).to_owned();
             let holder = answer::stranger(&id, mode_of(&mode), left, "a Redisson client");
             holders.push((id, holder));
         }
-        Ok(Sight {
-            holders,
-            last_token: reply.number(4)?,
-            broken: answer::broken(reply.list(5)?)?,
-        })
+        Ok(holders)
     }
 
     pub(super) async fn list(self: &Arc<Self>, prefix: &str) -> Result<Vec<LockInfo>, Error> {
@@ -185,64 +211,6 @@ impl Inner {
         infos.retain(|info| !info.holders.is_empty());
         Ok(infos)
     }
-
-    pub(super) async fn break_lock(
-        self: &Arc<Self>,
-        request: &Break,
-    ) -> Result<Vec<Holder>, Error> {
-        let keys = self.dialect.keys(&request.name)?;
-        let mut answers = Gather::new();
-        let mut silent = vec![None; self.nodes.len()];
-        for (number, node) in self.nodes.iter().enumerate() {
-            match node.ticket() {
-                Ok(ticket) => {
-                    let reason = &request.reason;
-                    let request = self.dialect.break_lock(node, ticket, &keys, reason);
-                    answers.add(number, request);
-                }
-                Err(reason) => silent[number] = Some(reason),
-            }
-        }
-        let replies = self.all(answers, &mut silent).await;
-        let answered = replies.len();
-        let sights = replies.into_iter().map(|reply| {
-            let holders = match self.dialect.plain {
-                true => plain_holder(&Reply::new(reply)?)?.into_iter().collect(),
-                false => match reply {
-                    Value::Array(ended) => holders(&ended)?,
-                    other => return Err(answer::nonsense(&other)),
-                },
-            };
-            Ok(Sight {
-                holders,
-                ..Sight::default()
-            })
-        });
-        let sights: Result<Vec<Sight>, Error> = sights.collect();
-        let sights = sights?;
-        for (number, _) in silent.iter().enumerate().filter(|(_, why)| why.is_some()) {
-            self.owe_end(&request.name, &sights, number);
-        }
-        if answered < self.terms.majority {
-            let reason = "too few nodes answered; it is broken on the others, so try again";
-            return Err(Error::OutcomeUnknown {
-                store: super::STORE,
-                reason: self.with_nodes(reason, &silent),
-            });
-        }
-        Ok(self.agreed(sights))
-    }
-
-    /// A node that was away is to end, when it is back, the holds of ours that others have just ended. Not whatever is
-    /// held there by then: that may be the next holder's.
-    fn owe_end(&self, name: &Name, ended: &[Sight], number: usize) {
-        for (id, holder) in ended.iter().flat_map(|sight| &sight.holders) {
-            if id.parse::<ClaimId>().is_ok() {
-                let until = Moment::now() + holder.remaining + self.node_timeout;
-                self.nodes[number].owe(name.clone(), any(holder.claim), until);
-            }
-        }
-    }
 }
 
 fn mode_of(letter: &str) -> Mode {
@@ -266,11 +234,11 @@ fn holders(values: &[Value]) -> Result<Vec<(String, Holder)>, Error> {
 }
 
 /// The hold in a value of the plain dialect: `<claim> <record>`, or whatever another client wrote.
-fn plain_holder(reply: &Reply) -> Result<Option<(String, Holder)>, Error> {
-    if reply.is_nil(0) {
+fn plain_holder(reply: &Reply, at: usize) -> Result<Option<(String, Holder)>, Error> {
+    if reply.is_nil(at) {
         return Ok(None);
     }
-    let (value, left) = (reply.text(0)?, reply.signed(1)?);
+    let (value, left) = (reply.text(at)?, reply.signed(at + 1)?);
     let ours = value.split_once(' ');
     let ours = ours.filter(|(claim, _)| claim.parse::<ClaimId>().is_ok());
     Ok(Some(match ours {

@@ -21,10 +21,11 @@
 //! `known` has what was last heard of each, and `agree` brings them the record of the longest lease.
 //! `acquire`, `release` and `renew` drive the state machines of [`protocol`]: a `question` counts answers where they are
 //! read, `gather` hands them over as they come; `holds` remembers rounds. `dialect` writes the requests, in `scripts`.
-//! `look` puts together what nodes know, `wake` what they tell.
+//! `look` puts together what nodes know, `wake` what they tell; `breaking` is an administrator's release.
 
 mod acquire;
 mod agree;
+mod breaking;
 mod dialect;
 mod gate;
 mod gather;
@@ -258,7 +259,7 @@ impl Store for QuorumStore {
     fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>> {
         Box::pin(self.0.list(prefix))
     }
-    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>> {
+    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, BreakOutcome> {
         Box::pin(self.0.break_lock(request))
     }
     fn latch<'a>(&'a self, _: &'a LatchRequest) -> Answer<'a, LatchState> {

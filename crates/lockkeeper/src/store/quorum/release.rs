@@ -107,6 +107,18 @@ impl Inner {
         }
     }
 
+    /// Has these nodes let go of a claim, in the background. `ends`: when its lease has ended it anyway.
+    pub(super) fn end_on(
+        self: &Arc<Self>,
+        name: Name,
+        keys: &Keys,
+        claim: ClaimId,
+        nodes: NodeSet,
+        ends: Moment,
+    ) {
+        self.part(name, keys, any(claim), nodes, ends, Poll::new(self.terms));
+    }
+
     /// When every node has ended a round by itself, if it came as late as it can.
     pub(super) fn end_of(&self, entry: &Entry) -> Moment {
         entry.ends.max(Moment::now()) + entry.lease + 2 * self.node_timeout
@@ -209,7 +221,7 @@ impl Count for Parting {
 }
 
 /// Whatever round of a claim there is.
-pub(super) fn any(claim: ClaimId) -> LettingGo {
+fn any(claim: ClaimId) -> LettingGo {
     LettingGo {
         round: RoundId { claim, number: 0 },
         run: None,

@@ -43,6 +43,25 @@ impl Inner {
         self: &Arc<Self>,
         renewals: &[store::Renewal],
     ) -> Result<Vec<Renewed>, Error> {
+        let now = Moment::now();
+        let is_late = |renewal: &store::Renewal| now > renewal.not_after;
+        if !renewals.iter().any(is_late) {
+            return self.renew_in_time(renewals).await;
+        }
+        let in_time = renewals.iter().filter(|renewal| !is_late(renewal));
+        let in_time: Vec<store::Renewal> = in_time.cloned().collect();
+        let mut answers = self.renew_in_time(&in_time).await?.into_iter();
+        let answer = |renewal| match is_late(renewal) {
+            true => Some(Renewed::TooLate),
+            false => answers.next(),
+        };
+        Ok(renewals.iter().filter_map(answer).collect())
+    }
+
+    async fn renew_in_time(
+        self: &Arc<Self>,
+        renewals: &[store::Renewal],
+    ) -> Result<Vec<Renewed>, Error> {
         if renewals.is_empty() {
             return Ok(Vec::new());
         }
@@ -80,7 +99,12 @@ impl Inner {
         let mut holds = Vec::with_capacity(renewals.len());
         let mut asked = Vec::with_capacity(renewals.len());
         for renewal in renewals {
-            let store::Renewal { name, claim, lease } = renewal;
+            let store::Renewal {
+                name,
+                claim,
+                lease,
+                not_after,
+            } = renewal;
             self.check_lease(*lease)?;
             let entry = self.holds.get(*claim);
             asked.push(Asked {
@@ -88,6 +112,7 @@ impl Inner {
                 claim: *claim,
                 round: entry.map_or(0, |entry| entry.round.number),
                 lease: *lease,
+                not_after: *not_after,
             });
             holds.push(Hold {
                 name: name.clone(),
@@ -132,6 +157,10 @@ impl Inner {
             batch.silent[number] = Some(silence.reason());
             Vec::new()
         });
+        if lives.contains(&Life::Silent) {
+            let late = || "a renewal reached it too late to count".into();
+            batch.silent[number].get_or_insert_with(late);
+        }
         for at in 0..batch.holds.len() {
             let life = lives.get(at).copied().unwrap_or(Life::Silent);
             let ends = batch.lease_ends[at];
@@ -233,7 +262,9 @@ impl Inner {
             lease,
             run: entry.run,
             floor: ticket.admission.floor,
-            not_after: node.link.server_time(Moment::now() + self.node_timeout),
+            not_after: node
+                .link
+                .server_time(ends.min(Moment::now() + self.node_timeout)),
             beside: None,
         };
         let vote = self.dialect.vote(&node, ticket, &keys, ask, true);

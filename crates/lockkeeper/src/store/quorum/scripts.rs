@@ -16,12 +16,12 @@ scripts! {
     ACQUIRE = "../../redis/scripts/clock.lua", "acquire_fast.lua", "../../redis/scripts/time.lua", "token.lua", "acquire.lua", "record.lua", "acquire_beside.lua";
     RELEASE = "release.lua", "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "token.lua", "used.lua", "record.lua",
         "release_beside.lua";
-    RENEW = "../../redis/scripts/stay.lua", "renew.lua";
+    RENEW = "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "../../redis/scripts/stay.lua", "renew.lua";
     INSPECT = "record.lua", "inspect.lua";
     BREAK = "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "token.lua", "record.lua", "break.lua";
     PLAIN_ACQUIRE = "../../redis/scripts/clock.lua", "plain_acquire_fast.lua", "../../redis/scripts/time.lua", "token.lua", "plain_acquire.lua";
     PLAIN_RELEASE = "plain_release.lua", "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "token.lua", "used.lua";
-    PLAIN_RENEW = "../../redis/scripts/stay.lua", "plain_renew.lua";
+    PLAIN_RENEW = "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "../../redis/scripts/stay.lua", "plain_renew.lua";
     PLAIN_INSPECT = "plain_inspect.lua";
     PLAIN_BREAK = "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "token.lua", "plain_break.lua";
 }

@@ -7,6 +7,7 @@ use super::dialect::{Asked, Dialect, LettingGo};
 use super::gate::Gate;
 use super::node;
 use super::protocol::{Added, Ask, Life, RoundId, Run, Terms, Vote};
+use crate::clock::Moment;
 use crate::store::Mode;
 use crate::store::redis::node::{NodeLink, NodeSettings, Ticket};
 use crate::url::StoreUrl;
@@ -101,6 +102,7 @@ impl Trial {
             claim: round.claim,
             round: round.number,
             lease,
+            not_after: Moment::NEVER,
         };
         let asked = Arc::from([asked]);
         let lives = self.dialect.renew(&self.node, self.ticket()?, asked);

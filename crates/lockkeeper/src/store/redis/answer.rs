@@ -136,9 +136,11 @@ pub(in crate::store) fn text(value: &Value) -> Result<String, Error> {
     }
 }
 
-/// Adds the answers to one part of a batch of renewals. A batch that was done in part is in doubt.
+/// Adds the answers to one part of a batch of renewals; the server's time comes behind them. A batch that was done in part is in doubt.
 pub(super) fn renewed(
     answer: Result<Value, Fault>,
+    clock: &ServerClock,
+    sent: Moment,
     answers: &mut Vec<Renewed>,
 ) -> Result<(), Error> {
     let value = answer.map_err(|fault| match fault.of_change() {
@@ -149,12 +151,17 @@ pub(super) fn renewed(
         }
         error => error,
     })?;
-    let Value::Array(values) = value else {
+    let Value::Array(values) = &value else {
         return Err(nonsense(&value));
     };
-    for value in &values {
+    let [values @ .., Value::Int(us)] = values.as_slice() else {
+        return Err(nonsense(&value));
+    };
+    clock.saw(us.unsigned_abs(), sent, Moment::now());
+    for value in values {
         answers.push(match number(value)? {
             1 => Renewed::Renewed,
+            2 => Renewed::TooLate,
             _ => Renewed::NotHeld,
         });
     }

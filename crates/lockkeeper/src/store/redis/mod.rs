@@ -22,12 +22,13 @@
 //! for its replicas, `batch` lets many verbs share a script, `subscriptions` knows who waits for what. A `lane` is a
 //! second connection, for tasks that wait; `readers` read several of them. `redisson` and `plain` turn verbs into
 //! `scripts` and their answers back;
-//! `renewals`, `interests` and `listing` are the verbs that take more than one, `polling` hints where nobody tells.
+//! `renewals`, `interests` and `listing` are the verbs that take more than one, `breaking` the one that must not be late, `polling` hints where nobody tells.
 //! `servers` says which server that is for a name: in a `cluster` the one that has its slot (`survey`, `slots`), if
 //! that does not send us another `way`.
 
 pub(super) mod answer;
 mod batch;
+pub(super) mod breaking;
 pub(super) mod checks;
 mod cluster;
 mod connection;
@@ -286,7 +287,7 @@ impl Store for RedisStore {
     fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>> {
         Box::pin(self.look_all(prefix))
     }
-    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, Vec<Holder>> {
+    fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, BreakOutcome> {
         Box::pin(async move {
             let route = self.servers.route(&request.name)?;
             match self.dialect() {

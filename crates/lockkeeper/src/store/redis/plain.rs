@@ -99,6 +99,7 @@ impl Plain<'_> {
     }
 
     pub async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let clock = self.connection.clock();
         let write = |cmd: &mut Cmd, holds: &[(Keys, &Renewal)]| {
             cmd.arg(holds.len());
             for (keys, _) in holds {
@@ -106,7 +107,8 @@ impl Plain<'_> {
             }
             for (_, renewal) in holds {
                 cmd.arg(renewal.claim.to_string())
-                    .arg(millis(renewal.lease));
+                    .arg(millis(renewal.lease))
+                    .arg(clock.at(renewal.not_after));
             }
             cmd.arg(self.connection.batch().keep());
         };
@@ -126,7 +128,7 @@ impl Plain<'_> {
         let reply = Reply::new(answer.map_err(Fault::of_look)?)?;
         let info = LockInfo {
             name: name.clone(),
-            holders: held(&reply)?,
+            holders: held(&reply, 0)?,
             waiters: 0,
             last_token: Some(reply.number(2)?)
                 .filter(|token| *token > 0)
@@ -136,29 +138,32 @@ impl Plain<'_> {
         Ok(info.if_known())
     }
 
-    pub async fn break_lock(&self, request: &Break) -> Result<Vec<Holder>, Error> {
+    pub async fn break_lock(&self, request: &Break) -> Result<BreakOutcome, Error> {
         let keys = self.keys(&request.name)?;
-        let write = |cmd: &mut Cmd| {
+        let write = |cmd: &mut Cmd, not_after: u64| {
             cmd.arg(3)
                 .arg(&keys.main)
                 .arg(keys.plain_token())
                 .arg(keys.broken())
                 .arg(&request.reason)
                 .arg(millis(BREAK_MEMORY))
-                .arg(self.connection.batch().keep());
+                .arg(self.connection.batch().keep())
+                .arg(not_after)
+                .arg(&request.target.as_args());
         };
-        let answer = self.connection.run(&scripts::PLAIN_BREAK, write).await;
-        held(&Reply::new(answer.map_err(Fault::of_change)?)?)
+        let script = &scripts::PLAIN_BREAK;
+        let answer = self.connection.break_lock(script, request, write);
+        answer.await?.outcome(|reply| held(reply, 2))
     }
 }
 
-/// Who holds, from the value of the key and the time it has left.
-fn held(reply: &Reply) -> Result<Vec<Holder>, Error> {
-    if reply.is_nil(0) {
+/// The holder, from the value of the key and the time it has left, at this place and the next.
+fn held(reply: &Reply, at: usize) -> Result<Vec<Holder>, Error> {
+    if reply.is_nil(at) {
         return Ok(Vec::new());
     }
-    let value = reply.text(0)?;
-    Ok(vec![holder(&value, reply.signed(1)?)])
+    let value = reply.text(at)?;
+    Ok(vec![holder(&value, reply.signed(at + 1)?)])
 }
 
 /// `<claim> <token> <tokens> <since> <process>`, or whatever a peer of ours wrote.

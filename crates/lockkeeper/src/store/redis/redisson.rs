@@ -237,6 +237,7 @@ impl Redisson<'_> {
     }
 
     pub async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let clock = self.connection.clock();
         let write = |cmd: &mut Cmd, holds: &[(Keys, &Renewal)]| {
             cmd.arg(4 * holds.len());
             for (keys, _) in holds {
@@ -248,7 +249,8 @@ impl Redisson<'_> {
             for (keys, renewal) in holds {
                 cmd.arg(keys.tag().to_string())
                     .arg(renewal.claim.to_string())
-                    .arg(millis(renewal.lease));
+                    .arg(millis(renewal.lease))
+                    .arg(clock.at(renewal.not_after));
             }
             cmd.arg(self.connection.batch().keep());
         };
@@ -264,14 +266,9 @@ impl Redisson<'_> {
         };
         let answer = self.connection.run(&scripts::INSPECT, write).await;
         let reply = Reply::new(answer.map_err(Fault::of_look)?)?;
-        let mut holders = answer::holders(reply.list(0)?)?;
-        let (mode, left) = (reply.text(2)?, reply.signed(3)?);
-        for field in reply.list(1)? {
-            holders.push(foreign(&answer::text(field)?, &mode, left));
-        }
         let info = LockInfo {
             name: name.clone(),
-            holders,
+            holders: holders(&reply, 0)?,
             waiters: reply.number(4)? as usize,
             last_token: Some(reply.number(5)?)
                 .filter(|token| *token > 0)
@@ -281,18 +278,18 @@ impl Redisson<'_> {
         Ok(info.if_known())
     }
 
-    pub async fn break_lock(&self, request: &Break) -> Result<Vec<Holder>, Error> {
+    pub async fn break_lock(&self, request: &Break) -> Result<BreakOutcome, Error> {
         let keys = self.keys(&request.name)?;
-        let write = |cmd: &mut Cmd| {
+        let write = |cmd: &mut Cmd, not_after: u64| {
             keys.write_alone(cmd, Some(keys.broken()));
             self.write_head(cmd);
-            cmd.arg(&request.reason).arg(millis(BREAK_MEMORY));
+            cmd.arg(&request.reason)
+                .arg(millis(BREAK_MEMORY))
+                .arg(not_after)
+                .arg(&request.target.as_args());
         };
-        let answer = self.connection.run(&scripts::BREAK, write).await;
-        match answer.map_err(Fault::of_change)? {
-            Value::Array(ended) => answer::holders(&ended),
-            other => Err(answer::nonsense(&other)),
-        }
+        let answer = self.connection.break_lock(&scripts::BREAK, request, write);
+        answer.await?.outcome(|reply| holders(reply, 2))
     }
 
     pub async fn latch(&self, request: &LatchRequest) -> Result<LatchState, Error> {
@@ -346,6 +343,16 @@ impl Redisson<'_> {
         clock.saw(reply.number(2)?, sent, Moment::now());
         Ok(reply)
     }
+}
+
+/// The holders, or those that were: our holds, fields of others, the mode of those and how long they had left, from this place on.
+fn holders(reply: &Reply, at: usize) -> Result<Vec<Holder>, Error> {
+    let mut holders = answer::holders(reply.list(at)?)?;
+    let (mode, left) = (reply.text(at + 2)?, reply.signed(at + 3)?);
+    for field in reply.list(at + 1)? {
+        holders.push(foreign(&answer::text(field)?, &mode, left));
+    }
+    Ok(holders)
 }
 
 /// A hold of a client of Redisson's.

@@ -11,6 +11,7 @@ use super::servers::{Servers, visit};
 use super::way::Way;
 use super::{RedisStore, answer, join};
 use crate::Error;
+use crate::clock::Moment;
 use crate::store::{Renewal, Renewed};
 
 /// How many holds one script renews: longer ones would keep others waiting, as each may have a thousand permits.
@@ -61,7 +62,8 @@ impl RedisStore {
 }
 
 impl Way<'_> {
-    /// Renews by this script: `write` adds the keys and arguments of some, the number of keys first.
+    /// Renews by this script: `write` adds the keys and arguments of some, the number of keys first. What came too late by
+    /// the server's clock and not by ours is asked for once more, with a better idea of that clock.
     pub(super) async fn renew(
         &self,
         script: &Script,
@@ -74,9 +76,38 @@ impl Way<'_> {
             for renewal in slice {
                 holds.push((Keys::of(self.settings(), &renewal.name)?, renewal));
             }
-            let answer = self.run(script, |cmd| write(cmd, &holds)).await;
-            answer::renewed(answer, &mut answers)?;
+            self.renew_some(script, &holds, &write, &mut answers)
+                .await?;
+        }
+        let now = Moment::now();
+        let again = (0..renewals.len())
+            .filter(|at| answers[*at] == Renewed::TooLate && now <= renewals[*at].not_after);
+        let again: Vec<usize> = again.collect();
+        for slice in again.chunks(RENEW_SLICE) {
+            let mut holds = Vec::with_capacity(slice.len());
+            for at in slice {
+                let renewal = &renewals[*at];
+                holds.push((Keys::of(self.settings(), &renewal.name)?, renewal));
+            }
+            // They stand behind the others, and then take their places.
+            self.renew_some(script, &holds, &write, &mut answers)
+                .await?;
+            for (at, answer) in slice.iter().zip(answers.split_off(renewals.len())) {
+                answers[*at] = answer;
+            }
         }
         Ok(answers)
+    }
+
+    async fn renew_some(
+        &self,
+        script: &Script,
+        holds: &[(Keys, &Renewal)],
+        write: &impl Fn(&mut Cmd, &[(Keys, &Renewal)]),
+        answers: &mut Vec<Renewed>,
+    ) -> Result<(), Error> {
+        let sent = Moment::now();
+        let answer = self.run(script, |cmd| write(cmd, holds)).await;
+        answer::renewed(answer, self.clock(), sent, answers)
     }
 }

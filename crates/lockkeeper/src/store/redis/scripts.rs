@@ -91,7 +91,7 @@ silent! {
     RENEW = files!("clock.lua", "time.lua", "stay.lua", "renew.lua");
     PLAIN_ACQUIRE = files!("alone.lua", "clock.lua", "plain_proposed.lua", "time.lua", "fence.lua", "plain_acquire.lua");
     PLAIN_RELEASE = files!("alone.lua", "plain_release.lua");
-    PLAIN_RENEW = files!("stay.lua", "plain_renew.lua");
+    PLAIN_RENEW = files!("clock.lua", "time.lua", "stay.lua", "plain_renew.lua");
     PLAIN_INSPECT = files!("plain_inspect.lua");
     PLAIN_BREAK = files!("clock.lua", "time.lua", "fence.lua", "plain_break.lua");
     // Nodes of a cluster run no batches: there is one text.

@@ -11,7 +11,7 @@ use super::fault::Fault;
 use super::session::Now;
 use super::sql;
 use crate::clock::Moment;
-use crate::store::{Claim, ClaimId, GRANT_LEASE, Grant, KeeperId, Mode, QUEUE_TTL};
+use crate::store::{BreakTarget, Claim, ClaimId, GRANT_LEASE, Grant, KeeperId, Mode, QUEUE_TTL};
 use crate::token::next_run;
 use crate::{Name, Token};
 
@@ -248,9 +248,9 @@ impl<'c> Record<'c> {
         before - self.holds.len()
     }
 
-    /// Ends every hold and moves the fence past them, for a reason.
-    pub fn break_all(&mut self, reason: &str) -> Result<(), Fault> {
-        self.end(|_| true);
+    /// Ends the holds that are meant and moves the fence past them, for a reason.
+    pub fn break_holds(&mut self, target: BreakTarget, reason: &str) -> Result<(), Fault> {
+        self.end(|hold| target.means(hold.claim, hold.grant));
         self.last_token = next_run(self.last_token, self.now.micros, 1).0;
         self.save_fence()?;
         let at = self.now.micros as i64;

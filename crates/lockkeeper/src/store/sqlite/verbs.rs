@@ -12,8 +12,8 @@ use super::record::{Hold, ProcessId, Record, claim_bytes, nanos};
 use super::session::Tx;
 use super::sql;
 use crate::store::{
-    Attempt, Break, Broken, Claim, ClaimId, Holder, LatchOp, LatchRequest, LatchState, LockInfo,
-    Mode, Process, Release, Released, Renewal, Renewed,
+    Attempt, Break, BreakOutcome, BreakTarget, Broken, Claim, ClaimId, Holder, LatchOp,
+    LatchRequest, LatchState, LockInfo, Mode, Process, Release, Released, Renewal, Renewed,
 };
 use crate::{Name, Token};
 
@@ -111,6 +111,9 @@ pub(super) fn renew(tx: &mut Tx<'_>, renewals: &[Renewal]) -> Result<Vec<Renewed
 }
 
 fn renew_one(tx: &mut Tx<'_>, renewal: &Renewal) -> Result<Renewed, Fault> {
+    if tx.now.moment > renewal.not_after {
+        return Ok(Renewed::TooLate);
+    }
     let end = nanos(tx.now.moment + renewal.lease);
     let claim = claim_bytes(renewal.claim);
     let waited_for: Option<bool> = {
@@ -135,15 +138,24 @@ fn renew_one(tx: &mut Tx<'_>, renewal: &Renewal) -> Result<Renewed, Fault> {
     })
 }
 
-pub(super) fn break_lock(tx: &mut Tx<'_>, request: &Break) -> Result<Vec<Holder>, Fault> {
+pub(super) fn break_lock(tx: &mut Tx<'_>, request: &Break) -> Result<BreakOutcome, Fault> {
     tx.on_record(&request.name, |tx, record| {
-        let ended = holders(tx, record)?;
-        for hold in &record.holds {
-            let peer = tx.peer(hold.process)?;
-            tx.effects.broken.push((hold.claim, peer));
+        if tx.now.moment > request.not_after {
+            return Ok(BreakOutcome::TooLate);
         }
-        record.break_all(&request.reason)?;
-        Ok(ended)
+        let mut ended = Vec::new();
+        for hold in &record.holds {
+            if request.target.means(hold.claim, hold.grant) {
+                ended.push(holder(tx, hold)?);
+                let peer = tx.peer(hold.process)?;
+                tx.effects.broken.push((hold.claim, peer));
+            }
+        }
+        if ended.is_empty() && request.target != BreakTarget::All {
+            return Ok(BreakOutcome::NotHeld(holders(tx, record)?));
+        }
+        record.break_holds(request.target, &request.reason)?;
+        Ok(BreakOutcome::Ended(ended))
     })
 }
 

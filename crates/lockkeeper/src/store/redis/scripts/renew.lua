@@ -1,12 +1,14 @@
 -- Renews several holds (dialect redisson).
 --
 -- KEYS  for each hold: the name, holders, aside, permits
--- ARGV  for each hold: tag, claim, lease in ms, or 0 to ask only; and as `stay` has it
--- Result  for each hold: 1 renewed, 0 not held
+-- ARGV  for each hold: tag, claim, lease in ms or 0 to ask only, server time in us past which to do nothing or 0 for never;
+--       and as `stay` has it
+-- Result  for each hold: 1 renewed, 0 not held, 2 too late; then us
 -- Invariant: never shortens a lease, and never brings back one that ended. A key that became something else ends its
 --            own hold, and none of the others.
 local function renew(number)
-  local key, arg = 4 * (number - 1), 3 * (number - 1)
+  local key, arg = 4 * (number - 1), 4 * (number - 1)
+  if ARGV[arg + 4] ~= '0' and us > ARGV[arg + 4] + 0 then return 2 end
   local tag, id, lease = ARGV[arg + 1], ARGV[arg + 2], tonumber(ARGV[arg + 3])
   local packed = redis.call('GET', KEYS[key + 2])
   local record = packed and cmsgpack.unpack(packed)
@@ -62,7 +64,7 @@ local function renew(number)
 end
 
 local answers = {}
-for number = 1, #ARGV / 3 do
+for number = 1, #ARGV / 4 do
   local done, answer = pcall(renew, number)
   if not done then
     local text = type(answer) == 'table' and answer.err or tostring(answer)
@@ -71,4 +73,5 @@ for number = 1, #ARGV / 3 do
   end
   answers[number] = answer
 end
+answers[#answers + 1] = us
 return answers
