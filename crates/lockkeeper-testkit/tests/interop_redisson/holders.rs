@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper::clock::Moment;
+use lockkeeper::store::{BreakOutcome, BreakTarget, ClaimId};
 use lockkeeper::{Owner, ReleaseOutcome};
 use serde_json::json;
 
@@ -32,6 +33,7 @@ macro_rules! cases {
             re_entry_counts_on_either_side,
             java_forces_ours_open,
             we_break_what_java_holds,
+            we_break_the_hold_of_java_that_is_named,
             a_killed_holder_is_in_nobodys_way,
         ]);
     };
@@ -266,6 +268,39 @@ async fn we_break_what_java_holds(pair: Pair) {
     assert!(took < SOON, "{took:?}");
     assert!(!guard.is_held());
     java.does("unlock").await;
+}
+
+async fn we_break_the_hold_of_java_that_is_named(pair: Pair) {
+    let site = Site::start().await;
+    let java = pair.object(&site.peer, "a", NAME);
+    java.does("lock").await;
+    java.does("lock").await;
+    let info = site.keeper.inspect(NAME).await.expect("answers");
+    let held = info.expect("it is held").holders[0].claim;
+    let named = async |claim| {
+        let target = BreakTarget::Claim(claim);
+        let outcome = site.keeper.break_hold(NAME, target, "a test").await;
+        outcome.expect("answers")
+    };
+    // Another thread of the same client.
+    let number = held.number + 1;
+    match named(ClaimId { number, ..held }).await {
+        BreakOutcome::NotHeld(holders) => assert_eq!(holders[0].claim, held),
+        other => panic!("another is meant, was {other:?}"),
+    }
+    assert_eq!(java.does("isHeld").await, true);
+    match named(held).await {
+        BreakOutcome::Ended(ended) => assert_eq!(ended[0].claim, held),
+        other => panic!("it is there, was {other:?}"),
+    }
+    assert_eq!(java.does("isHeld").await, false);
+    let guard = pair.rust.acquire(&site.keeper, NAME).await;
+    match named(held).await {
+        BreakOutcome::NotHeld(holders) => assert_eq!(holders[0].claim, guard.claim()),
+        other => panic!("it has ended, was {other:?}"),
+    }
+    assert!(guard.is_held());
+    release(guard).await;
 }
 
 async fn a_killed_holder_is_in_nobodys_way(pair: Pair) {
