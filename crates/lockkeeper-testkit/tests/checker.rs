@@ -50,7 +50,7 @@ fn a_run_that_proves_nothing_is_not_a_pass() {
     for turn in 0..200 {
         lonely.token += 1;
         let at = turn * 200 * MS;
-        lonely.acquire(at, at + MS, "me", Mode::Alone, 1);
+        lonely.acquire(at, at + MS, "me", Mode::Exclusive, 1);
     }
     assert!(invalid(&lonely.events, &Demands::default()).contains("contended"));
 
@@ -67,7 +67,7 @@ fn a_run_that_proves_nothing_is_not_a_pass() {
     ] {
         let demands = Demands::none().fault(kind, 1);
         let mut author = Author::default();
-        author.acquire(10 * MS, 11 * MS, "me", Mode::Alone, 1);
+        author.acquire(10 * MS, 11 * MS, "me", Mode::Exclusive, 1);
         assert!(invalid(&author.events, &demands).contains("Holder"));
         // Not while it held anything: its lease had ended.
         author.push(300 * MS, What::Fault(fault.clone()));
@@ -81,11 +81,11 @@ fn a_run_that_proves_nothing_is_not_a_pass() {
 #[test]
 fn a_killed_process_holds_nothing() {
     let mut author = Author::default();
-    author.acquire(10 * MS, 11 * MS, "killed", Mode::Alone, 1);
+    author.acquire(10 * MS, 11 * MS, "killed", Mode::Exclusive, 1);
     let process = "p".to_owned();
     author.push(20 * MS, What::Fault(Fault::Killed { process }));
     author.token += 1;
-    author.acquire(15 * MS, 21 * MS, "next", Mode::Alone, 1);
+    author.acquire(15 * MS, 21 * MS, "next", Mode::Exclusive, 1);
     author.events[4].process = "q".into();
     author.events[3].process = "q".into();
     check(&author.events, &Demands::none()).expect_valid();
@@ -96,37 +96,37 @@ fn a_killed_process_holds_nothing() {
 #[test]
 fn a_crashed_holder_holds_until_its_deadline_and_no_longer() {
     let mut author = Author::default();
-    author.acquire(10 * MS, 11 * MS, "crashed", Mode::Alone, 1);
+    author.acquire(10 * MS, 11 * MS, "crashed", Mode::Exclusive, 1);
     author.token += 1;
-    author.acquire(20 * MS, 111 * MS, "next", Mode::Alone, 1);
+    author.acquire(20 * MS, 111 * MS, "next", Mode::Exclusive, 1);
     let stats = check(&author.events, &Demands::none()).expect_valid();
     assert_eq!(stats.faults.get(&FaultKind::HoldExpired), Some(&1));
 
     let mut author = Author::default();
-    author.acquire(10 * MS, 11 * MS, "crashed", Mode::Alone, 1);
+    author.acquire(10 * MS, 11 * MS, "crashed", Mode::Exclusive, 1);
     author.token += 1;
-    author.acquire(20 * MS, 110 * MS, "next", Mode::Alone, 1);
+    author.acquire(20 * MS, 110 * MS, "next", Mode::Exclusive, 1);
     assert!(check(&author.events, &Demands::none()).breaks(Rule::S1));
 }
 
 #[test]
 fn a_break_ends_what_was_held_and_nothing_later() {
     let mut author = Author::default();
-    author.acquire(10 * MS, 11 * MS, "broken", Mode::Alone, 1);
+    author.acquire(10 * MS, 11 * MS, "broken", Mode::Exclusive, 1);
     let broken = author.call(20 * MS, Call::Break { lock: "a".into() });
     author.answer(21 * MS, broken, Answer::Broken);
     author.token += 1;
-    author.acquire(22 * MS, 23 * MS, "next", Mode::Alone, 1);
+    author.acquire(22 * MS, 23 * MS, "next", Mode::Exclusive, 1);
     check(&author.events, &Demands::none()).expect_valid();
     author.token += 1;
-    author.acquire(30 * MS, 32 * MS, "third", Mode::Alone, 1);
+    author.acquire(30 * MS, 32 * MS, "third", Mode::Exclusive, 1);
     assert!(check(&author.events, &Demands::none()).breaks(Rule::S1));
 }
 
 #[test]
 fn a_writer_may_become_a_reader_beside_nobody_else() {
     let mut author = Author::default();
-    let writer = author.acquire(10 * MS, 11 * MS, "me", Mode::Alone, 1);
+    let writer = author.acquire(10 * MS, 11 * MS, "me", Mode::Exclusive, 1);
     author.token += 1;
     author.acquire(12 * MS, 13 * MS, "me", Mode::Read, 1);
     let release = author.release(14 * MS, writer, "me");
@@ -141,7 +141,7 @@ fn a_writer_may_become_a_reader_beside_nobody_else() {
 #[test]
 fn a_grant_that_came_too_late_counts_for_tokens_but_not_as_a_hold() {
     let mut author = Author::default();
-    let late = author.acquire(10 * MS, 200 * MS, "late", Mode::Alone, 1);
+    let late = author.acquire(10 * MS, 200 * MS, "late", Mode::Exclusive, 1);
     for event in &mut author.events {
         if let What::Ok {
             op,
@@ -153,9 +153,9 @@ fn a_grant_that_came_too_late_counts_for_tokens_but_not_as_a_hold() {
         }
     }
     author.token += 1;
-    author.acquire(20 * MS, 120 * MS, "next", Mode::Alone, 1);
+    author.acquire(20 * MS, 120 * MS, "next", Mode::Exclusive, 1);
     check(&author.events, &Demands::none()).expect_valid();
-    author.acquire(201 * MS, 220 * MS, "same token", Mode::Alone, 1);
+    author.acquire(201 * MS, 220 * MS, "same token", Mode::Exclusive, 1);
     assert!(check(&author.events, &Demands::none()).breaks(Rule::S2));
 }
 
@@ -173,7 +173,13 @@ fn a_hundred_thousand_events_are_judged_in_no_time() {
         author.token += 1;
         let at = turn * 10 * MS;
         let owner = format!("o{}", turn % 64);
-        let op = author.acquire(at.saturating_sub(50 * MS), at + MS, &owner, Mode::Alone, 1);
+        let op = author.acquire(
+            at.saturating_sub(50 * MS),
+            at + MS,
+            &owner,
+            Mode::Exclusive,
+            1,
+        );
         let release = author.release(at + 2 * MS, op, &owner);
         author.answer(at + 3 * MS, release, Answer::Released);
     }
@@ -190,7 +196,7 @@ fn a_hundred_thousand_events_are_judged_in_no_time() {
 #[test]
 fn a_look_that_says_yes_too_late_is_a_violation() {
     let mut author = Author::default();
-    let hold = author.acquire(10 * MS, 11 * MS, "me", Mode::Alone, 1);
+    let hold = author.acquire(10 * MS, 11 * MS, "me", Mode::Exclusive, 1);
     let look = |asked, deadline| What::Look {
         hold,
         asked,
@@ -209,7 +215,7 @@ fn a_look_that_says_yes_too_late_is_a_violation() {
     // It believes for longer than was granted: what others are granted meanwhile overlaps.
     author.push(105 * MS, look(105 * MS, 300 * MS));
     author.token += 1;
-    author.acquire(20 * MS, 120 * MS, "next", Mode::Alone, 1);
+    author.acquire(20 * MS, 120 * MS, "next", Mode::Exclusive, 1);
     assert!(check(&author.events, &Demands::none()).breaks(Rule::S1));
 }
 
@@ -217,11 +223,11 @@ fn a_look_that_says_yes_too_late_is_a_violation() {
 fn the_next_grant_comes_soon_after_faults_are_over() {
     let demands = Demands::none().recovery(Duration::from_millis(100));
     let mut author = Author::default();
-    author.acquire(10 * MS, 11 * MS, "before", Mode::Alone, 1);
+    author.acquire(10 * MS, 11 * MS, "before", Mode::Exclusive, 1);
     author.push(200 * MS, What::Healed);
     assert!(check(&author.events, &demands).breaks(Rule::L2));
     author.token += 1;
-    author.acquire(150 * MS, 290 * MS, "after", Mode::Alone, 1);
+    author.acquire(150 * MS, 290 * MS, "after", Mode::Exclusive, 1);
     check(&author.events, &demands).expect_valid();
     author.events[2].at = 180 * MS;
     assert!(check(&author.events, &demands).breaks(Rule::L2));
@@ -231,7 +237,7 @@ fn the_next_grant_comes_soon_after_faults_are_over() {
 fn a_holder_is_told_of_its_loss() {
     let demands = Demands::none().notice(Duration::from_millis(50));
     let mut author = Author::default();
-    let hold = author.acquire(10 * MS, 11 * MS, "me", Mode::Alone, 1);
+    let hold = author.acquire(10 * MS, 11 * MS, "me", Mode::Exclusive, 1);
     author.push(400 * MS, What::Healed);
     assert!(check(&author.events, &demands).breaks(Rule::L3));
     author.push(150 * MS, What::Lost { hold });
@@ -248,7 +254,7 @@ fn a_holder_is_told_of_its_loss() {
 #[test]
 fn what_is_left_behind_is_a_violation() {
     let mut author = Author::default();
-    author.acquire(10 * MS, 11 * MS, "me", Mode::Alone, 1);
+    author.acquire(10 * MS, 11 * MS, "me", Mode::Exclusive, 1);
     check(&author.events, &Demands::none()).expect_valid();
     let what = "a key".into();
     author.push(400 * MS, What::Left { what });
@@ -258,7 +264,7 @@ fn what_is_left_behind_is_a_violation() {
 #[test]
 fn a_killed_holder_keeps_nobody_out_for_longer_than_it_may_linger() {
     let mut author = Author::default();
-    author.acquire(10 * MS, 11 * MS, "killed", Mode::Alone, 1);
+    author.acquire(10 * MS, 11 * MS, "killed", Mode::Exclusive, 1);
     // It believed that it holds for ever.
     for event in &mut author.events {
         if let What::Ok {
@@ -275,7 +281,8 @@ fn a_killed_holder_keeps_nobody_out_for_longer_than_it_may_linger() {
         let call = Call::Acquire {
             lock: "a".into(),
             owner: "next".into(),
-            mode: Mode::Alone,
+            mode: Mode::Exclusive,
+            together: None,
         };
         let asked = author.call(at, call);
         author.answer(at + MS, asked, Answer::Busy);

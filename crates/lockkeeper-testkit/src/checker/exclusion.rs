@@ -11,11 +11,11 @@ pub(super) fn check(lock: &Lock, found: &mut Vec<Violation>) {
     revivals(lock, found);
     beliefs(lock, found);
     let mut holds = lock.valid_holds();
-    holds.retain(|valid| valid.end > valid.hold.ok);
+    holds.retain(|valid| valid.end > valid.hold.from);
     // At one moment ends come before starts: holds that touch do not overlap.
     let mut points: Vec<(u64, bool, usize)> = Vec::with_capacity(holds.len() * 2);
     for (index, valid) in holds.iter().enumerate() {
-        points.push((valid.hold.ok, true, index));
+        points.push((valid.hold.from, true, index));
         points.push((valid.end, false, index));
     }
     points.sort_unstable();
@@ -104,7 +104,7 @@ impl<'a> Active<'a> {
         let owner = &self.holds[index].acquire.owner;
         let other = |at: &&usize| self.holds[**at].acquire.owner != *owner;
         let against = match self.holds[index].acquire.mode {
-            Mode::Alone => {
+            Mode::Exclusive | Mode::Fair | Mode::Write => {
                 let beside = self.alone.iter().chain(&self.readers).find(other);
                 beside.or_else(|| self.permits.first())
             }
@@ -136,7 +136,7 @@ impl<'a> Active<'a> {
 
     fn insert(&mut self, index: usize) {
         match self.holds[index].acquire.mode {
-            Mode::Alone => drop(self.alone.insert(index)),
+            Mode::Exclusive | Mode::Fair | Mode::Write => drop(self.alone.insert(index)),
             Mode::Read => drop(self.readers.insert(index)),
             Mode::Permits { limit, count } => {
                 self.permits.insert(index);
@@ -148,7 +148,7 @@ impl<'a> Active<'a> {
 
     fn remove(&mut self, index: usize) {
         match self.holds[index].acquire.mode {
-            Mode::Alone => drop(self.alone.remove(&index)),
+            Mode::Exclusive | Mode::Fair | Mode::Write => drop(self.alone.remove(&index)),
             Mode::Read => drop(self.readers.remove(&index)),
             Mode::Permits { limit, count } => {
                 self.permits.remove(&index);

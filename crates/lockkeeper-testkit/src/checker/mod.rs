@@ -7,10 +7,13 @@
 mod aftermath;
 mod exclusion;
 mod fence;
+mod latch;
+mod order;
 mod progress;
 mod release;
 mod run;
 mod stats;
+mod together;
 mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +30,8 @@ pub struct Demands {
     pub grants: usize,
     /// At least this many acquires that met another owner's hold.
     pub contention: usize,
+    /// At least this many holds of each of these kinds.
+    pub kinds: Vec<(Kind, usize)>,
     /// Each of these must have been seen at least this often.
     pub faults: Vec<(FaultKind, usize)>,
     /// How long a claim that ended, by release, loss or doubt, may still keep a lock from others: the lease,
@@ -43,6 +48,7 @@ impl Default for Demands {
         Demands {
             grants: 100,
             contention: 10,
+            kinds: Vec::new(),
             faults: Vec::new(),
             linger: None,
             recovery: None,
@@ -57,6 +63,7 @@ impl Demands {
         Demands {
             grants: 0,
             contention: 0,
+            kinds: Vec::new(),
             faults: Vec::new(),
             linger: None,
             recovery: None,
@@ -67,6 +74,12 @@ impl Demands {
     /// Also demands that this fault was seen at least `times`.
     pub fn fault(mut self, kind: FaultKind, times: usize) -> Demands {
         self.faults.push((kind, times));
+        self
+    }
+
+    /// Also demands at least so many holds of this kind.
+    pub fn kind(mut self, kind: Kind, count: usize) -> Demands {
+        self.kinds.push((kind, count));
         self
     }
 
@@ -87,6 +100,29 @@ impl Demands {
         self.linger = Some(linger);
         self
     }
+}
+
+/// A kind of hold that a run can be asked to have seen. One hold may be of several.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    /// An exclusive one.
+    Exclusive,
+    /// One of a fair lock.
+    Fair,
+    /// For reading.
+    Read,
+    /// For writing.
+    Write,
+    /// Permits of a semaphore.
+    Permits,
+    /// One of the locks of a `MultiLock`.
+    Together,
+    /// Entered again by its owner.
+    Reentered,
+    /// For reading, after writing.
+    Downgraded,
+    /// Not a hold: somebody who waited for a latch to open.
+    Latch,
 }
 
 /// A kind of fault that a run can be asked to have seen.
@@ -199,6 +235,12 @@ pub enum Rule {
     S4,
     /// Re-entry depth is exact.
     S5,
+    /// Of the locks of a `MultiLock` all are granted, or none.
+    Together,
+    /// Fair locks are granted in the order of the line.
+    Order,
+    /// A latch counts each count-down once, and opens when none is left.
+    Latch,
     /// A free lock is granted in time.
     L1,
     /// After the faults are over there is progress.
@@ -235,6 +277,10 @@ pub struct Stats {
     pub locks: usize,
     /// Grants.
     pub grants: usize,
+    /// Holds of each kind.
+    pub kinds: BTreeMap<Kind, usize>,
+    /// Pairs of fair acquires of which one certainly was in line before the other asked.
+    pub ordered: usize,
     /// Acquires that met another owner's hold: waited for it, or were told busy.
     pub contended: usize,
     /// Operations whose outcome nobody knows.
@@ -249,8 +295,16 @@ impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} grants of {} locks, {} contended, {} of unknown outcome, {} writes accepted, faults {:?}",
-            self.grants, self.locks, self.contended, self.unknown, self.accepted, self.faults
+            "{} grants of {} locks {:?}, {} pairs in order, {} contended, {} of unknown outcome, {} writes accepted, \
+             faults {:?}",
+            self.grants,
+            self.locks,
+            self.kinds,
+            self.ordered,
+            self.contended,
+            self.unknown,
+            self.accepted,
+            self.faults
         )
     }
 }
@@ -259,20 +313,25 @@ impl fmt::Display for Stats {
 pub fn check(events: &[Event], demands: &Demands) -> Verdict {
     let run = Run::build(events);
     let mut found = run.contradictions.clone();
+    let mut ordered = 0;
     for lock in run.locks.values() {
         exclusion::check(lock, &mut found);
         tokens::check(lock, &mut found);
         release::check(lock, &mut found);
+        ordered += order::check(&run, lock, demands, &mut found);
         if let Some(linger) = demands.linger {
             progress::check(lock, linger, &mut found);
         }
     }
+    together::check(&run, &mut found);
+    latch::check(&run, demands, &mut found);
     fence::check(&run, &mut found);
     aftermath::check(&run, demands, &mut found);
     if !found.is_empty() {
         return Verdict::Violations(found);
     }
-    let stats = run.stats();
+    let mut stats = run.stats();
+    stats.ordered = ordered;
     match shortfall(&stats, demands) {
         Some(reason) => Verdict::Invalid(reason),
         None => Verdict::Valid(stats),
@@ -291,6 +350,14 @@ fn shortfall(stats: &Stats, demands: &Demands) -> Option<String> {
             "{} contended acquires where {} were demanded",
             stats.contended, demands.contention
         ));
+    }
+    for (kind, count) in &demands.kinds {
+        let seen = stats.kinds.get(kind).copied().unwrap_or(0);
+        if seen < *count {
+            return Some(format!(
+                "{seen} holds of kind {kind:?} where {count} were demanded"
+            ));
+        }
     }
     demands.faults.iter().find_map(|(kind, times)| {
         let seen = stats.faults.get(kind).copied().unwrap_or(0);

@@ -5,12 +5,14 @@ use std::time::Duration;
 use super::exclusion::show;
 use super::run::{Acquire, Lock, Outcome};
 use super::{Rule, Violation};
+use crate::history::Answer;
 
 /// Looks for answers that came although the lock had been free for longer than `linger`: a busy one, or a
 /// grant to someone who had been waiting all that time.
 ///
-/// A hold counts until it was released, until its deadline or until its process was killed, and from `linger` before its holder knew of it;
-/// an acquire that failed may have held meanwhile as well.
+/// A hold counts until it was released, until its deadline or until its process was killed, and from `linger` before its
+/// holder knew of it; an acquire that failed may have held meanwhile as well, and a `MultiLock` may have had this lock
+/// for as long as it waited for the others.
 pub(super) fn check(lock: &Lock, linger: Duration, found: &mut Vec<Violation>) {
     let linger = u64::try_from(linger.as_nanos()).unwrap_or(u64::MAX);
     let presence: Vec<Presence<'_>> = lock
@@ -60,17 +62,24 @@ struct Presence<'a> {
 fn presence(acquire: &Acquire, linger: u64) -> Option<Presence<'_>> {
     let known = acquire.hold().map_or(0, |hold| hold.ok);
     let to = match acquire.outcome {
+        Outcome::Busy if acquire.together.is_some() => acquire.completed?,
         Outcome::Busy => return None,
         Outcome::Failed => acquire.completed?,
         Outcome::Unknown => acquire.completed.or(acquire.killed).unwrap_or(u64::MAX),
-        Outcome::Granted(_) => match acquire.released() {
+        Outcome::Granted(_) => match acquire
+            .released()
+            .or_else(|| acquire.release_told(&Answer::Dropped))
+        {
             Some(release) => release.completed.unwrap_or(release.invoked),
             None => acquire.deadline()?.min(acquire.killed.unwrap_or(u64::MAX)),
         },
     };
     Some(Presence {
         acquire,
-        from: acquire.invoked.max(known.saturating_sub(linger)),
+        from: match acquire.together {
+            Some(_) => acquire.invoked,
+            None => acquire.invoked.max(known.saturating_sub(linger)),
+        },
         to,
     })
 }

@@ -72,7 +72,7 @@ fn too_early(lock: &Lock, acquire: &Acquire, found: &mut Vec<Violation>) {
 /// A hold that someone else's exclusive grant came between was over, so its release cannot have freed it.
 fn forged(lock: &Lock, found: &mut Vec<Violation>) {
     let mut between: Vec<Valid<'_>> = lock.valid_holds();
-    between.retain(|valid| valid.acquire.mode == Mode::Alone && valid.hold.depth <= 1);
+    between.retain(|valid| valid.acquire.mode.is_alone() && valid.hold.depth <= 1);
     for acquire in &lock.acquires {
         let (Some(hold), Some(release)) = (acquire.hold(), acquire.released()) else {
             continue;
@@ -141,11 +141,14 @@ enum Told {
     Out(u32),
 }
 
-/// What each owner was told under each token of an exclusive hold, in order.
+/// What each owner was told under each token, in order. Permits are not entered again.
 fn steps(lock: &Lock) -> BTreeMap<(&str, u64), Vec<Step<'_>>> {
     let mut steps: BTreeMap<(&str, u64), Vec<Step<'_>>> = BTreeMap::new();
-    for acquire in lock.acquires.iter().filter(|a| a.mode == Mode::Alone) {
+    for acquire in &lock.acquires {
         let Some(hold) = acquire.hold() else { continue };
+        if let Mode::Permits { .. } = acquire.mode {
+            continue;
+        }
         let owner = acquire.owner.as_str();
         let list = steps.entry((owner, hold.token)).or_default();
         list.push(Step {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Rule, Violation};
-use crate::history::{Answer, Call, Entry, Event, Fault, Mode, What};
+use crate::history::{Answer, Call, Entry, Event, Fault, LatchAsk, Mode, What};
 
 /// A whole history, by lock and by resource.
 #[derive(Debug, Default)]
@@ -13,6 +13,9 @@ pub(super) struct Run {
     pub entries: BTreeMap<String, Vec<Entry>>,
     pub contradictions: Vec<Violation>,
     pub faults: Vec<(u64, Fault)>,
+    pub latches: BTreeMap<String, Vec<LatchStep>>,
+    /// When something was about to be broken, and when that was over.
+    pub troubles: Vec<(u64, u64)>,
     /// When the faults were over.
     pub healed: Vec<u64>,
     pub left: Vec<String>,
@@ -26,6 +29,33 @@ pub(super) struct Lock {
     pub acquires: Vec<Acquire>,
     /// When it was broken, from the asking to the answer: holds from before end here.
     pub breaks: Vec<(u64, u64)>,
+    /// What was seen of its line.
+    pub lines: Vec<Seen>,
+}
+
+/// A look at how many claims wait for a lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub invoked: u64,
+    pub completed: Option<u64>,
+    pub waiting: Option<usize>,
+}
+
+/// Something that was asked of a latch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LatchStep {
+    pub ask: LatchAsk,
+    pub invoked: u64,
+    pub completed: Option<u64>,
+    /// What it was told: a count, or whether the latch was changed.
+    pub told: Option<LatchTold>,
+    pub failed: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum LatchTold {
+    Count(u32),
+    Changed(bool),
 }
 
 /// One acquire and the hold it may have begun.
@@ -34,6 +64,10 @@ pub(super) struct Acquire {
     pub process: String,
     pub owner: String,
     pub mode: Mode,
+    /// The number that the acquires of one `MultiLock` share.
+    pub together: Option<u64>,
+    /// Begun by a downgrade of this owner's hold for writing.
+    pub downgraded: bool,
     pub invoked: u64,
     /// When it was answered or failed; `None` when its process died meanwhile.
     pub completed: Option<u64>,
@@ -59,6 +93,8 @@ pub(super) enum Outcome {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hold {
     pub ok: u64,
+    /// From when on it keeps others out: a downgraded hold never stopped to.
+    pub from: u64,
     pub token: u64,
     pub depth: u32,
     pub deadline: u64,
@@ -98,12 +134,64 @@ pub(super) struct Valid<'a> {
     pub end: u64,
 }
 
+impl Release {
+    fn asked(event: &Event, owner: &str) -> Release {
+        Release {
+            owner: owner.to_owned(),
+            invoked: event.at,
+            completed: None,
+            answer: None,
+        }
+    }
+}
+
 impl Acquire {
+    fn asked(event: &Event, owner: &str, mode: Mode) -> Acquire {
+        Acquire {
+            process: event.process.clone(),
+            owner: owner.to_owned(),
+            mode,
+            together: None,
+            downgraded: false,
+            invoked: event.at,
+            completed: None,
+            outcome: Outcome::Unknown,
+            renewals: Vec::new(),
+            looks: Vec::new(),
+            releases: Vec::new(),
+            lost: None,
+            killed: None,
+        }
+    }
+
     pub fn hold(&self) -> Option<Hold> {
         match self.outcome {
             Outcome::Granted(hold) => Some(hold),
             _ => None,
         }
+    }
+
+    /// Takes its answer in. False if that is none to an acquire.
+    fn complete(&mut self, at: u64, answer: Option<&Answer>, failed: bool) -> bool {
+        self.completed = Some(at);
+        self.outcome = match answer {
+            Some(&Answer::Granted {
+                token,
+                deadline,
+                depth,
+            }) => Outcome::Granted(Hold {
+                ok: at,
+                from: if self.downgraded { self.invoked } else { at },
+                token,
+                depth,
+                deadline,
+            }),
+            Some(Answer::Busy) => Outcome::Busy,
+            None if failed => Outcome::Failed,
+            None => Outcome::Unknown,
+            Some(_) => return false,
+        };
+        true
     }
 
     /// The latest deadline the holder was told.
@@ -121,8 +209,13 @@ impl Acquire {
 
     /// Whether some release of this hold said that it freed the lock.
     pub fn released(&self) -> Option<&Release> {
+        self.release_told(&Answer::Released)
+    }
+
+    /// Some release of this hold that was told this.
+    pub fn release_told(&self, answer: &Answer) -> Option<&Release> {
         let mut all = self.releases.iter();
-        all.find(|release| release.answer == Some(Answer::Released))
+        all.find(|release| release.answer.as_ref() == Some(answer))
     }
 }
 
@@ -179,6 +272,13 @@ enum Slot {
     Release(OpId, usize),
     Write(String, usize),
     Break(String, usize),
+    Downgrade {
+        reader: (String, usize),
+        writer: OpId,
+        release: usize,
+    },
+    Inspect(String, usize),
+    Latch(String, usize),
 }
 
 type OpId = (String, u64);
@@ -244,7 +344,12 @@ impl Run {
                 Some(acquire) => acquire.looks.push((*asked, *deadline)),
                 None => self.contradiction(event, "looks at a hold that was never asked for"),
             },
-            What::Healed => self.healed.push(event.at),
+            What::Trouble => self.troubles.push((event.at, u64::MAX)),
+            What::Healed => {
+                self.healed.push(event.at);
+                let open = self.troubles.iter_mut().filter(|(_, end)| *end == u64::MAX);
+                open.for_each(|(_, end)| *end = event.at);
+            }
             What::Left { what } => self.left.push(what.clone()),
             What::Fault(fault) => self.faults.push((event.at, fault.clone())),
             What::Entry(entry) => self
@@ -257,33 +362,64 @@ impl Run {
 
     fn invoke(&mut self, event: &Event, call: &Call, slots: &HashMap<OpId, Slot>) -> Option<Slot> {
         Some(match call {
-            Call::Acquire { lock, owner, mode } => {
+            Call::Acquire {
+                lock,
+                owner,
+                mode,
+                together,
+            } => {
                 let record = self.lock(lock);
-                record.acquires.push(Acquire {
-                    process: event.process.clone(),
-                    owner: owner.clone(),
-                    mode: *mode,
+                let mut acquire = Acquire::asked(event, owner, *mode);
+                acquire.together = *together;
+                record.acquires.push(acquire);
+                Slot::Acquire(lock.clone(), record.acquires.len() - 1)
+            }
+            Call::Downgrade { hold } => {
+                let writer = (event.process.clone(), *hold);
+                let Some(Slot::Acquire(lock, _)) = slots.get(&writer) else {
+                    return None;
+                };
+                let lock = lock.clone();
+                let held = self.acquire(&writer, slots)?;
+                let owner = held.owner.clone();
+                // It ends its time as a writer, and nobody else knows when.
+                held.releases.push(Release::asked(event, &owner));
+                let release = held.releases.len() - 1;
+                let record = self.lock(&lock);
+                let mut acquire = Acquire::asked(event, &owner, Mode::Read);
+                acquire.downgraded = true;
+                record.acquires.push(acquire);
+                Slot::Downgrade {
+                    reader: (lock, record.acquires.len() - 1),
+                    writer,
+                    release,
+                }
+            }
+            Call::Inspect { lock } => {
+                let lines = &mut self.lock(lock).lines;
+                lines.push(Seen {
                     invoked: event.at,
                     completed: None,
-                    outcome: Outcome::Unknown,
-                    renewals: Vec::new(),
-                    looks: Vec::new(),
-                    releases: Vec::new(),
-                    lost: None,
-                    killed: None,
+                    waiting: None,
                 });
-                Slot::Acquire(lock.clone(), record.acquires.len() - 1)
+                Slot::Inspect(lock.clone(), lines.len() - 1)
+            }
+            Call::Latch { latch, ask } => {
+                let steps = self.latches.entry(latch.clone()).or_default();
+                steps.push(LatchStep {
+                    ask: *ask,
+                    invoked: event.at,
+                    completed: None,
+                    told: None,
+                    failed: false,
+                });
+                Slot::Latch(latch.clone(), steps.len() - 1)
             }
             Call::Renew { hold } => Slot::Renew((event.process.clone(), *hold), event.at),
             Call::Release { hold, owner } => {
                 let id = (event.process.clone(), *hold);
                 let acquire = self.acquire(&id, slots)?;
-                acquire.releases.push(Release {
-                    owner: owner.clone(),
-                    invoked: event.at,
-                    completed: None,
-                    answer: None,
-                });
+                acquire.releases.push(Release::asked(event, owner));
                 let index = acquire.releases.len() - 1;
                 Slot::Release(id, index)
             }
@@ -323,7 +459,43 @@ impl Run {
     ) {
         let fits = match slots.get(id) {
             None => false,
-            Some(Slot::Acquire(..)) => self.complete_acquire(event.at, id, answer, failed, slots),
+            Some(Slot::Acquire(..)) => self
+                .acquire(id, slots)
+                .is_some_and(|acquire| acquire.complete(event.at, answer, failed)),
+            Some(Slot::Downgrade {
+                writer, release, ..
+            }) => {
+                let granted = matches!(answer, Some(Answer::Granted { .. }));
+                if let Some(writer) = self.acquire(writer, slots) {
+                    let release = &mut writer.releases[*release];
+                    release.completed = Some(event.at);
+                    release.answer = granted.then_some(Answer::Released);
+                }
+                self.acquire(id, slots)
+                    .is_some_and(|acquire| acquire.complete(event.at, answer, failed))
+            }
+            Some(Slot::Inspect(lock, index)) => {
+                let seen = &mut self.lock(lock).lines[*index];
+                seen.completed = Some(event.at);
+                seen.waiting = match answer {
+                    Some(Answer::Waiting(count)) => Some(*count),
+                    _ => None,
+                };
+                matches!(answer, None | Some(Answer::Waiting(_)))
+            }
+            Some(Slot::Latch(latch, index)) => {
+                let steps = self.latches.get_mut(latch);
+                steps.and_then(|all| all.get_mut(*index)).is_some_and(|s| {
+                    s.completed = Some(event.at);
+                    s.failed = failed;
+                    s.told = match answer {
+                        Some(Answer::Count(count)) => Some(LatchTold::Count(*count)),
+                        Some(Answer::Changed(changed)) => Some(LatchTold::Changed(*changed)),
+                        _ => None,
+                    };
+                    answer.is_none() || s.told.is_some()
+                })
+            }
             Some(Slot::Renew(hold, invoked)) => {
                 self.complete_renewal((*invoked, event.at), hold, answer, slots)
             }
@@ -333,7 +505,12 @@ impl Run {
                 release.answer = answer.cloned();
                 matches!(
                     answer,
-                    None | Some(Answer::Released | Answer::StillHeld { .. } | Answer::NotHeld)
+                    None | Some(
+                        Answer::Released
+                            | Answer::StillHeld { .. }
+                            | Answer::NotHeld
+                            | Answer::Dropped
+                    )
                 )
             }),
             Some(Slot::Break(lock, index)) => {
@@ -358,37 +535,6 @@ impl Run {
         if !fits {
             self.contradiction(event, "answers what was not asked");
         }
-    }
-
-    fn complete_acquire(
-        &mut self,
-        at: u64,
-        id: &OpId,
-        answer: Option<&Answer>,
-        failed: bool,
-        slots: &HashMap<OpId, Slot>,
-    ) -> bool {
-        let Some(acquire) = self.acquire(id, slots) else {
-            return false;
-        };
-        acquire.completed = Some(at);
-        acquire.outcome = match answer {
-            Some(&Answer::Granted {
-                token,
-                deadline,
-                depth,
-            }) => Outcome::Granted(Hold {
-                ok: at,
-                token,
-                depth,
-                deadline,
-            }),
-            Some(Answer::Busy) => Outcome::Busy,
-            None if failed => Outcome::Failed,
-            None => Outcome::Unknown,
-            Some(_) => return false,
-        };
-        true
     }
 
     fn complete_renewal(
@@ -420,15 +566,25 @@ impl Run {
     }
 
     fn acquire(&mut self, id: &OpId, slots: &HashMap<OpId, Slot>) -> Option<&mut Acquire> {
-        let Some(Slot::Acquire(lock, index)) = slots.get(id) else {
-            return None;
+        let (lock, index) = match slots.get(id)? {
+            Slot::Acquire(lock, index)
+            | Slot::Downgrade {
+                reader: (lock, index),
+                ..
+            } => (lock, index),
+            _ => return None,
         };
         self.locks.get_mut(lock)?.acquires.get_mut(*index)
     }
 
     fn is_open(&self, slot: &Slot) -> bool {
         match slot {
-            Slot::Acquire(lock, index) => self.locks[lock].acquires[*index].completed.is_none(),
+            Slot::Acquire(lock, index)
+            | Slot::Downgrade {
+                reader: (lock, index),
+                ..
+            } => self.locks[lock].acquires[*index].completed.is_none(),
+            Slot::Latch(latch, index) => self.latches[latch][*index].completed.is_none(),
             Slot::Write(resource, index) => self.writes[resource][*index].completed.is_none(),
             _ => false,
         }

@@ -1,8 +1,8 @@
 //! How much a run has seen: what decides whether it proves anything.
 
-use super::run::{Acquire, Lock, Outcome, Run, Valid};
-use super::{FaultKind, Stats};
-use crate::history::{Answer, Fault};
+use super::run::{Acquire, LatchTold, Lock, Outcome, Run, Valid};
+use super::{FaultKind, Kind, Stats};
+use crate::history::{Answer, Fault, LatchAsk, Mode};
 
 impl Run {
     pub fn stats(&self) -> Stats {
@@ -14,12 +14,21 @@ impl Run {
             let holds = lock.valid_holds();
             stats.locks += usize::from(!holds.is_empty());
             stats.grants += holds.len();
+            for valid in &holds {
+                for kind in kinds(valid) {
+                    *stats.kinds.entry(kind).or_default() += 1;
+                }
+            }
             stats.contended += contended(lock, &holds);
             let expired = expiries(&holds);
             if expired > 0 {
                 *stats.faults.entry(FaultKind::HoldExpired).or_default() += expired;
             }
         }
+        let steps = self.latches.values().flatten();
+        let opened = steps
+            .filter(|step| step.ask == LatchAsk::Wait && step.told == Some(LatchTold::Count(0)));
+        stats.kinds.insert(Kind::Latch, opened.count());
         let answers = self.writes.values().flatten().map(|write| &write.answer);
         let refused = answers.filter(|a| matches!(a, Some(Answer::Refused { .. })));
         let refused = refused.count();
@@ -64,6 +73,29 @@ impl Run {
     }
 }
 
+/// As what a hold counts.
+fn kinds(valid: &Valid<'_>) -> impl Iterator<Item = Kind> {
+    let Acquire {
+        mode,
+        together,
+        downgraded,
+        ..
+    } = valid.acquire;
+    let mode = match mode {
+        Mode::Exclusive => Kind::Exclusive,
+        Mode::Fair => Kind::Fair,
+        Mode::Write => Kind::Write,
+        Mode::Read => Kind::Read,
+        Mode::Permits { .. } => Kind::Permits,
+    };
+    let more = [
+        together.map(|_| Kind::Together),
+        downgraded.then_some(Kind::Downgraded),
+        (valid.hold.depth > 1).then_some(Kind::Reentered),
+    ];
+    std::iter::once(mode).chain(more.into_iter().flatten())
+}
+
 /// Acquires that were told busy, or waited while another owner held.
 fn contended(lock: &Lock, holds: &[Valid<'_>]) -> usize {
     // The latest end among holds that started up to each one, so that one lookup answers.
@@ -87,7 +119,7 @@ fn contended(lock: &Lock, holds: &[Valid<'_>]) -> usize {
 fn expiries(holds: &[Valid<'_>]) -> usize {
     let ended = |(index, valid): (usize, &Valid<'_>)| {
         let released = valid.acquire.releases.iter().any(|r| match r.answer {
-            Some(Answer::Released | Answer::StillHeld { .. }) => true,
+            Some(Answer::Released | Answer::StillHeld { .. } | Answer::Dropped) => true,
             // In doubt, unless the hold was over before.
             None => r.invoked <= valid.end,
             Some(_) => false,

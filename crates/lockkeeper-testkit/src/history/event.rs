@@ -62,6 +62,9 @@ pub enum What {
     },
     /// A fault was made.
     Fault(Fault),
+    /// Something is about to be broken: until the next [`What::Healed`] and a while longer, nobody is sure of its place
+    /// in line.
+    Trouble,
     /// The faults are over: from here on the locks have to work again.
     Healed,
     /// Something that nobody uses any more is still there.
@@ -85,6 +88,26 @@ pub enum Call {
         owner: String,
         /// How.
         mode: Mode,
+        /// The acquires of one `MultiLock` share a number, the first one's: all of them are granted, or none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        together: Option<u64>,
+    },
+    /// To hold for reading what is held for writing, with nobody else in between.
+    Downgrade {
+        /// The acquire that began the hold for writing.
+        hold: u64,
+    },
+    /// To see how many claims wait in the store.
+    Inspect {
+        /// For which lock.
+        lock: String,
+    },
+    /// Something about a latch.
+    Latch {
+        /// Which.
+        latch: String,
+        /// What.
+        ask: LatchAsk,
     },
     /// To go on holding.
     Renew {
@@ -116,6 +139,22 @@ pub enum Call {
     },
 }
 
+/// What is asked of a latch. A latch of a history is set once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LatchAsk {
+    /// To close it with this count.
+    Set(u32),
+    /// To count down by one.
+    CountDown,
+    /// To see its count.
+    Read,
+    /// To wait until it is open.
+    Wait,
+    /// To open it, whatever its count.
+    Open,
+}
+
 /// What an operation was told.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -145,6 +184,15 @@ pub enum Answer {
     },
     /// There was no such hold; nothing was changed.
     NotHeld,
+    /// The guard was dropped by a healthy program on a healthy store. Nobody is told of the outcome, and yet the lock is let
+    /// go of.
+    Dropped,
+    /// How many claims wait in the store.
+    Waiting(usize),
+    /// What the latch had left to count; for a wait, 0 when it was open.
+    Count(u32),
+    /// Whether the latch was changed.
+    Changed(bool),
     /// The holds were ended.
     Broken,
     /// The resource took the write.
@@ -207,8 +255,12 @@ pub enum Fault {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// It stands alone: exclusive, fair and write locks.
-    Alone,
+    /// It stands alone.
+    Exclusive,
+    /// It stands alone, and came in the order of asking.
+    Fair,
+    /// It stands alone.
+    Write,
     /// It stands beside other readers.
     Read,
     /// It stands beside other permits up to the limit.
@@ -220,12 +272,21 @@ pub enum Mode {
     },
 }
 
+impl Mode {
+    /// Whether nobody else may hold beside it.
+    pub fn is_alone(self) -> bool {
+        matches!(self, Mode::Exclusive | Mode::Fair | Mode::Write)
+    }
+}
+
 impl From<store::Mode> for Mode {
     fn from(mode: store::Mode) -> Mode {
         match mode {
             store::Mode::Read => Mode::Read,
+            store::Mode::Write => Mode::Write,
+            store::Mode::Fair => Mode::Fair,
             store::Mode::Permit { limit, count } => Mode::Permits { limit, count },
-            _ => Mode::Alone,
+            _ => Mode::Exclusive,
         }
     }
 }

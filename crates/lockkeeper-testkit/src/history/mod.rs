@@ -7,5 +7,5 @@
 mod event;
 mod recorder;
 
-pub use event::{Answer, Call, Entry, Event, Fault, Mode, What};
+pub use event::{Answer, Call, Entry, Event, Fault, LatchAsk, Mode, What};
 pub use recorder::{Recorder, merge, read};

@@ -65,7 +65,25 @@ impl Recorder {
             lock: lock.to_owned(),
             owner: owner.to_owned(),
             mode: mode.into(),
+            together: None,
         })
+    }
+
+    /// [`Recorder::invoke`] of the acquires of one `MultiLock`, one a lock.
+    pub fn acquire_all(&self, locks: &[&str], owner: &str) -> Vec<u64> {
+        let mut together = None;
+        let acquire = |lock: &&str| {
+            let op = self.0.next_op.fetch_add(1, Ordering::Relaxed);
+            let call = Call::Acquire {
+                lock: (*lock).to_owned(),
+                owner: owner.to_owned(),
+                mode: Mode::Exclusive,
+                together: Some(*together.get_or_insert(op)),
+            };
+            self.record(What::Invoke { op, call });
+            op
+        };
+        locks.iter().map(acquire).collect()
     }
 
     /// [`Recorder::invoke`] of a release.

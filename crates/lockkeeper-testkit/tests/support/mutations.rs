@@ -1,9 +1,9 @@
 //! Ways to spoil a good history, each with the rule it breaks.
 
 use lockkeeper_testkit::checker::Rule;
-use lockkeeper_testkit::history::{Answer, Call, Mode, What};
+use lockkeeper_testkit::history::{Answer, Call, Event, LatchAsk, Mode, What};
 
-use crate::author::{Author, Ending, LIMIT, MS, Written};
+use crate::author::{Author, Ending, LIMIT, Latched, MS, Written};
 
 /// Spoils a history at one of the places where it can, chosen by the number. Answers false where it cannot.
 pub type Mutation = fn(&mut Author, usize) -> bool;
@@ -29,7 +29,193 @@ pub const ALL: &[(&str, Rule, Mutation)] = &[
     ("late write accepted", Rule::S3, late_write),
     ("busy though free", Rule::L1, busy_though_free),
     ("granted too late", Rule::L1, granted_too_late),
+    ("permit with a token of later", Rule::S2, permit_token),
+    (
+        "one token for readers of two processes",
+        Rule::S2,
+        token_of_two,
+    ),
+    ("re-read with another token", Rule::S2, reread_token),
+    ("re-read depth off by one", Rule::S5, reread_depth),
+    (
+        "writer in the middle of a downgrade",
+        Rule::S1,
+        writes_in_between,
+    ),
+    ("a part of several", Rule::Together, a_part),
+    ("several beside a holder of one", Rule::S1, beside_a_part),
+    ("overtaken in line", Rule::Order, overtaken),
+    ("latch counts twice", Rule::Latch, counts_twice),
+    ("latch counts not at all", Rule::Latch, counts_nothing),
+    ("latch opens too early", Rule::Latch, opens_early),
+    ("latch closes again", Rule::Latch, closes_again),
+    ("latch is waited for though open", Rule::Latch, waits_on),
 ];
+
+fn permit_token(author: &mut Author, number: usize) -> bool {
+    let places = holds_in(author, |mode| matches!(mode, Mode::Permits { .. }));
+    let Some(hold) = pick(places, number) else {
+        return false;
+    };
+    grant(author, hold.op).is_some_and(|(token, _)| {
+        *token += 100_000;
+        true
+    })
+}
+
+fn token_of_two(author: &mut Author, number: usize) -> bool {
+    let Some(hold) = pick(holds_in(author, |mode| mode == Mode::Read), number) else {
+        return false;
+    };
+    let Some(first) = grant(author, hold.op).map(|(token, _)| *token) else {
+        return false;
+    };
+    let op = author.acquire(hold.ok, hold.ok + MS / 4, "other", Mode::Read, 1);
+    for event in author.events.iter_mut().rev().take(2) {
+        event.process = "q".into();
+    }
+    grant(author, op).is_some_and(|(token, _)| {
+        *token = first;
+        true
+    })
+}
+
+fn reread_token(author: &mut Author, number: usize) -> bool {
+    let Some((_, inner)) = pick(author.downgrades.clone(), number) else {
+        return false;
+    };
+    grant(author, inner).is_some_and(|(token, _)| {
+        *token += 100_000;
+        true
+    })
+}
+
+fn reread_depth(author: &mut Author, number: usize) -> bool {
+    let Some((_, inner)) = pick(author.downgrades.clone(), number) else {
+        return false;
+    };
+    let release = releases_of(author, inner)[0];
+    reanswer(author, release, Answer::Released)
+}
+
+fn writes_in_between(author: &mut Author, number: usize) -> bool {
+    let Some((at, _)) = pick(author.downgrades.clone(), number) else {
+        return false;
+    };
+    author.token += 1;
+    let op = author.acquire(at, at + MS, "intruder", Mode::Write, 1);
+    let release = author.release(at + 2 * MS, op, "intruder");
+    author.answer(at + 3 * MS, release, Answer::Released);
+    true
+}
+
+fn a_part(author: &mut Author, number: usize) -> bool {
+    let Some(ops) = pick(author.together.clone(), number) else {
+        return false;
+    };
+    let [kept, refused] = match number % 4 < 2 {
+        true => ops,
+        false => [ops[1], ops[0]],
+    };
+    let release = releases_of(author, refused)[0];
+    author.events.retain(|event| match event.what {
+        What::Invoke { op, .. } | What::Ok { op, .. } => op != release,
+        _ => true,
+    });
+    kept != refused && reanswer(author, refused, Answer::Busy)
+}
+
+fn beside_a_part(author: &mut Author, number: usize) -> bool {
+    let Some(ops) = pick(author.together.clone(), number) else {
+        return false;
+    };
+    let mut events = author.events.iter();
+    let granted = events.find(|e| matches!(e.what, What::Ok { op, .. } if op == ops[1]));
+    let Some(at) = granted.map(|event| event.at) else {
+        return false;
+    };
+    author.token += 1;
+    let op = author.ask(at, "b", "intruder", Mode::Exclusive, None);
+    author.grant(at + MS, op, 1);
+    true
+}
+
+/// The one that was granted last was in line first.
+fn overtaken(author: &mut Author, number: usize) -> bool {
+    let Some([second, third]) = pick(author.lines.clone(), number) else {
+        return false;
+    };
+    let asked = |event: &&mut Event| match event.what {
+        What::Invoke { op, .. } => op == second || op == third,
+        _ => false,
+    };
+    let mut asked: Vec<&mut Event> = author.events.iter_mut().filter(asked).collect();
+    let [first, last] = &mut asked[..] else {
+        return false;
+    };
+    std::mem::swap(&mut first.at, &mut last.at);
+    true
+}
+
+fn a_latch(author: &Author, number: usize) -> Option<Latched> {
+    pick(author.latched.clone(), number)
+}
+
+/// One count-down less was asked for, and yet the others left what they did.
+fn counts_twice(author: &mut Author, number: usize) -> bool {
+    let Some(latch) = a_latch(author, number) else {
+        return false;
+    };
+    let Some(gone) = latch.count_downs.first().copied() else {
+        return false;
+    };
+    author.events.retain(|event| match event.what {
+        What::Invoke { op, .. } | What::Ok { op, .. } => op != gone,
+        _ => true,
+    });
+    true
+}
+
+fn counts_nothing(author: &mut Author, number: usize) -> bool {
+    let Some(latch) = a_latch(author, number) else {
+        return false;
+    };
+    let left = latch.count_downs.len() as u32 - 1;
+    reanswer(author, latch.count_downs[1], Answer::Count(left))
+}
+
+fn opens_early(author: &mut Author, number: usize) -> bool {
+    let Some(latch) = a_latch(author, number) else {
+        return false;
+    };
+    let last = latch.count_downs.last().copied();
+    let mut asked = author.events.iter();
+    let asked = asked.find(|e| matches!(e.what, What::Invoke { op, .. } if Some(op) == last));
+    let Some(at) = asked.map(|event| event.at) else {
+        return false;
+    };
+    author.events.iter_mut().any(|event| match event.what {
+        What::Ok { op, .. } if op == latch.wait => {
+            event.at = at - MS / 2;
+            true
+        }
+        _ => false,
+    })
+}
+
+fn closes_again(author: &mut Author, number: usize) -> bool {
+    a_latch(author, number).is_some_and(|latch| reanswer(author, latch.read, Answer::Count(1)))
+}
+
+fn waits_on(author: &mut Author, number: usize) -> bool {
+    let Some(Latched { name, opened, .. }) = a_latch(author, number) else {
+        return false;
+    };
+    let ask = LatchAsk::Wait;
+    let wait = author.call(opened + MS, Call::Latch { latch: name, ask });
+    author.answer(opened + 500 * MS, wait, Answer::Count(0));
+    true
+}
 
 fn pick<T: Clone>(items: Vec<T>, number: usize) -> Option<T> {
     (!items.is_empty()).then(|| items[number % items.len()].clone())
@@ -39,7 +225,7 @@ fn pick<T: Clone>(items: Vec<T>, number: usize) -> Option<T> {
 fn pairs(author: &Author) -> Vec<(Written, Written)> {
     let pairs = author.holds.windows(2);
     let both = |pair: &&[Written]| {
-        pair.iter().all(|h| h.mode == Mode::Alone && !h.reentered) && pair[0].owner != pair[1].owner
+        pair.iter().all(|h| h.mode.is_alone() && !h.reentered) && pair[0].owner != pair[1].owner
     };
     let pairs = pairs.filter(both);
     pairs.map(|p| (p[0].clone(), p[1].clone())).collect()
@@ -216,17 +402,17 @@ fn extra_permit(author: &mut Author, number: usize) -> bool {
 }
 
 fn reader_beside_writer(author: &mut Author, number: usize) -> bool {
-    let place = pick(holds_in(author, |mode| mode == Mode::Alone), number);
+    let place = pick(holds_in(author, |mode| mode.is_alone()), number);
     intrude(author, place, Mode::Read)
 }
 
 fn writer_beside_reader(author: &mut Author, number: usize) -> bool {
     let place = pick(holds_in(author, |mode| mode == Mode::Read), number);
-    intrude(author, place, Mode::Alone)
+    intrude(author, place, Mode::Exclusive)
 }
 
 fn revived(author: &mut Author, number: usize) -> bool {
-    let mut places = holds_in(author, |mode| mode == Mode::Alone);
+    let mut places = holds_in(author, |mode| mode.is_alone());
     places.retain(|hold| matches!(hold.ending, Ending::Crash | Ending::Lost));
     let Some(hold) = pick(places, number) else {
         return false;
@@ -331,7 +517,8 @@ fn busy_though_free(author: &mut Author, _: usize) -> bool {
         Call::Acquire {
             lock: "a".into(),
             owner: "unlucky".into(),
-            mode: Mode::Alone,
+            mode: Mode::Exclusive,
+            together: None,
         },
     );
     author.answer(at + MS, op, Answer::Busy);
@@ -341,6 +528,6 @@ fn busy_though_free(author: &mut Author, _: usize) -> bool {
 fn granted_too_late(author: &mut Author, _: usize) -> bool {
     let at = author.now();
     author.token += 1;
-    author.acquire(at, at + 500 * MS, "unlucky", Mode::Alone, 1);
+    author.acquire(at, at + 500 * MS, "unlucky", Mode::Exclusive, 1);
     true
 }
