@@ -17,7 +17,7 @@ fn demands() -> Demands {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn good_histories_pass(turns in turns(), books in any::<bool>()) {

@@ -32,6 +32,8 @@ pub struct Demands {
     pub contention: usize,
     /// At least this many holds of each of these kinds.
     pub kinds: Vec<(Kind, usize)>,
+    /// At least this many pairs of fair acquires whose order could be judged.
+    pub ordered: usize,
     /// Each of these must have been seen at least this often.
     pub faults: Vec<(FaultKind, usize)>,
     /// How long a claim that ended, by release, loss or doubt, may still keep a lock from others: the lease,
@@ -49,6 +51,7 @@ impl Default for Demands {
             grants: 100,
             contention: 10,
             kinds: Vec::new(),
+            ordered: 0,
             faults: Vec::new(),
             linger: None,
             recovery: None,
@@ -64,6 +67,7 @@ impl Demands {
             grants: 0,
             contention: 0,
             kinds: Vec::new(),
+            ordered: 0,
             faults: Vec::new(),
             linger: None,
             recovery: None,
@@ -349,6 +353,12 @@ fn shortfall(stats: &Stats, demands: &Demands) -> Option<String> {
         return Some(format!(
             "{} contended acquires where {} were demanded",
             stats.contended, demands.contention
+        ));
+    }
+    if stats.ordered < demands.ordered {
+        return Some(format!(
+            "{} pairs in a fair line where {} were demanded",
+            stats.ordered, demands.ordered
         ));
     }
     for (kind, count) in &demands.kinds {

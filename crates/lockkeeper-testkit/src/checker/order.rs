@@ -8,6 +8,9 @@ use super::run::{Acquire, Lock, Outcome, Run, Seen};
 use super::{Demands, Rule, Violation};
 use crate::history::Mode;
 
+/// How long a claim that was given up may still be leaving the line, while nothing is broken.
+const LEAVING: u64 = 1_000_000_000;
+
 /// Compares the fair acquires of each full line with those that came later. Answers how many pairs there were.
 pub(super) fn check(
     run: &Run,
@@ -20,7 +23,7 @@ pub(super) fn check(
     fair.retain(|acquire| acquire.mode == Mode::Fair);
     let mut pairs = 0;
     for (seen, completed) in lock.lines.iter().filter_map(|s| Some((s, s.completed?))) {
-        if !is_whole(lock, seen, completed, linger) {
+        if !is_whole(lock, seen, completed) {
             continue;
         }
         let in_line = fair
@@ -57,11 +60,11 @@ pub(super) fn check(
 }
 
 /// Whether as many claims waited as acquires were under way. One that ended a while ago may still be leaving the line.
-fn is_whole(lock: &Lock, seen: &Seen, completed: u64, linger: u64) -> bool {
+fn is_whole(lock: &Lock, seen: &Seen, completed: u64) -> bool {
     let under_way = lock.acquires.iter().filter(|acquire| {
         let waits_until = match (&acquire.outcome, acquire.completed) {
             (Outcome::Granted(_), Some(at)) => at,
-            (_, Some(at)) => at.saturating_add(linger),
+            (_, Some(at)) => at.saturating_add(LEAVING),
             (_, None) => u64::MAX,
         };
         acquire.invoked < completed && waits_until > seen.invoked

@@ -11,16 +11,26 @@ use crate::history::Answer;
 /// grant to someone who had been waiting all that time.
 ///
 /// A hold counts until it was released, until its deadline or until its process was killed, and from `linger` before its
-/// holder knew of it; an acquire that failed may have held meanwhile as well, and a `MultiLock` may have had this lock
-/// for as long as it waited for the others.
+/// holder knew of it; an acquire that failed may have held meanwhile as well, and a `MultiLock` that was granted may have
+/// had this lock for as long as it waited for the others.
+///
+/// Where many acquires fail, one that fails after the other could hide a lock that is stuck. So for a longer time they do
+/// not count.
 pub(super) fn check(lock: &Lock, linger: Duration, found: &mut Vec<Violation>) {
     let linger = u64::try_from(linger.as_nanos()).unwrap_or(u64::MAX);
-    let presence: Vec<Presence<'_>> = lock
-        .acquires
-        .iter()
-        .filter_map(|a| presence(a, linger))
-        .collect();
-    let last = LastSign::new(&presence);
+    let all = lock.acquires.iter();
+    let presence: Vec<Presence<'_>> = all.filter_map(|a| presence(a, linger)).collect();
+    sweep(lock, &presence, linger, found);
+    let sure = |one: &Presence<'_>| !matches!(one.acquire.outcome, Outcome::Failed);
+    let sure: Vec<Presence<'_>> = presence.into_iter().filter(sure).collect();
+    sweep(lock, &sure, linger.saturating_mul(STUCK), found);
+}
+
+/// How many times as long as a claim may linger nobody may be granted a lock.
+const STUCK: u64 = 3;
+
+fn sweep(lock: &Lock, presence: &[Presence<'_>], linger: u64, found: &mut Vec<Violation>) {
+    let last = LastSign::new(presence);
     for acquire in &lock.acquires {
         let Some(completed) = acquire.completed else {
             continue;
@@ -62,7 +72,6 @@ struct Presence<'a> {
 fn presence(acquire: &Acquire, linger: u64) -> Option<Presence<'_>> {
     let known = acquire.hold().map_or(0, |hold| hold.ok);
     let to = match acquire.outcome {
-        Outcome::Busy if acquire.together.is_some() => acquire.completed?,
         Outcome::Busy => return None,
         Outcome::Failed => acquire.completed?,
         Outcome::Unknown => acquire.completed.or(acquire.killed).unwrap_or(u64::MAX),

@@ -1,10 +1,12 @@
-//! Stores over any store: one that counts, one that misbehaves.
+//! Stores over any store: one that counts, one that misbehaves, and some with a mistake.
 
 mod counting;
 mod flaky;
+mod sabotaged;
 
 pub use counting::Counting;
 pub use flaky::{Chaos, Flaky, Mishap};
+pub use sabotaged::{SABOTAGES, Sabotage, Sabotaged};
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

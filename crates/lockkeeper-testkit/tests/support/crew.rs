@@ -285,8 +285,8 @@ fn stays(key: &str) -> bool {
         "lockkeeper_token:",
         "lockkeeper_broken:",
     ];
-    let alone = ["a:token", "lockkeeper_quorum"];
-    kept.iter().any(|prefix| key.starts_with(prefix)) || alone.contains(&key)
+    let fence = kept.iter().any(|prefix| key.starts_with(prefix)) || key.ends_with(":token");
+    fence || key == "lockkeeper_quorum"
 }
 
 /// What is on a server that should not be, once everybody has gone.

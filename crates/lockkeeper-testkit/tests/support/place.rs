@@ -38,7 +38,8 @@ impl Place {
         Place { dir, url, resource }
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    /// A file of the folder.
+    pub fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
@@ -106,12 +107,18 @@ impl Place {
         !let_go && deadline > soon
     }
 
-    /// Everything that all processes recorded, with the resource's own books.
-    pub fn history(&self) -> Vec<Event> {
+    /// The files of the histories.
+    pub fn histories(&self) -> impl Iterator<Item = PathBuf> {
         let files = std::fs::read_dir(self.dir.path()).expect("a folder");
         let files = files.map(|file| file.expect("a file").path());
-        let files = files.filter(|path| path.extension().is_some_and(|end| end == "jsonl"));
-        let histories = files.map(|path| history::read(&path).expect("a history"));
+        files.filter(|path| path.extension().is_some_and(|end| end == "jsonl"))
+    }
+
+    /// Everything that all processes recorded, with the resource's own books.
+    pub fn history(&self) -> Vec<Event> {
+        let histories = self
+            .histories()
+            .map(|path| history::read(&path).expect("a history"));
         let entries = self.resource.entries().expect("reads").into_iter();
         let books = entries.map(|entry| Event {
             at: Moment::now().as_nanos(),

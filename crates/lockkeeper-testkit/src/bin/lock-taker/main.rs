@@ -6,6 +6,9 @@
 //! lock-taker count --store URL --name N --lease D [--lock KIND] [--patience D]
 //!                  --resource FILE --history FILE --process ID
 //!                  --tasks N [--for D] [--rounds N] [--seed N] [--broken no-lock]
+//! lock-taker mix   --store URL --lease D [--patience D] --resource FILE --history FILE --process ID
+//!                  --tasks N [--seed N] [--broken MISTAKE]
+//! lock-taker visit as mix
 //! ```
 //!
 //! The lock is `ours` unless KIND names a naive one. `--fixed` leases are not renewed.
@@ -18,9 +21,14 @@
 //!
 //! `count` has tasks that add one to the resource under the lock, again and again, until it is told `stop`, and writes
 //! a history. With `--broken no-lock` each believes that it holds whenever it likes: what the tests have to notice.
+//!
+//! `mix` has tasks that take locks in every mode that the store has, on a few names, until it is told `stop`, or `exit`:
+//! then it ends right after a guard was dropped. `latch NAME COUNT` has it count a latch down and wait for it. MISTAKE
+//! is a sabotaged store's, or `reentry-off-by-one` or `multi-keeps-a-part`. `visit` takes one lock and ends.
 
 mod count;
 mod hold;
+mod mix;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -43,7 +51,9 @@ async fn main() -> Result<(), Failure> {
     match command.as_str() {
         "hold" => hold::hold(&options).await,
         "count" => count::count(&options).await,
-        other => Err(format!("{other:?} is neither hold nor count").into()),
+        "mix" => mix::mix(&options).await,
+        "visit" => mix::visit(&options).await,
+        other => Err(format!("{other:?} is none of hold, count, mix and visit").into()),
     }
 }
 

@@ -1,0 +1,86 @@
+//! What can happen.
+
+use lockkeeper_testkit::checker::FaultKind;
+
+/// A fault, or something that a program may do at any time. All of it is to be survived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    // Processes.
+    HolderKilled,
+    HolderStopped,
+    AnyoneKilled,
+    /// A program exits right after it dropped a guard.
+    ExitAfterDrop,
+    /// A program with a long lease drops its guard and ends: nothing stays held.
+    Visitor,
+    /// SQLite: a process is stopped while it has the file's write lock.
+    StoppedInTransaction,
+    // One server, and the way to it.
+    Cut,
+    Refused,
+    Silent,
+    RepliesLost,
+    LateRequests,
+    LateReplies,
+    Slow,
+    ServerStopped,
+    ServerRestarted,
+    ClientsKilled,
+    ScriptsFlushed,
+    ClientsPaused,
+    // A quorum.
+    NodeEmptied,
+    MinorityStopped,
+    MajorityStopped,
+    MinorityFull,
+    MinoritySilent,
+    /// A node wants a password that nobody has.
+    SickPassword,
+    /// A node is somebody's replica.
+    SickReplica,
+    /// A node does not say how long it is up.
+    SickPermission,
+}
+
+/// What processes do and suffer, whatever the store.
+pub const OF_PROCESSES: [Trouble; 5] = [
+    Trouble::HolderKilled,
+    Trouble::HolderStopped,
+    Trouble::AnyoneKilled,
+    Trouble::ExitAfterDrop,
+    Trouble::Visitor,
+];
+
+/// What happens on the way to a server.
+pub const OF_THE_WAY: [Trouble; 5] = [
+    Trouble::Cut,
+    Trouble::RepliesLost,
+    Trouble::LateRequests,
+    Trouble::LateReplies,
+    Trouble::Slow,
+];
+
+impl Trouble {
+    /// What a history has to show of it.
+    pub fn seen(self) -> FaultKind {
+        match self {
+            Trouble::HolderKilled => FaultKind::HolderKilled,
+            Trouble::HolderStopped => FaultKind::HolderStopped,
+            other => FaultKind::Other(format!("{other:?}")),
+        }
+    }
+}
+
+/// Those of the menu that `LOCKKEEPER_TROUBLES` names, or all.
+pub fn chosen(menu: &[&[Trouble]]) -> Vec<Trouble> {
+    let mut menu: Vec<Trouble> = menu.concat();
+    if let Ok(names) = std::env::var("LOCKKEEPER_TROUBLES") {
+        let names: Vec<&str> = names.split(',').collect();
+        menu.retain(|trouble| names.contains(&format!("{trouble:?}").as_str()));
+        assert!(
+            !menu.is_empty(),
+            "LOCKKEEPER_TROUBLES names none of this store's"
+        );
+    }
+    menu
+}
