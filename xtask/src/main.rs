@@ -19,8 +19,8 @@ usage: cargo xtask COMMAND
   test [--quick]    everything the project checks about itself; --quick leaves out
                     single-feature builds, examples, rustdoc and the fuzz targets
   nightly [HISTORIES]
-                    the tests that `test` ignores, and histories of a quorum with
-                    faults by chance (default 500)
+                    the tests that `test` ignores, and histories of each store
+                    with faults by chance (default 200)
   fuzz [SECONDS]    runs each fuzz target for SECONDS (default 30)
   deny              licences, advisories and sources of all dependencies (cargo-deny)
   screenshots       pictures of the laboratory's page: writes docs/lab/
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     let result = match args.as_slice() {
         ["test"] => test::run(false),
         ["test", "--quick"] => test::run(true),
-        ["nightly"] => nightly::run(500),
+        ["nightly"] => nightly::run(200),
         ["nightly", histories] => match histories.parse() {
             Ok(histories) => nightly::run(histories),
             Err(_) => Err(format!("{histories:?} is not a whole number of histories")),

@@ -33,7 +33,9 @@ pub(super) fn check(
             .filter_map(|acquire| Some((*acquire, acquire.hold()?.ok)))
             .collect();
         let later = fair.iter().filter(|acquire| acquire.invoked > completed);
-        for (next, ok) in later.filter_map(|next| Some((next, next.hold()?.ok))) {
+        // Not what its owner had already, and entered again.
+        let later = later.filter_map(|next| Some((next, next.hold()?)));
+        for (next, ok) in later.filter(|(_, h)| h.depth <= 1).map(|(n, h)| (n, h.ok)) {
             for (first, first_ok) in &in_line {
                 let until = ok.max(*first_ok);
                 // Whoever was cut off or stopped may have lost its place.

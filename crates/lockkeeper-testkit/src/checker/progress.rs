@@ -31,11 +31,15 @@ const STUCK: u64 = 3;
 
 fn sweep(lock: &Lock, presence: &[Presence<'_>], linger: u64, found: &mut Vec<Violation>) {
     let last = LastSign::new(presence);
+    // Before anybody asked, nobody could see it free.
+    let began = lock.acquires.first().map_or(0, |first| first.invoked);
     for acquire in &lock.acquires {
         let Some(completed) = acquire.completed else {
             continue;
         };
         let asked = match acquire.outcome {
+            // Another of its locks may have been the busy one.
+            Outcome::Busy if acquire.together.is_some() => continue,
             // It says how things were at one moment, perhaps right after it was asked.
             Outcome::Busy => acquire.invoked,
             Outcome::Granted(_) => completed,
@@ -45,7 +49,8 @@ fn sweep(lock: &Lock, presence: &[Presence<'_>], linger: u64, found: &mut Vec<Vi
             Sign::Now => continue,
             Sign::At(at) if matches!(acquire.outcome, Outcome::Busy) => at,
             Sign::At(at) => at.max(acquire.invoked),
-        };
+        }
+        .max(began);
         if asked > since && asked - since > linger {
             let what = match acquire.outcome {
                 Outcome::Busy => "was told busy",

@@ -60,17 +60,25 @@ fn unique(lock: &Lock, fresh: &[Fresh<'_>], found: &mut Vec<Violation>) {
     }
 }
 
-/// A grant that was answered before another was asked for has the lower token.
+/// A grant that was answered before another was asked for has the lower token. A reader may share a grant that was asked for
+/// before it came, by a task of its process that has gone; so readers are not compared with each other.
 fn by_invocation(lock: &Lock, fresh: &[Fresh<'_>], found: &mut Vec<Violation>) {
     let mut asked: Vec<&Fresh<'_>> = fresh.iter().collect();
     asked.sort_by_key(|one| one.invoked);
-    let mut highest: Option<Valid<'_>> = None;
+    let (mut any, mut excluding) = (None, None);
     let mut answered = fresh.iter().peekable();
     for one in asked {
         while let Some(before) = answered.next_if(|before| before.ok < one.invoked) {
-            raise(&mut highest, before.valid);
+            raise(&mut any, before.valid);
+            if before.valid.acquire.mode != Mode::Read {
+                raise(&mut excluding, before.valid);
+            }
         }
-        report(lock, highest, &one.valid, found);
+        let high = match one.valid.acquire.mode {
+            Mode::Read => excluding,
+            _ => any,
+        };
+        report(lock, high, &one.valid, found);
     }
 }
 

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -79,6 +79,8 @@ struct Office {
 /// Looks at the line of the fair lock, again and again.
 pub struct LineWatch {
     stop: Arc<AtomicBool>,
+    /// How often at least two waited.
+    long: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -308,7 +310,8 @@ impl Crowd {
         let office = self.office.clone();
         office.keeper.capabilities().fair.then(|| {
             let stop = Arc::new(AtomicBool::new(false));
-            let (told, driver) = (stop.clone(), self.driver.clone());
+            let long = Arc::new(AtomicUsize::new(0));
+            let (told, driver, seen) = (stop.clone(), self.driver.clone(), long.clone());
             let watch = move || {
                 while !told.load(SeqCst) {
                     let op = driver.invoke(Call::Inspect { lock: "f".into() });
@@ -316,14 +319,16 @@ impl Crowd {
                         Ok(info) => {
                             let waiting = info.map_or(0, |info| info.waiters);
                             driver.ok(op, Answer::Waiting(waiting));
+                            seen.fetch_add(usize::from(waiting > 1), SeqCst);
                         }
                         Err(error) => driver.error(op, &error),
                     }
-                    std::thread::sleep(Duration::from_millis(15));
+                    std::thread::sleep(Duration::from_millis(8));
                 }
             };
             LineWatch {
                 stop,
+                long,
                 thread: Some(std::thread::spawn(watch)),
             }
         })
@@ -386,6 +391,13 @@ impl Crowd {
             taker.kill().expect("is killed");
         }
         history::merge([self.place.history(), self.driver.events()])
+    }
+}
+
+impl LineWatch {
+    /// How often a line of two or more was seen.
+    pub fn long_lines(&self) -> usize {
+        self.long.load(SeqCst)
     }
 }
 

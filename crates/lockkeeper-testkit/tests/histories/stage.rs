@@ -104,8 +104,13 @@ fn attempt(stage: &mut impl Stage, store: &str, seed: u64) -> (Verdict, Vec<Trou
     let mut made = Vec::new();
     crowd.start();
     {
-        let _watch = crowd.watch_line();
-        crowd.work(120);
+        let watch = crowd.watch_line();
+        crowd.work(60);
+        if let Some(watch) = &watch {
+            // While nobody is disturbed, or the order of the line could not be judged.
+            crowd.until("a line is seen", || watch.long_lines() >= 8);
+            crowd.work(60);
+        }
         crowd.latch();
         crowd.latch_opens();
         for _ in 0..count {
@@ -139,7 +144,7 @@ fn demands(kinds: &[Kind]) -> Demands {
     let demands = Demands {
         grants: 250,
         contention: 20,
-        ordered: if kinds.contains(&Kind::Fair) { 3 } else { 0 },
+        ordered: usize::from(kinds.contains(&Kind::Fair)),
         ..Demands::default()
     };
     let demands = demands
