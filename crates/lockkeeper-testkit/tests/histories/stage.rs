@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::clock::Moment;
 use lockkeeper_testkit::checker::{Demands, Kind, Verdict};
-use lockkeeper_testkit::history::What;
+use lockkeeper_testkit::history::{Event, What};
 use lockkeeper_testkit::random::Random;
 
 use crate::crew::{LEASE, LINGER, judged};
@@ -125,7 +125,8 @@ fn attempt(stage: &mut impl Stage, store: &str, seed: u64) -> (Verdict, Vec<Trou
         }
         crowd.work(150);
     }
-    let events = crowd.finish(|| stage.leftovers());
+    let mut events = crowd.finish(|| stage.leftovers());
+    events.extend(stumbles(&events));
     let verdict = judged(&events, &demands);
     let mut path = String::new();
     if !matches!(verdict, Verdict::Valid(_)) {
@@ -138,6 +139,22 @@ fn attempt(stage: &mut impl Stage, store: &str, seed: u64) -> (Verdict, Vec<Trou
     }
     stage.calm_down();
     (verdict, made, path)
+}
+
+/// Errors that no fault explains: a script of the store that died half-way. Each counts as something left behind.
+fn stumbles(events: &[Event]) -> Vec<Event> {
+    let stumbled = events.iter().filter_map(|event| match &event.what {
+        What::Fail { reason, .. } | What::Unknown { reason, .. } => {
+            reason.contains("WRONGTYPE").then(|| Event {
+                what: What::Left {
+                    what: format!("by a script: {reason}"),
+                },
+                ..event.clone()
+            })
+        }
+        _ => None,
+    });
+    stumbled.collect()
 }
 
 fn demands(kinds: &[Kind]) -> Demands {
