@@ -385,8 +385,10 @@ async fn a_node_that_forgot_its_scripts_is_told_them_again() {
 async fn a_blocked_runtime_with_much_under_way_keeps_its_locks() {
     let nodes = Independent::start(3);
     let keeper = with_lanes(&nodes.url_at_once(HASTY), &nodes).await;
-    let guard = keeper.lock("kept").expect("a lock").acquire().await;
-    let guard = guard.expect("acquires");
+    // A busy machine has the nodes paused for longer than the keeper's usual lease.
+    let lease = Duration::from_secs(10);
+    let lock = keeper.lock("kept").expect("a lock").ttl(lease);
+    let guard = lock.expect("a lease").acquire().await.expect("acquires");
     let locks: Vec<_> = (0..5_000)
         .map(|number| keeper.lock(&format!("{number}")).expect("a lock"))
         .collect();
@@ -401,7 +403,7 @@ async fn a_blocked_runtime_with_much_under_way_keeps_its_locks() {
         })
         .collect();
     // Longer than the lease.
-    let end = block_both_threads(Duration::from_secs(4));
+    let end = block_both_threads(lease + Duration::from_secs(2));
     nodes.servers().iter().for_each(RedisServer::resume);
     while Moment::now() < end {
         std::thread::sleep(Duration::from_millis(50));
