@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::store::memory::MemoryStore;
-use lockkeeper::store::{Attempt, Grant, Holder, LockInfo, Released, Store};
+use lockkeeper::store::{Attempt, BreakOutcome, Grant, Holder, LockInfo, Released, Store};
 
 /// The furthest that a token may be ahead of the clock, in microseconds, as long as tokens reserved are compared: past a
 /// second fewer are given, and a store that proposes tokens while its clock stands still may get there.
@@ -82,6 +82,17 @@ impl Tokens {
             self.pair(model.token.get(), store.token.get())?;
         }
         Ok(())
+    }
+
+    pub fn broken(&mut self, model: BreakOutcome, store: BreakOutcome) -> Result<(), String> {
+        use BreakOutcome::{Ended, NotHeld, TooLate};
+        match (model, store) {
+            (Ended(model), Ended(store)) | (NotHeld(model), NotHeld(store)) => {
+                self.holders(model, store)
+            }
+            (TooLate, TooLate) => Ok(()),
+            (model, store) => Err(format!("the model says {model:?}, the store {store:?}")),
+        }
     }
 
     pub fn info(&mut self, model: Option<LockInfo>, store: Option<LockInfo>) -> Result<(), String> {

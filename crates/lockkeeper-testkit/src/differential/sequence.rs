@@ -100,8 +100,8 @@ impl Sequence {
             0..42 => self.try_acquire(late).await,
             42..64 => self.release(late).await,
             64..72 => self.withdraw().await,
-            72..82 => self.renew().await,
-            82..84 => self.break_lock().await,
+            72..82 => self.renew(late).await,
+            82..84 => self.break_lock(late).await,
             84..91 => self.inspect().await,
             _ if self.can.latches => self.latch(late).await,
             _ => self.inspect().await,
@@ -310,7 +310,7 @@ impl Sequence {
         answers(self.model.withdraw(&self.name, id).await, store).map(|_| ())
     }
 
-    async fn renew(&mut self) -> Result<(), String> {
+    async fn renew(&mut self, late: bool) -> Result<(), String> {
         let mut renewals = Vec::new();
         for _ in 0..=self.random.below(3) {
             let Some(claim) = self.claim_or_none().await else {
@@ -324,26 +324,36 @@ impl Sequence {
                 name: self.name.clone(),
                 claim: claim.id,
                 lease,
+                not_after: if late { Moment::BOOT } else { Moment::NEVER },
             });
         }
         let asked = renewals.iter();
         let asked = asked.map(|one| format!(" {} {:?}", self.short(one.claim), one.lease));
-        self.note(&format!("renew{}", asked.collect::<String>()));
+        let late = if late { " late" } else { "" };
+        self.note(&format!("renew{}{late}", asked.collect::<String>()));
         let store = self.any_store().renew(&renewals).await;
         let (model, store) = answers(self.model.renew(&renewals).await, store)?;
         let _ = write!(self.history, ": {model:?}");
         same(model, store)
     }
 
-    async fn break_lock(&mut self) -> Result<(), String> {
-        self.note("break");
+    async fn break_lock(&mut self, late: bool) -> Result<(), String> {
+        let named = match self.random.chance(0.5) {
+            true => self.claim_or_none().await,
+            false => None,
+        };
+        let target = named.map_or(BreakTarget::All, |claim| BreakTarget::Claim(claim.id));
+        let late_word = if late { " late" } else { "" };
+        self.note(&format!("break {target:?}{late_word}"));
         let request = Break {
             name: self.name.clone(),
+            target,
             reason: format!("after {} verbs", self.verbs),
+            not_after: if late { Moment::BOOT } else { Moment::NEVER },
         };
         let store = self.any_store().break_lock(&request).await;
         let (model, store) = answers(self.model.break_lock(&request).await, store)?;
-        self.tokens.holders(model, store)
+        self.tokens.broken(model, store)
     }
 
     async fn inspect(&mut self) -> Result<(), String> {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::claims::claim_for;
 use crate::common::*;
 use lockkeeper::Error;
-use lockkeeper::store::{Attempt, Break, Mode, NodeState, Store};
+use lockkeeper::clock::Moment;
+use lockkeeper::store::{Attempt, Break, BreakOutcome, BreakTarget, Mode, NodeState, Store};
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::redis::RedisServer;
 
@@ -205,9 +206,12 @@ async fn nodes_that_are_full_can_be_connected_to() {
         assert_eq!(info.expect("is known").holders.len(), 1);
         let request = Break {
             name: two.name.clone(),
+            target: BreakTarget::All,
             reason: "a test".into(),
+            not_after: Moment::NEVER,
         };
-        assert_eq!(late.break_lock(&request).await.expect("ends").len(), 1);
+        let broken = late.break_lock(&request).await;
+        assert!(matches!(broken, Ok(BreakOutcome::Ended(ended)) if ended.len() == 1));
         assert_eq!(release(&late, &one).await, Ok(true));
         let error = late.try_acquire(&claim("new", Mode::Exclusive)).await;
         let text = error.expect_err("there is no room").to_string();

@@ -13,14 +13,14 @@ use lockkeeper_testkit::servers::wall_clock::WallClock;
 /// A server whose clock stands, and what moves it.
 fn standing() -> (RedisServer, impl Fn(Duration)) {
     let (clock, wall) = (Clock::simulated(), WallClock::new());
-    wall.stand_at(clock.unix_micros());
+    wall.stand_at(Duration::from_micros(clock.unix_micros()));
     let server = RedisServer::start_with(RedisOptions {
         environment: wall.environment(),
         ..RedisOptions::default()
     });
     let advance = move |by| {
         clock.advance(by);
-        wall.stand_at(clock.unix_micros());
+        wall.stand_at(Duration::from_micros(clock.unix_micros()));
     };
     (server, advance)
 }

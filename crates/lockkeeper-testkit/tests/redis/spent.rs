@@ -1,5 +1,7 @@
 //! Tokens that can grow no more: above 2^53 scripts no longer count exactly. Nothing is granted there.
 
+use std::time::Duration;
+
 use crate::common::*;
 use lockkeeper::Error;
 use lockkeeper::store::{Mode, Release, Store};
@@ -91,7 +93,7 @@ async fn who_holds_lets_go_and_who_waits_is_told() {
 async fn nothing_is_granted_by_a_clock_that_is_centuries_ahead() {
     let wall = WallClock::new();
     // The year 2256.
-    wall.stand_at(9_025_000_000_000_000);
+    wall.stand_at(Duration::from_secs(9_025_000_000));
     let server = RedisServer::start_with(RedisOptions {
         environment: wall.environment(),
         ..RedisOptions::default()

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::batch::{all_are_granted, claims, together};
 use crate::common::*;
+use lockkeeper::clock::Moment;
 use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{Break, Claim, Mode, Renewal, Renewed, Store};
+use lockkeeper::store::{Break, BreakTarget, Claim, Mode, Renewal, Renewed, Store};
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 use lockkeeper_testkit::servers::wall_clock::WallClock;
 
@@ -54,7 +55,9 @@ async fn a_plain_token_key_ends_thirty_days_after_its_last_use() {
     server.command(&["PEXPIRE", PLAIN, &DAY.to_string()]);
     let request = Break {
         name: name("n"),
+        target: BreakTarget::All,
         reason: "a test".into(),
+        not_after: Moment::NEVER,
     };
     store.break_lock(&request).await.expect("breaks");
     assert!(has_about(&server, PLAIN, MONTH), "a break");
