@@ -32,13 +32,26 @@ impl Busy {
     fn stop_in_transaction(&self, place: &Place) {
         until("it is stopped inside a transaction", || {
             kill(self.pid(), Signal::SIGSTOP).expect("it runs");
-            until("it is stopped", || state(self.pid()) == Some('T'));
+            until("it is stopped", || self.is_stopped());
             if self.writes(place) {
                 return true;
             }
             kill(self.pid(), Signal::SIGCONT).expect("it is there");
             false
         });
+    }
+
+    /// Whether all of its threads are stopped: one that was in the kernel may go on for a moment.
+    fn is_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("it is there");
+        let stat = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("stat"));
+        let stopped = |stat: String| {
+            stat.rsplit_once(") ")
+                .is_some_and(|(_, s)| s.starts_with('T'))
+        };
+        threads
+            .flatten()
+            .all(|thread| stat(thread).is_ok_and(stopped))
     }
 
     /// Whether the kernel says that it has SQLite's write lock, which is byte 120 of the `-shm` file.
@@ -219,7 +232,7 @@ fn stores_tells_who_keeps_the_log_from_starting_over() {
         .execute_batch("BEGIN; SELECT * FROM lock")
         .expect("reads");
     let me = std::process::id();
-    assert_eq!(listed()["readers"][0]["pid"], me);
+    until("it is seen", || listed()["readers"][0]["pid"] == me);
     let text = place.done(&["stores"]).code(0).out();
     assert!(
         text.contains("has a log of ") && text.contains("KiB"),

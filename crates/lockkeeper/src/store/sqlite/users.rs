@@ -5,6 +5,7 @@
 //!
 //! The files themselves are never opened here: to close `-shm` again would drop this process's own locks on it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
@@ -18,9 +19,15 @@ const READ_MARKS: std::ops::RangeInclusive<u64> = 123..=127;
 /// The first byte of the database file that SQLite locks: whoever locks it to write keeps everybody out.
 const DATABASE_LOCKS: u64 = 0x4000_0000;
 
-/// How often, and with which pause, to look before a process that runs counts as one that stays.
-const LOOKS: u32 = 6;
-const LOOK_PAUSE: Duration = Duration::from_millis(20);
+/// How often to look. The kernel hands its table out page by page, and while others lock and unlock a line may be missed
+/// between two pages: one look says little about who is not there.
+const LOOKS: u32 = 20;
+/// How long to wait between two looks.
+const LOOK_PAUSE: Duration = Duration::from_millis(8);
+/// In how many looks a process that runs has to be seen to count as one that stays. One that only reads, and writes
+/// never, is no busy user of ours.
+const STAYS_WRITING: u32 = 14;
+const STAYS_READING: u32 = 7;
 
 /// A SQLite file in use, as the operating system sees it.
 ///
@@ -71,27 +78,42 @@ pub enum UserState {
 }
 
 impl FileStatus {
-    /// Looks at the file at `path` without opening it, for about a tenth of a second if anybody uses it.
+    /// Looks at the file at `path` without opening it, for a fifth of a second if anybody uses it.
     pub fn of(path: &Path) -> FileStatus {
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let mut seen = Locks::look(&path);
-        for _ in 1..LOOKS {
-            if seen.writers.is_empty() && seen.readers.is_empty() {
-                break;
+        let mut writers: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut readers: BTreeMap<u32, u32> = BTreeMap::new();
+        for _ in 0..LOOKS {
+            let seen = Locks::look(&path);
+            for pid in seen.writers {
+                *writers.entry(pid).or_default() += 1;
             }
-            std::thread::sleep(LOOK_PAUSE);
-            let now = Locks::look(&path);
-            seen.writers.retain(|pid| now.writers.contains(pid));
-            seen.readers.retain(|pid| now.readers.contains(pid));
+            for pid in seen.readers {
+                *readers.entry(pid).or_default() += 1;
+            }
+            if !writers.is_empty() || !readers.is_empty() {
+                std::thread::sleep(LOOK_PAUSE);
+            }
         }
-        // Whoever writes reads as well.
-        seen.readers.retain(|pid| !seen.writers.contains(pid));
+        // A writer reads as well.
+        readers.retain(|pid, _| !writers.contains_key(pid));
+        let writers = those_who_stay(writers, STAYS_WRITING);
+        let readers = those_who_stay(readers, STAYS_READING);
         FileStatus {
             log_bytes: fs::metadata(beside(&path, "-wal")).map_or(0, |log| log.len()),
-            writer: seen.writers.first().map(|pid| FileUser::of(*pid)),
-            readers: seen.readers.iter().map(|pid| FileUser::of(*pid)).collect(),
+            writer: writers.into_iter().next(),
+            readers,
         }
     }
+}
+
+/// Of processes that were seen so often: those that are stopped, and those that were seen often enough.
+fn those_who_stay(seen: BTreeMap<u32, u32>, enough: u32) -> Vec<FileUser> {
+    let users = seen
+        .into_iter()
+        .map(|(pid, times)| (FileUser::of(pid), times));
+    let stay = users.filter(|(user, times)| user.state != UserState::Runs || *times >= enough);
+    stay.map(|(user, _)| user).collect()
 }
 
 impl FileUser {
@@ -160,7 +182,7 @@ pub(super) fn who_is_stuck(path: &Path) -> Option<String> {
 }
 
 fn writer(path: &Path) -> Option<FileUser> {
-    let pid = Locks::look(path).writers.first().copied();
+    let pid = (0..LOOKS).find_map(|_| Locks::look(path).writers.first().copied());
     pid.map(FileUser::of)
 }
 
