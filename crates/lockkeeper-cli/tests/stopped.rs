@@ -6,6 +6,7 @@ mod common;
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -89,12 +90,18 @@ fn state(pid: Pid) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
+/// Starts a command in a process group of its own, as a shell does. The system ignores Ctrl-Z for a group without a parent
+/// in its session, and the group of the tests may be such a one.
+fn as_a_job(command: &mut Command) -> &mut Command {
+    command.process_group(0)
+}
+
 /// A `run` that waits for a lock, with what it says in a file.
 fn waiter(place: &Place, name: &str, says: &str) -> Child {
     let mut run = place.lockkeeper(&["run", name, "--", "true"]);
     let says = File::create(place.path(says)).expect("creates");
-    let child = run.stdin(Stdio::null()).stderr(says).spawn();
-    let child = child.expect("starts");
+    let child = as_a_job(&mut run).stdin(Stdio::null()).stderr(says);
+    let child = child.spawn().expect("starts");
     until("it waits", || place.show(name)["waiters"] == 1);
     child
 }
@@ -224,7 +231,8 @@ fn ctrl_z_stops_a_waiting_run_between_its_requests() {
 fn ctrl_z_stops_a_watch_between_its_requests() {
     let place = Place::new();
     let mut watch = place.lockkeeper(&["watch", "x"]);
-    let mut watch = watch.stdout(Stdio::piped()).spawn().expect("starts");
+    let watch = as_a_job(&mut watch).stdout(Stdio::piped());
+    let mut watch = watch.spawn().expect("starts");
     let pid = Pid::from_raw(watch.id().cast_signed());
     assert!(common::first_line(&mut watch).contains("free"));
     stops_between_requests(&place, pid);

@@ -256,12 +256,17 @@ impl Crowd {
 
     /// Closes a latch that all processes count down and wait for.
     pub fn latch(&mut self) {
+        self.latch_that_lacks(0);
+    }
+
+    /// Closes a latch that stays closed by so many counts when all processes have counted down.
+    pub fn latch_that_lacks(&mut self, missing: u32) {
         let Office { runtime, keeper } = &*self.office;
         let name = format!("latch{}", self.latches.len() + 1);
         let Ok(latch) = keeper.latch(&name) else {
             return;
         };
-        let count = COUNT_DOWNS * self.takers.len() as u32;
+        let count = COUNT_DOWNS * self.takers.len() as u32 + missing;
         let set = self.ask(&name, LatchAsk::Set(count));
         match runtime.block_on(latch.set(count)) {
             Ok(changed) => self.driver.ok(set, Answer::Changed(changed)),

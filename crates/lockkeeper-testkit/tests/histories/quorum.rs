@@ -90,6 +90,7 @@ impl Stage for Quorum {
             Trouble::SickReplica,
             Trouble::SickPermission,
         ];
+        // No visitor: its lease has to outlast the history, and these nodes grant none that is longer than they sit out.
         chosen(&[&OF_PROCESSES, &OF_THE_WAY, &own])
     }
 

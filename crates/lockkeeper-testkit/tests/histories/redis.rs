@@ -60,6 +60,7 @@ impl Stage for Redis {
             Trouble::ClientsKilled,
             Trouble::ScriptsFlushed,
             Trouble::ClientsPaused,
+            Trouble::Visitor,
         ];
         chosen(&[&OF_PROCESSES, &OF_THE_WAY, &own])
     }

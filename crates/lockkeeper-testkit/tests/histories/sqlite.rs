@@ -21,7 +21,12 @@ fn every_rule_holds_on_sqlite() {
 
 impl Stage for Sqlite {
     fn menu(&self) -> Vec<Trouble> {
-        chosen(&[&OF_PROCESSES, &[Trouble::StoppedInTransaction; 2]])
+        let own = [
+            Trouble::StoppedInTransaction,
+            Trouble::StoppedInTransaction,
+            Trouble::Visitor,
+        ];
+        chosen(&[&OF_PROCESSES, &own])
     }
 
     fn place(&mut self) -> Place {

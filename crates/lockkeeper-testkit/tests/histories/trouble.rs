@@ -43,12 +43,11 @@ pub enum Trouble {
 }
 
 /// What processes do and suffer, whatever the store.
-pub const OF_PROCESSES: [Trouble; 5] = [
+pub const OF_PROCESSES: [Trouble; 4] = [
     Trouble::HolderKilled,
     Trouble::HolderStopped,
     Trouble::AnyoneKilled,
     Trouble::ExitAfterDrop,
-    Trouble::Visitor,
 ];
 
 /// What happens on the way to a server.
