@@ -103,8 +103,7 @@ fn the_command_finds_no_password_in_any_process() {
     // Where an ordinary user finds it, too.
     let open = |path| std::fs::set_permissions(path, PermissionsExt::from_mode(0o755));
     open(place.path("")).expect("sets");
-    let program = place.path("lockkeeper");
-    std::fs::copy(env!("CARGO_BIN_EXE_lockkeeper"), &program).expect("copies");
+    let program = place.copy_of_lockkeeper("lockkeeper");
     let url = format!("redis://:{CANARY}@127.0.0.1:{}", server.port());
     let mut run = std::process::Command::new(&program);
     run.args(["run", "x", "--", "sh", "-c", SPY]);

@@ -242,8 +242,7 @@ const DECEIVING: &str = "a\u{202e}b\u{2066}c\u{200b}d\u{2028}e\u{feff}f\u{85}";
 fn what_others_named_cannot_deceive_on_a_terminal() {
     let place = Place::new();
     let name = DECEIVING.replace('\u{85}', "");
-    let program = place.path(DECEIVING);
-    std::fs::copy(env!("CARGO_BIN_EXE_lockkeeper"), &program).expect("copies");
+    let program = place.copy_of_lockkeeper(DECEIVING);
     let mut run = std::process::Command::new(&program);
     run.args(["run", &name, "--", "sh", "-c", "echo held; exec sleep 600"]);
     run.env("LOCKKEEPER_STORE", place.url());

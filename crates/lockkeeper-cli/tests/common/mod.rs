@@ -40,6 +40,19 @@ impl Place {
         format!("sqlite:{}", self.path("locks.db").display())
     }
 
+    /// The program once more, under another name.
+    pub fn copy_of_lockkeeper(&self, name: &str) -> PathBuf {
+        let copy = self.path(name);
+        // By another process: a file that this one writes cannot be run while a child that another test has just forked
+        // still has it open.
+        let cp = Command::new("cp")
+            .arg(env!("CARGO_BIN_EXE_lockkeeper"))
+            .arg(&copy)
+            .status();
+        assert!(cp.is_ok_and(|cp| cp.success()), "cp");
+        copy
+    }
+
     /// `lockkeeper` with these arguments, on this place's store.
     pub fn lockkeeper(&self, args: &[&str]) -> Command {
         let mut command = bare(args);
