@@ -43,7 +43,11 @@ async fn work(url: &str, load: &Load) -> Result<serde_json::Value, Failure> {
     let keeper = keeper.connect().await?;
     let lock = keeper.lock(&load.name)?;
     let counter = redis::Client::open(url)?;
-    let mut counter = counter.get_multiplexed_async_connection().await?;
+    // The default gives up after half a second, which a busy machine may take.
+    let patient = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+    let mut counter = counter
+        .get_multiplexed_async_connection_with_config(&patient)
+        .await?;
     for _ in 0..load.rounds {
         let guard = lock.acquire().await?;
         let mut get = redis::cmd("GET");

@@ -76,7 +76,11 @@ async fn add(keeper: &Lockkeeper, options: &Options) -> Result<(), Failure> {
         None => options.need("store")?,
     };
     let client = redis::Client::open(at)?;
-    let mut redis = client.get_multiplexed_async_connection().await?;
+    // The default gives up after half a second, which a busy machine may take.
+    let patient = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+    let mut redis = client
+        .get_multiplexed_async_connection_with_config(&patient)
+        .await?;
     ready().await?;
     for _ in 0..rounds {
         let guard = acquire(keeper, kind, name).await?;
