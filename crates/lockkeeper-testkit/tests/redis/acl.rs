@@ -326,6 +326,15 @@ async fn the_documented_user_can_do_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_that_may_not_ping_is_refused() {
+    let server = RedisServer::start();
+    make_user(&server, "+ping", &[]);
+    let url = format!("{}/0?prefix=app:", url(&server));
+    let error = connect(&url).await.expect_err("it may not PING");
+    assert!(error.to_string().contains("+ping"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_for_replicas_takes_one_command_more() {
     let servers = tokio::task::block_in_place(|| Replicated::start(1));
     let master = &servers.servers()[0];

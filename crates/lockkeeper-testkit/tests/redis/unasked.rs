@@ -7,7 +7,7 @@ use crate::lane::open_apart;
 use lockkeeper::store::redis::RedisStore;
 use lockkeeper::store::{Mode, Store};
 use lockkeeper_testkit::servers::proxy::Proxy;
-use lockkeeper_testkit::servers::redis::RedisServer;
+use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 
 /// Each of these the client library takes for the answer to the oldest request, but the last two.
 const PUSHES: [&str; 5] = [
@@ -24,6 +24,11 @@ async fn behind_a_proxy() -> (RedisServer, Proxy, RedisStore) {
     let proxy = Proxy::to(server.port());
     let store = open_apart(&format!("redis://127.0.0.1:{}/0", proxy.port())).await;
     (server, proxy, store)
+}
+
+/// A URL of a server whose connections outlive a machine that stands still for a while.
+fn patient(port: u16) -> String {
+    format!("redis://127.0.0.1:{port}/0?response_timeout=6s")
 }
 
 /// The connections of ours that the server has.
@@ -67,15 +72,51 @@ async fn a_ping_is_answered_by_its_own_echo_only() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_busy_is_not_left() {
-    let (server, proxy, store) = behind_a_proxy().await;
-    granted(&store, &claim("before", Mode::Exclusive)).await;
+    for reply in [
+        "-BUSY Redis is busy running a script.\r\n",
+        "-LOADING Redis is loading the dataset in memory\r\n",
+    ] {
+        let server = RedisServer::start();
+        let proxy = Proxy::to(server.port());
+        let store = open(&patient(proxy.port())).await;
+        granted(&store, &claim("before", Mode::Exclusive)).await;
+        let before = ours(&server);
+        proxy.answer("PING", 2, reply);
+        until("it was asked", async || proxy.has_passed()).await;
+        // The next ones are answered by the server.
+        let answered = server.calls_of("ping");
+        until("it was asked again", async || {
+            server.calls_of("ping") >= answered + 2
+        })
+        .await;
+        assert_eq!(ours(&server), before, "{reply}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_cannot_save_is_not_left() {
+    let server = RedisServer::start_with(RedisOptions {
+        lines: vec!["save 900 1".into()],
+        ..RedisOptions::default()
+    });
+    let store = open(&patient(server.port())).await;
+    let held = claim("before", Mode::Exclusive);
+    granted(&store, &held).await;
     let before = ours(&server);
-    proxy.answer("PING", 2, "-BUSY Redis is busy running a script.\r\n");
-    until("it was asked", async || proxy.has_passed()).await;
-    // The next PING is answered by the server.
-    proxy.hold_replies_to("PING");
-    until("it was asked again", async || proxy.has_passed()).await;
-    proxy.heal();
+    std::fs::remove_dir_all(server.folder().join("data")).expect("it can be removed");
+    server.command(&["BGSAVE"]);
+    // The only ones that are refused.
+    until("its PINGs are refused", async || {
+        let errors = server.command(&["INFO", "errorstats"]);
+        let refused = errors.split_once("errorstat_MISCONF:count=");
+        let refused = refused.and_then(|(_, rest)| rest.lines().next()?.parse::<u32>().ok());
+        refused.is_some_and(|refused| refused >= 3)
+    })
+    .await;
+    let error = release(&store, &held).await.expect_err("it is refused");
+    assert!(error.to_string().contains("cannot write to its disk"));
+    server.command(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]);
+    assert_eq!(release(&store, &held).await, Ok(true));
     assert_eq!(ours(&server), before);
 }
 

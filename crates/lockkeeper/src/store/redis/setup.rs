@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{PushInfo, PushKind};
+use ::redis::{PushInfo, PushKind, Value};
 
 use super::checks::ServerInfo;
 use super::fault::{explain, refused, unavailable, words};
@@ -72,6 +72,7 @@ impl Shared {
             }
         };
         let connection = &mut link.connection;
+        may_ping(connection).await?;
         let info = look_at(connection).await?;
         let vet = match &self.target {
             Target::Node(_, vet) => Some(vet),
@@ -169,6 +170,18 @@ impl Shared {
             }
         };
         Syncer::start(link, settings, broken).await
+    }
+}
+
+/// Refuses a user whose connections would all end at their first PING.
+async fn may_ping(connection: &mut MultiplexedConnection) -> Result<(), Error> {
+    match ::redis::cmd("PING").query_async::<Value>(connection).await {
+        Err(error) if error.code() == Some("NOPERM") => Err(refused(
+            "every connection is checked by PING, and the server's ACL does not allow it; add +ping to the user"
+                .into(),
+        )),
+        // What else is wrong is seen when the connection is used.
+        _ => Ok(()),
     }
 }
 

@@ -262,13 +262,13 @@ impl Shared {
     }
 }
 
-/// Whether this answers a PING with that nonce. A server that a script keeps busy says so to everybody; the next PING tells
-/// whether it is still in step.
+/// Whether this answers a PING with that nonce. A server that a script keeps busy, that loads its data or that cannot save
+/// it says so instead; a later PING tells whether it is still in step. Any other error ends the connection: a replica's is one.
 fn echoes(answer: Value, nonce: &str) -> Result<(), String> {
     match answer.extract_error() {
         Ok(Value::BulkString(echo)) if echo == nonce.as_bytes() => Ok(()),
         Ok(_) => Err("the server answered a PING with something else".into()),
-        Err(error) if error.code() == Some("BUSY") => Ok(()),
+        Err(error) if matches!(error.code(), Some("BUSY" | "LOADING" | "MISCONF")) => Ok(()),
         Err(error) => Err(format!("the server answered a PING with {}", words(&error))),
     }
 }
