@@ -1,9 +1,11 @@
 //! A server that answers what was not asked, or tells what nobody wants to hear: the connection ends, whichever it is.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::common::*;
 use crate::lane::open_apart;
+use lockkeeper::clock::Moment;
 use lockkeeper::store::redis::RedisStore;
 use lockkeeper::store::{Mode, Store};
 use lockkeeper_testkit::servers::proxy::Proxy;
@@ -121,6 +123,19 @@ async fn a_server_that_cannot_save_is_not_left() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_ends_each_connection_is_left_alone_for_longer_and_longer() {
+    let (server, proxy, _store) = behind_a_proxy().await;
+    let (before, began) = (server.calls_of("hello"), Moment::now());
+    proxy.answer("PING", usize::MAX, "+PONG\r\n");
+    until("it is connected for the tenth time", async || {
+        server.calls_of("hello") >= before + 10
+    })
+    .await;
+    let took = Moment::now().since(began);
+    assert!(took > Duration::from_secs(2), "ten within {took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_push_that_nobody_asked_for_ends_the_connection() {
     let (server, proxy, store) = behind_a_proxy().await;
     for (number, push) in PUSHES.into_iter().enumerate() {
@@ -135,7 +150,7 @@ async fn no_answer_after_such_a_push_is_believed() {
     let (held, wish) = (claim("y", Mode::Exclusive), claim("x", Mode::Exclusive));
     granted(&store, &held).await;
     // The push is taken for the answer to the first request, and the grant that follows it for the answer to the second.
-    for _ in 0..20 {
+    for _ in 0..8 {
         proxy.answer("EVALSHA", 1, &format!("{}:1\r\n:1\r\n", PUSHES[0]));
         let (first, second) = tokio::join!(release(&store, &held), store.try_acquire(&wish));
         assert!(first.is_err() || second.is_err(), "{first:?} {second:?}");

@@ -15,6 +15,7 @@ use super::pipe::Pipe;
 use super::setup::Fresh;
 use super::shared::{Event, Shared, State, Target, Up};
 use super::subscriptions::Topic;
+use crate::clock::Moment;
 use crate::{Error, SETUP_TARGET};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -234,6 +235,12 @@ impl Shared {
         }
     }
 
+    /// Waits before the next connection is tried, for longer each time; not once the server to try is another one.
+    async fn rest(&self, pause: &mut Duration) {
+        let _ = tokio::time::timeout(*pause, self.elsewhere.notified()).await;
+        *pause = (*pause * 2).min(LONGEST_PAUSE);
+    }
+
     /// There is no connection. What is wrong with a server of a quorum is warned about once: the others go on without it.
     pub fn is_down(&self, error: &Error) {
         let reason = reason(error);
@@ -340,13 +347,19 @@ pub(super) async fn supervise(
     let mut pause = FIRST_PAUSE;
     loop {
         if let Some(fresh) = fresh.take() {
-            pause = FIRST_PAUSE;
+            let began = Moment::now();
             let reason = shared.serve(&fresh, &mut inbox).await;
             shared.say_given_up(&reason);
             // Whatever waits for an answer on it learns that none will come.
             drop(fresh);
             shared.state.send_replace(State::Connecting);
             shared.tell_lost(&reason);
+            if Moment::now().since(began) >= LONGEST_PAUSE {
+                pause = FIRST_PAUSE;
+            } else {
+                // The next may end as soon.
+                shared.rest(&mut pause).await;
+            }
         }
         number += 1;
         let connected = tokio::select! {
@@ -367,8 +380,7 @@ pub(super) async fn supervise(
                 tracing::debug!(%error, "not connected");
                 shared.is_down(&error);
                 shared.doubt();
-                let _ = tokio::time::timeout(pause, shared.elsewhere.notified()).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                shared.rest(&mut pause).await;
             }
         }
     }
