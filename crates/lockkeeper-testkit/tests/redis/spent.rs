@@ -32,6 +32,10 @@ async fn nothing_is_granted_above_a_foreign_token_that_is_too_high() {
         let store = open(&format!("{}?dialect={dialect}", server.url())).await;
         for token in BEYOND {
             server.command(&["SET", key, token]);
+            if token == BEYOND[1] {
+                // Longer than fences are kept.
+                server.command(&["EXPIRE", key, "31536000"]);
+            }
             for reserve in [1, 1, 60] {
                 let wish = lockkeeper::store::Claim {
                     reserve,
@@ -41,6 +45,7 @@ async fn nothing_is_granted_above_a_foreign_token_that_is_too_high() {
             }
             assert_eq!(server.keys(), [key], "nothing is left of it");
             assert_eq!(server.strings(&["GET", key]), [token], "nor moved");
+            assert_eq!(server.strings(&["PTTL", key]), ["-1"], "nor forgotten");
             // Once it is put right, all goes on.
             server.command(&["SET", key, "1700000000000000"]);
             let next = claim("x", Mode::Exclusive);
@@ -102,5 +107,15 @@ async fn nothing_is_granted_by_a_clock_that_is_centuries_ahead() {
         let store = open(&format!("{}?dialect={dialect}", server.url())).await;
         is_spent(store.try_acquire(&claim("x", Mode::Exclusive)).await);
         assert_eq!(server.keys(), Vec::<String>::new());
+        // Nor is anything done to a fence that is right.
+        let fence = match dialect {
+            "redisson" => "redisson_lock_token:{x}",
+            _ => "lockkeeper_token:{x}",
+        };
+        server.command(&["SET", fence, "1700000000000000", "EX", "31536000"]);
+        is_spent(store.try_acquire(&claim("x", Mode::Exclusive)).await);
+        assert_eq!(server.strings(&["GET", fence]), ["1700000000000000"]);
+        assert_eq!(server.strings(&["TTL", fence]), ["31536000"]);
+        server.command(&["DEL", fence]);
     }
 }

@@ -23,9 +23,15 @@ local function move(fence, text, keep, lead)
   return last and tonumber(last) or 0, last
 end
 
+local function refuse(fence, last)
+  spent = 'FENCE ' .. fence .. ' has ' .. (last or 'nothing') .. ' and the clock shows ' .. digits .. ' us'
+end
+
 -- Takes a run of tokens. Returns its first, how many there are, and its last as text if the run starts now. Returns
--- nothing if tokens cannot grow any more: then the fence is left as it was, and `spent` says why.
+-- nothing if tokens cannot grow any more, and `spent` says why. Then the fence keeps its value; one that is too high stays
+-- until it is put right, as it may have had no end.
 local function reserve(fence, wanted, keep)
+  if us >= HIGHEST then return refuse(fence, redis.call('GET', fence)) end
   -- Nearly always one token is wanted and the clock is ahead of the last: one call does, and the clock's digits
   -- are the token. %.0f, or Lua would write 1.8e+15.
   local run, text = 1, digits
@@ -34,11 +40,11 @@ local function reserve(fence, wanted, keep)
     text = string.format('%.0f', us + run - 1)
   end
   local last, was = move(fence, text, keep, run - 1)
-  if last < us and us < HIGHEST then return us, run, text end
-  if not (last < HIGHEST and us < HIGHEST) then
-    if was then move(fence, was, keep, 0) else redis.call('DEL', fence) end
-    spent = 'FENCE ' .. fence .. ' has ' .. (was or 'nothing') .. ' and the clock shows ' .. digits .. ' us'
-    return
+  if last < us then return us, run, text end
+  -- Not so, or not even a number.
+  if not (last < HIGHEST) then
+    redis.call('SET', fence, was)
+    return refuse(fence, was)
   end
   local first = last + 1
   run = math.max(1, math.min(wanted, us + MAX_LEAD - first))
