@@ -66,6 +66,35 @@ async fn a_connection_lost_for_a_moment_does_not_cost_the_place_in_line() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_is_granted_while_its_process_does_not_listen_leaves_the_line() {
+    for mode in [Mode::Exclusive, Mode::Fair, Mode::Read, Mode::Write] {
+        let (server, _) = standing();
+        let channels = || server.strings(&["PUBSUB", "CHANNELS", "lockkeeper_wake*"]);
+        let store = open(&server.url()).await;
+        let own = channels();
+        let ears = open(&server.url()).await;
+        let (held, wish) = (waiting("line", Mode::Exclusive), waiting("line", mode));
+        granted(&store, &held).await;
+        busy(&ears, &wish).await;
+        // Only what listens goes, and comes back later. The claim is asked for all the while.
+        let mut heard = channels();
+        heard.retain(|channel| !own.contains(channel));
+        drop(ears);
+        until("nobody listens for it", async || channels() == own).await;
+        assert_eq!(release(&store, &held).await, Ok(true));
+        granted(&store, &wish).await;
+        let _ears = server.listen(&heard[0]);
+        assert_eq!(release(&store, &wish).await, Ok(true));
+        let info = store.inspect(&wish.name).await.expect("answers");
+        let info = info.expect("it is known");
+        assert!(info.holders.is_empty(), "{mode}: {:?}", info.holders);
+        assert_eq!(info.waiters, 0, "{mode}");
+        let queue = server.strings(&["ZRANGE", "lockkeeper_queue:{line}", "0", "-1"]);
+        assert!(queue.is_empty(), "{mode}: {queue:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_dead_in_line_keep_nobody_waiting() {
     for mode in [Mode::Exclusive, Mode::Fair] {
         let (server, advance) = standing();

@@ -21,11 +21,13 @@ local wait = standing_back(id)
 if wait == 0 then
   -- Of another verb in the same batch.
   spent = nil
-  local first = settle() or stands
+  local first = settle(id) or stands
   hold = find(id)
   if hold then return answer(hold) end
   if first and not spent and admits(mode, limit, count, excused) and not (mode == 'f' and foreign_fair_head()) then
     hold = grant(id, mode, lease, wanted, limit, count, who)
+    -- It may have waited before it had a hold to stand beside; any other is not in the line now.
+    if hold and stands then drop_waiter(id, mode) end
   end
   if hold or spent then
     save()

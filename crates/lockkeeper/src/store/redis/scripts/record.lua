@@ -483,16 +483,17 @@ end
 
 -- Makes the head of the queue the holder for as long as it fits, and tells it. A process that does not listen is passed
 -- over at once, so that a dead one costs nobody any time. It keeps its place until its QUEUE_TTL is over: it may have lost
--- its connection for a moment only. It leaves Redisson's line, or Redisson's clients would wait for it.
+-- its connection for a moment only. It leaves Redisson's line, or Redisson's clients would wait for it. The claim that is
+-- `asking` lives, whether anybody listens for it or not.
 -- Returns whether nobody is left who would go before a claim that comes now.
-local function settle()
+local function settle(asking)
   local place = 0
   while true do
     local id, waiter = waiter_at(place)
     if not id then return true end
     local mode = waiter[W_MODE]
     if not admits(mode, waiter[W_LIMIT], waiter[W_COUNT]) then return false end
-    if not may_live(waiter) then
+    if id ~= asking and not may_live(waiter) then
       if place < PASSED_OVER then
         if mode == 'f' then leave_fair_line(id) end
         place = place + 1

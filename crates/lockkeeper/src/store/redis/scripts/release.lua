@@ -10,7 +10,7 @@ if next_id and tonumber(ARGV[10]) <= tonumber(ARGV[9]) and (ARGV[8] == '0' or us
     ARGV[11])
 end
 if not leave_to_others() then
-  settle()
+  settle(next_id)
   regrant = next_id and find(next_id)
   if regrant then prolong(regrant, tonumber(ARGV[6])) end
 end
