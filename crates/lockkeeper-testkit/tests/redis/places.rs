@@ -132,9 +132,7 @@ async fn a_claim_that_said_nothing_for_long_comes_back_at_the_end() {
         let (server, advance) = standing();
         let store = open(&server.url()).await;
         let held = waiting("line", Mode::Exclusive);
-        let [first, lapses, stays] =
-            [mode, Mode::Exclusive, mode].map(|mode| waiting("line", mode));
-        let lapses = Claim { mode, ..lapses };
+        let [first, lapses, stays] = [(); 3].map(|()| waiting("line", mode));
         granted(&store, &held).await;
         busy(&store, &first).await;
         busy(&store, &lapses).await;
@@ -145,6 +143,12 @@ async fn a_claim_that_said_nothing_for_long_comes_back_at_the_end() {
         busy(&store, &lapses).await;
         assert_eq!(release(&store, &held).await, Ok(true));
         if mode == Mode::Read {
+            // All of them, in the order of the line.
+            let info = store.inspect(&held.name).await.expect("answers");
+            let mut holders = info.expect("it is known").holders;
+            holders.sort_by_key(|holder| holder.token);
+            let ids: Vec<_> = holders.iter().map(|holder| holder.claim).collect();
+            assert_eq!(ids, [first.id, stays.id, lapses.id]);
             continue;
         }
         assert!(holds(&store, &first).await);
