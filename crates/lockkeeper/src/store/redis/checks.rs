@@ -20,7 +20,7 @@ pub(in crate::store) struct ServerInfo {
     pub run_id: Option<String>,
     /// How many replicas follow it.
     pub replicas: Option<u32>,
-    /// For how many seconds it is up. None, if its clock shows an earlier time than at its start.
+    /// For how many seconds it is up. 0 if its clock shows an earlier time than at its start.
     pub uptime: Option<u64>,
     keyspaces: Vec<(u32, Keyspace)>,
 }
