@@ -389,6 +389,17 @@ impl Crowd {
         history::merge([place.history(), driver.events()])
     }
 
+    /// What was recorded so far, while the processes go on.
+    ///
+    /// One file is read after the other. So what happened since the first was opened is left out, or a hold could be there whose
+    /// release is not.
+    pub fn so_far(&self) -> Vec<Event> {
+        let now = Moment::now().as_nanos();
+        let mut events = history::merge([self.place.history(), self.driver.events()]);
+        events.retain(|event| event.at <= now);
+        events
+    }
+
     /// Ends without a word: for locks that are broken.
     pub fn abandon(self) -> Vec<Event> {
         for (process, mut taker) in self.takers {

@@ -59,6 +59,10 @@ impl Mixer {
             true => self.change(guard.token(), random).await?,
             false => think(random).await,
         }
+        if self.broken.is_some() {
+            // A mistake shows while it lasts, so it lasts.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
         self.look(op, &guard);
         told.abort();
         if self.told_to_exit.load(SeqCst) {
@@ -219,11 +223,14 @@ impl Mixer {
         }
     }
 
-    /// What a program does that forgets what it has when it cannot get the rest.
+    /// What a program does that forgets what it has when it cannot get the rest. It takes first what few others want, so
+    /// that this happens soon.
     async fn keep_a_part(&self, who: &Who) -> Result<(), Failure> {
-        let ops = self.recorder.acquire_all(&SEVERAL, &who.name);
+        let [wanted, other] = SEVERAL;
+        let several = [other, wanted];
+        let ops = self.recorder.acquire_all(&several, &who.name);
         let mut guards = Vec::new();
-        for name in SEVERAL {
+        for name in several {
             match self.keeper.lock(name)?.try_acquire().await {
                 Ok(Some(guard)) => guards.push(guard),
                 _ => {
