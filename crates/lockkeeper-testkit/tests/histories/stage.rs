@@ -7,6 +7,7 @@ use lockkeeper::clock::Moment;
 use lockkeeper_testkit::checker::{Demands, Kind, Verdict};
 use lockkeeper_testkit::history::{Event, What};
 use lockkeeper_testkit::random::Random;
+use lockkeeper_testkit::retries;
 
 use crate::crew::{LEASE, LINGER, judged};
 use crate::crowd::Crowd;
@@ -87,7 +88,10 @@ fn one(stage: &mut impl Stage, store: &str, seed: u64) {
         let name = format!("{store}, LOCKKEEPER_SEED={seed}, {made:?}");
         match verdict {
             Verdict::Valid(stats) => return println!("{name}: {stats}"),
-            Verdict::Invalid(reason) if !last => println!("{name}: {reason}; once more"),
+            Verdict::Invalid(reason) if !last => {
+                println!("{name}: {reason}; once more");
+                retries::count("a history proved nothing");
+            }
             verdict => panic!("{name}: {verdict}\nthe history is in {path}"),
         }
     }
