@@ -64,7 +64,7 @@ pub async fn mix(options: &Options) -> Result<(), Failure> {
 /// Takes a lock, drops its guard, and leaves the rest to the end of the program.
 pub async fn visit(options: &Options) -> Result<(), Failure> {
     let mixer = Mixer::open(options).await?;
-    let who = mixer.who(0);
+    let who = mixer.who(0, 0);
     let mut random = Random::seeded(mixer.seed);
     let wish = Wish::draw_lasting(&mut random, mixer.keeper.capabilities());
     let op = mixer.recorder.acquire(wish.name, &who.name, wish.mode);
@@ -110,9 +110,9 @@ impl Mixer {
         })
     }
 
-    fn who(&self, number: u64) -> Who {
+    fn who(&self, number: u64, turn: u64) -> Who {
         Who {
-            name: format!("{}.{number}", self.process),
+            name: format!("{}.{number}.{turn}", self.process),
             owner: Owner::new(),
         }
     }
@@ -123,9 +123,11 @@ impl Mixer {
 
     async fn work(self: Arc<Self>, number: u64) -> Result<(), Failure> {
         let mut random = Random::seeded(self.seed.wrapping_mul(31).wrapping_add(number));
+        let mut turn = 0;
         while !self.told_to_stop.load(SeqCst) {
-            // An owner for each turn: the last one's guard may still be on its way out.
-            let who = self.who(number);
+            // An owner for each turn, also by name: the last one's guard may still be on its way out.
+            turn += 1;
+            let who = self.who(number, turn);
             let can = self.keeper.capabilities();
             // One task of each process keeps a line going, so that its order can be seen.
             let wish = match number == 0 && can.fair && random.chance(0.7) {
