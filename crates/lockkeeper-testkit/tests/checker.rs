@@ -115,12 +115,69 @@ fn a_break_ends_what_was_held_and_nothing_later() {
     author.acquire(10 * MS, 11 * MS, "broken", Mode::Exclusive, 1);
     let broken = author.call(20 * MS, Call::Break { lock: "a".into() });
     author.answer(21 * MS, broken, Answer::Broken);
-    author.token += 1;
+    author.token += 1_000;
     author.acquire(22 * MS, 23 * MS, "next", Mode::Exclusive, 1);
     check(&author.events, &Demands::none()).expect_valid();
-    author.token += 1;
+    author.token += 1_000;
     author.acquire(30 * MS, 32 * MS, "third", Mode::Exclusive, 1);
     assert!(check(&author.events, &Demands::none()).breaks(Rule::S1));
+}
+
+/// The end of an operation that was told no answer.
+fn without_answer(op: u64, known: bool) -> What {
+    let reason = String::new();
+    match known {
+        true => What::Fail { op, reason },
+        false => What::Unknown { op, reason },
+    }
+}
+
+#[test]
+fn a_break_without_an_answer_ends_nothing_later() {
+    for known in [false, true] {
+        let mut author = Author::default();
+        let hold = author.acquire(10 * MS, 11 * MS, "broken", Mode::Exclusive, 1);
+        let broken = author.call(20 * MS, Call::Break { lock: "a".into() });
+        author.push(21 * MS, without_answer(broken, known));
+        // It may have ended what was there.
+        author.token += 1_000;
+        author.acquire(22 * MS, 23 * MS, "next", Mode::Exclusive, 1);
+        check(&author.events, &Demands::none()).expect_valid();
+        author.token += 1_000;
+        author.acquire(30 * MS, 32 * MS, "third", Mode::Exclusive, 1);
+        assert!(check(&author.events, &Demands::none()).breaks(Rule::S1));
+        // And may not have: then the hold goes on.
+        author.events.truncate(4);
+        let renew = author.call(30 * MS, Call::Renew { hold });
+        let deadline = 140 * MS;
+        author.answer(31 * MS, renew, Answer::Renewed { deadline });
+        check(&author.events, &Demands::none()).expect_valid();
+    }
+}
+
+#[test]
+fn what_a_broken_hold_is_handed_on_to_is_broken_too() {
+    let mut author = Author::default();
+    let first = author.acquire(10 * MS, 11 * MS, "first", Mode::Exclusive, 1);
+    let broken = author.call(20 * MS, Call::Break { lock: "a".into() });
+    author.answer(21 * MS, broken, Answer::Broken);
+    let token = author.token;
+    author.token += 1_000;
+    author.acquire(22 * MS, 23 * MS, "elsewhere", Mode::Exclusive, 1);
+    for event in author.events.iter_mut().rev().take(2) {
+        event.process = "q".into();
+    }
+    let release = author.release(24 * MS, first, "first");
+    author.answer(25 * MS, release, Answer::Released);
+    // The process has not heard of the break yet, and gives its next task the next token.
+    author.token = token + 1;
+    author.acquire(24 * MS, 25 * MS, "second", Mode::Exclusive, 1);
+    check(&author.events, &Demands::none()).expect_valid();
+    // One that asked the store itself is another matter, and so is a break that was over before.
+    author.token = token + 2_000;
+    author.acquire(26 * MS, 27 * MS, "third", Mode::Exclusive, 1);
+    let verdict = check(&author.events, &Demands::none());
+    assert!(verdict.breaks(Rule::S1), "{verdict}");
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn told(run: &Run, lock: &Lock, notice: Duration, found: &mut Vec<Violation>) {
         let latest = deadline.saturating_add(notice.as_nanos() as u64);
         let ended = [acquire.release_invoked(), acquire.lost, acquire.killed];
         let in_time = ended.into_iter().flatten().any(|at| at <= latest);
-        let broken = lock.broken_since(acquire.invoked).is_some();
+        let broken = lock.broken(acquire).is_some();
         if !in_time && !broken && latest < end && !stopped(acquire) {
             let text = format!(
                 "{} held until {} and was told of its loss {}",

@@ -40,7 +40,8 @@ fn revivals(lock: &Lock, found: &mut Vec<Violation>) {
         for renewal in &acquire.renewals {
             let over = deadline.min(acquire.lost.unwrap_or(u64::MAX));
             let mut breaks = lock.breaks.iter();
-            let broken = breaks.any(|(asked, done)| *asked >= hold.ok && *done < renewal.invoked);
+            let broken =
+                breaks.any(|one| one.sure && one.asked >= hold.ok && one.done < renewal.invoked);
             if renewal.answered > over || broken {
                 let text = format!(
                     "the hold of {} with token {} was {} and was renewed at {}",

@@ -55,7 +55,7 @@ fn too_early(lock: &Lock, acquire: &Acquire, found: &mut Vec<Violation>) {
     };
     let gone = first.answer == Some(Answer::NotHeld);
     let in_time = first.completed.is_some_and(|at| at < deadline);
-    let broken = lock.broken_since(acquire.invoked);
+    let broken = lock.broken(acquire);
     let unbroken = broken.is_none_or(|at| first.completed.is_some_and(|done| at > done));
     if gone && in_time && unbroken && hold.depth <= 1 && acquire.lost.is_none() {
         let text = format!(
@@ -77,6 +77,12 @@ fn forged(lock: &Lock, found: &mut Vec<Violation>) {
         let (Some(hold), Some(release)) = (acquire.hold(), acquire.released()) else {
             continue;
         };
+        // Letting go of what is handed on or shared asks no store, which alone knows that it was broken.
+        let local = matches!(acquire.mode, Mode::Exclusive | Mode::Read);
+        let broken = lock.broken(acquire).is_some_and(|at| at < release.invoked);
+        if local && broken {
+            continue;
+        }
         let from = between.partition_point(|valid| valid.hold.ok <= hold.ok);
         let to = between.partition_point(|valid| valid.hold.ok < release.invoked);
         // Whatever was granted in time is S1's business as well; one witness is enough.

@@ -27,10 +27,19 @@ pub(super) struct Run {
 pub(super) struct Lock {
     pub name: String,
     pub acquires: Vec<Acquire>,
-    /// When it was broken, from the asking to the answer: holds from before end here.
-    pub breaks: Vec<(u64, u64)>,
+    pub breaks: Vec<Break>,
     /// What was seen of its line.
     pub lines: Vec<Seen>,
+}
+
+/// When a lock was broken, or may have been: holds from before end here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Break {
+    pub asked: u64,
+    /// When its outcome was reported, whatever it was: from then on it does nothing more.
+    pub done: u64,
+    /// Whether it was told to have ended the holds.
+    pub sure: bool,
 }
 
 /// A look at how many claims wait for a lock.
@@ -69,6 +78,9 @@ pub(super) struct Acquire {
     /// Begun by a downgrade of this owner's hold for writing.
     pub downgraded: bool,
     pub invoked: u64,
+    /// When the hold of the store was first asked for that it has a part in. The tasks of a process may share one, hand it
+    /// on and enter it again, also for a while after it was broken.
+    pub since: u64,
     /// When it was answered or failed; `None` when its process died meanwhile.
     pub completed: Option<u64>,
     pub outcome: Outcome,
@@ -154,6 +166,7 @@ impl Acquire {
             together: None,
             downgraded: false,
             invoked: event.at,
+            since: event.at,
             completed: None,
             outcome: Outcome::Unknown,
             renewals: Vec::new(),
@@ -243,17 +256,45 @@ impl Lock {
             acquire.release_invoked(),
             acquire.lost,
             acquire.killed,
-            self.broken_since(acquire.invoked),
+            self.broken(acquire),
         ];
         ends.into_iter().flatten().min()
     }
 
-    /// When the lock was first broken since something was asked. What was granted meanwhile may have been
+    /// When the lock was first broken since a hold was asked for. What was granted meanwhile may have been
     /// ended by it before its holder knew, so a break ends also what was still on its way.
-    pub fn broken_since(&self, invoked: u64) -> Option<u64> {
+    pub fn broken(&self, acquire: &Acquire) -> Option<u64> {
         let mut breaks = self.breaks.iter();
-        let first = breaks.find(|(_, done)| *done >= invoked)?;
-        Some(first.0)
+        let first = breaks.find(|one| one.done >= acquire.since)?;
+        Some(first.asked)
+    }
+
+    /// Traces what tasks of one process have of each other back to where it was asked for.
+    fn trace(&mut self) {
+        let mut parts: Vec<(&str, u64, usize)> = Vec::new();
+        for (index, acquire) in self.acquires.iter().enumerate() {
+            if let Some(hold) = acquire.hold() {
+                parts.push((&acquire.process, hold.token, index));
+            }
+        }
+        parts.sort_unstable();
+        let mut since: Vec<u64> = self.acquires.iter().map(|a| a.invoked).collect();
+        for shared in parts.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+            let first = shared.iter().map(|part| since[part.2]).min();
+            shared
+                .iter()
+                .for_each(|part| since[part.2] = first.unwrap_or(since[part.2]));
+        }
+        parts.retain(|part| self.acquires[part.2].mode == Mode::Exclusive);
+        for pair in parts.windows(2) {
+            let (before, next) = (pair[0], pair[1]);
+            if before.0 == next.0 && next.1 - before.1 <= HANDED_ON {
+                since[next.2] = since[next.2].min(since[before.2]);
+            }
+        }
+        for (acquire, since) in self.acquires.iter_mut().zip(since) {
+            acquire.since = since;
+        }
     }
 
     pub fn violation(&self, rule: Rule, text: String) -> Violation {
@@ -264,6 +305,10 @@ impl Lock {
         }
     }
 }
+
+/// How far the tokens are apart at most of two tasks that hand a hold on: each task has the next one, some are given up. The
+/// store's own are as far apart as the microseconds between two grants.
+const HANDED_ON: u64 = 16;
 
 /// Where an operation's record is kept, while its answer is awaited.
 enum Slot {
@@ -294,6 +339,7 @@ impl Run {
             run.add(event, &mut slots);
         }
         run.bury();
+        run.locks.values_mut().for_each(Lock::trace);
         run.unknown += slots.values().filter(|slot| run.is_open(slot)).count();
         run
     }
@@ -425,7 +471,11 @@ impl Run {
             }
             Call::Break { lock } => {
                 let breaks = &mut self.lock(lock).breaks;
-                breaks.push((event.at, u64::MAX));
+                breaks.push(Break {
+                    asked: event.at,
+                    done: u64::MAX,
+                    sure: false,
+                });
                 Slot::Break(lock.clone(), breaks.len() - 1)
             }
             Call::Write {
@@ -514,9 +564,9 @@ impl Run {
                 )
             }),
             Some(Slot::Break(lock, index)) => {
-                if answer == Some(&Answer::Broken) {
-                    self.lock(lock).breaks[*index].1 = event.at;
-                }
+                let broken = &mut self.lock(lock).breaks[*index];
+                broken.done = event.at;
+                broken.sure = answer == Some(&Answer::Broken);
                 matches!(answer, None | Some(Answer::Broken))
             }
             Some(Slot::Write(resource, index)) => {

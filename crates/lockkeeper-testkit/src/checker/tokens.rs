@@ -68,6 +68,11 @@ fn by_invocation(lock: &Lock, fresh: &[Fresh<'_>], found: &mut Vec<Violation>) {
     let (mut any, mut excluding) = (None, None);
     let mut answered = fresh.iter().peekable();
     for one in asked {
+        let acquire = one.valid.acquire;
+        if acquire.since < acquire.invoked && lock.broken(acquire).is_some_and(|at| at < one.ok) {
+            // Handed on by one that did not know of the break: its token is out of date.
+            continue;
+        }
         while let Some(before) = answered.next_if(|before| before.ok < one.invoked) {
             raise(&mut any, before.valid);
             if before.valid.acquire.mode != Mode::Read {

@@ -27,6 +27,8 @@ const TASKS: &str = "4";
 const COUNT_DOWNS: u32 = 2;
 /// How long anything may take that a run waits for.
 const PATIENCE: Duration = Duration::from_secs(45);
+/// The locks that the processes take.
+const NAMES: [&str; 5] = ["a", "b", "f", "m", "s"];
 /// The lease of a program that drops its guard and ends.
 const LONG: &str = "20s";
 
@@ -74,6 +76,14 @@ impl Tally {
 struct Office {
     runtime: tokio::runtime::Runtime,
     keeper: Lockkeeper,
+}
+
+/// Breaks of every lock, by the way that the processes go.
+pub struct Breaks {
+    office: Arc<Office>,
+    keeper: Lockkeeper,
+    driver: Recorder,
+    under_way: Vec<tokio::task::JoinHandle<bool>>,
 }
 
 /// Looks at the line of the fair lock, again and again.
@@ -254,6 +264,28 @@ impl Crowd {
         }
     }
 
+    /// Breaks one lock or another, until that has ended somebody's hold.
+    pub fn break_a_hold(&self, random: &mut Random) {
+        let Office { runtime, keeper } = &*self.office;
+        self.until("a hold is broken", || {
+            let name = NAMES[random.below(NAMES.len() as u64) as usize];
+            runtime.block_on(break_one(keeper, &self.driver, name))
+        });
+        self.driver.fault(Fault::Broken);
+    }
+
+    /// Makes ready to break all locks by the way that the processes go.
+    pub fn breaks_on_the_way(&self) -> Breaks {
+        let keeper = Lockkeeper::builder().url(&self.place.url).lease(LEASE);
+        let keeper = self.office.runtime.block_on(keeper.connect());
+        Breaks {
+            office: self.office.clone(),
+            keeper: keeper.expect("connects"),
+            driver: self.driver.clone(),
+            under_way: Vec::new(),
+        }
+    }
+
     /// Closes a latch that all processes count down and wait for.
     pub fn latch(&mut self) {
         self.latch_that_lacks(0);
@@ -407,6 +439,42 @@ impl Crowd {
             taker.kill().expect("is killed");
         }
         history::merge([self.place.history(), self.driver.events()])
+    }
+}
+
+impl Breaks {
+    pub fn start(mut self) -> Breaks {
+        for name in NAMES {
+            let (keeper, driver) = (self.keeper.clone(), self.driver.clone());
+            let one = async move { break_one(&keeper, &driver, name).await };
+            self.under_way.push(self.office.runtime.spawn(one));
+        }
+        self
+    }
+
+    /// Waits until all are over.
+    pub fn end(self) {
+        self.office.runtime.block_on(async {
+            for one in self.under_way {
+                one.await.expect("is told an outcome");
+            }
+            self.keeper.close().await;
+        });
+    }
+}
+
+/// Breaks a lock. Answers whether that ended a hold.
+async fn break_one(keeper: &Lockkeeper, driver: &Recorder, name: &str) -> bool {
+    let op = driver.invoke(Call::Break { lock: name.into() });
+    match keeper.break_lock(name, "to see what becomes of it").await {
+        Ok(ended) => {
+            driver.ok(op, Answer::Broken);
+            !ended.is_empty()
+        }
+        Err(error) => {
+            driver.error(op, &error);
+            false
+        }
     }
 }
 

@@ -167,6 +167,18 @@ pub fn on_the_way(
             std::thread::sleep(time);
             crowd.until("something is late", || stopped() > before);
         }
+        // Each is told its outcome, or that nobody knows it, and does nothing after that.
+        Trouble::BrokenLate => {
+            let breaks = crowd.breaks_on_the_way();
+            for proxy in proxies {
+                proxy.requests(Way::Held);
+            }
+            let breaks = breaks.start();
+            std::thread::sleep(time);
+            crowd.until("something is late", || stopped() > before);
+            proxies.iter().for_each(|proxy| proxy.heal());
+            breaks.end();
+        }
         Trouble::Slow => {
             for proxy in proxies {
                 let longest = Duration::from_millis(80);

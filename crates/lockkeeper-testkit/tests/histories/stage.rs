@@ -204,6 +204,7 @@ fn trouble_comes(stage: &mut impl Stage, trouble: Trouble, crowd: &mut Crowd, ra
             crowd.visitor();
             crowd.bitten(&format!("{trouble:?}"));
         }
+        Trouble::Broken => crowd.break_a_hold(random),
         other => stage.make(other, crowd, time, random),
     }
 }

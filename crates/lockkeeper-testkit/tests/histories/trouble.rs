@@ -13,6 +13,8 @@ pub enum Trouble {
     ExitAfterDrop,
     /// A program with a long lease drops its guard and ends: nothing stays held.
     Visitor,
+    /// An administrator breaks locks.
+    Broken,
     /// SQLite: a process is stopped while it has the file's write lock.
     StoppedInTransaction,
     // One server, and the way to it.
@@ -23,6 +25,8 @@ pub enum Trouble {
     LateRequests,
     LateReplies,
     Slow,
+    /// An administrator breaks locks, and the requests are late.
+    BrokenLate,
     ServerStopped,
     ServerRestarted,
     ClientsKilled,
@@ -43,20 +47,22 @@ pub enum Trouble {
 }
 
 /// What processes do and suffer, whatever the store.
-pub const OF_PROCESSES: [Trouble; 4] = [
+pub const OF_PROCESSES: [Trouble; 5] = [
     Trouble::HolderKilled,
     Trouble::HolderStopped,
     Trouble::AnyoneKilled,
     Trouble::ExitAfterDrop,
+    Trouble::Broken,
 ];
 
 /// What happens on the way to a server.
-pub const OF_THE_WAY: [Trouble; 5] = [
+pub const OF_THE_WAY: [Trouble; 6] = [
     Trouble::Cut,
     Trouble::RepliesLost,
     Trouble::LateRequests,
     Trouble::LateReplies,
     Trouble::Slow,
+    Trouble::BrokenLate,
 ];
 
 impl Trouble {
@@ -65,6 +71,7 @@ impl Trouble {
         match self {
             Trouble::HolderKilled => FaultKind::HolderKilled,
             Trouble::HolderStopped => FaultKind::HolderStopped,
+            Trouble::Broken => FaultKind::Broken,
             other => FaultKind::Other(format!("{other:?}")),
         }
     }

@@ -19,6 +19,11 @@ pub const ALL: &[(&str, Rule, Mutation)] = &[
     ("reader beside writer", Rule::S1, reader_beside_writer),
     ("writer beside reader", Rule::S1, writer_beside_reader),
     ("renewed after its deadline", Rule::S1, revived),
+    (
+        "another holder after a break of unknown outcome",
+        Rule::S1,
+        beside_after_a_break,
+    ),
     ("forged release", Rule::S4, forged_release),
     ("released twice", Rule::S4, released_twice),
     ("released by another", Rule::S4, released_by_another),
@@ -389,6 +394,19 @@ fn intrude(author: &mut Author, hold: Option<Written>, mode: Mode) -> bool {
     author.token += 1;
     author.acquire(hold.ok, hold.ok + MS / 4, "intruder", mode, 1);
     true
+}
+
+/// A break that was over before ends nobody's hold, whatever became of it.
+fn beside_after_a_break(author: &mut Author, number: usize) -> bool {
+    // Not one that may have been handed on since before the break.
+    let hold = pick(holds_in(author, |mode| mode == Mode::Write), number);
+    let Some(first) = author.events.iter().map(|event| event.at).min() else {
+        return false;
+    };
+    let broken = author.call(first - 2 * MS, Call::Break { lock: "a".into() });
+    let (op, reason) = (broken, String::new());
+    author.push(first - MS, What::Unknown { op, reason });
+    intrude(author, hold, Mode::Fair)
 }
 
 fn extra_permit(author: &mut Author, number: usize) -> bool {
