@@ -360,8 +360,8 @@ async fn a_hold_that_comes_back_to_a_node_after_its_release_is_let_go_of() {
     slow.heal();
     until("it is up", async || states(&store)[2] == NodeState::Up).await;
     let known = calls("eval");
-    // Who holds is told only where a hold is brought.
-    slow.hold_replies_to("lockkeeper_wake:");
+    // A renewal says nothing of tokens: the first request that does brings the hold there.
+    slow.hold_replies_to("redisson_lock_token:{back}");
     assert_eq!(renew(&store, &held, LEASE).await, Ok(Renewed::Renewed));
     until("it is to be brought there", async || slow.stopped() > 0).await;
     assert_eq!(nodes.count_key("back"), 2, "not yet");
