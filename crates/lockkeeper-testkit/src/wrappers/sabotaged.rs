@@ -15,7 +15,7 @@ use crate::checker::Rule;
 pub enum Sabotage {
     /// A writer is let in beside readers, and beside other writers.
     WriterBesideReaders,
-    /// A semaphore has one permit more than was named.
+    /// A semaphore has twice the permits that were named.
     PermitTooMany,
     /// A count-down whose request is repeated counts again.
     LatchCountsTwice,
@@ -47,7 +47,7 @@ impl Sabotage {
         match (self, mode) {
             (Sabotage::WriterBesideReaders, Mode::Write) => Mode::Read,
             (Sabotage::PermitTooMany, Mode::Permit { limit, count }) => Mode::Permit {
-                limit: limit + 1,
+                limit: limit * 2,
                 count,
             },
             (_, mode) => mode,

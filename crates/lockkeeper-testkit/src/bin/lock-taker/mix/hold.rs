@@ -59,9 +59,10 @@ impl Mixer {
             true => self.change(guard.token(), random).await?,
             false => think(random).await,
         }
-        if self.broken.is_some() {
-            // A mistake shows while it lasts, so it lasts.
-            tokio::time::sleep(Duration::from_millis(50)).await;
+        if self.broken.is_some() && !alone {
+            // What should keep others out lasts, so that they show if it does not. One that stands alone would only keep the
+            // tasks from it.
+            tokio::time::sleep(Duration::from_millis(150)).await;
         }
         self.look(op, &guard);
         told.abort();
