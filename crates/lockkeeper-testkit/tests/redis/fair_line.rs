@@ -39,6 +39,27 @@ async fn all_that_the_dead_leave_has_an_end_but_the_token() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_waiter_that_was_passed_over_is_soon_forgotten() {
+    let server = RedisServer::start();
+    let (store, dies) = (open(&server.url()).await, open(&server.url()).await);
+    let held = claim("fair", Mode::Fair);
+    granted(&store, &held).await;
+    busy(&dies, &waiting("fair", Mode::Fair)).await;
+    let ours = "lockkeeper_queue:{fair}";
+    assert!(stays(&server, ours) > 60_000, "as long as Redisson's line");
+    drop(dies);
+    let listens = || {
+        server
+            .strings(&["PUBSUB", "CHANNELS", "lockkeeper_wake:*"])
+            .len()
+    };
+    until("its connection has ended", async || listens() == 1).await;
+    assert_eq!(release(&store, &held).await, Ok(true));
+    assert_eq!(stays(&server, LINE), -2, "nobody is in Redisson's line");
+    assert!(stays(&server, ours) <= 10_000, "{}", stays(&server, ours));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_line_outlives_every_java_waiter_in_it() {
     let server = RedisServer::start();
     let store = open(&server.url()).await;

@@ -496,6 +496,10 @@ local function settle(asking)
     if id ~= asking and not may_live(waiter) then
       if place < PASSED_OVER then
         if mode == 'f' then leave_fair_line(id) end
+        -- Once Redisson's line is empty, nobody needs to know the dead in ours for as long as that.
+        if mode == 'f' and redis.call('EXISTS', FAIR) == 0 then
+          keep_line(QUEUE, WAITERS, 2 * QUEUE_TTL)
+        end
         place = place + 1
       else
         drop_waiter(id, mode)
