@@ -2,7 +2,7 @@
 -- as an answer takes as long as two calls.
 local us, first, keep = time[1] * 1000000 + time[2], ARGV[6] + 0, ARGV[2]
 if ARGV[4] == 'x' and ARGV[8] ~= '' and (ARGV[12] == '0' or us <= ARGV[12] + 0)
-  and ARGV[7] - ARGV[8] <= us and us < 9e15 and first > ARGV[11] + 0 and first >= us - 1800000000
+  and ARGV[7] - ARGV[8] <= us and us < 9e15 and first > ARGV[11] + 0 and first >= us - LAG
   and redis.call('EXISTS', KEYS[1]) == 0 then
   local before
   if keep == '0' then

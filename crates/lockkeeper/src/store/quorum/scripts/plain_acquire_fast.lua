@@ -1,7 +1,7 @@
 -- The common case of `plain_acquire`, as in `acquire_fast`.
 local us, first, keep = time[1] * 1000000 + time[2], ARGV[6] + 0, ARGV[2]
 if ARGV[8] ~= '' and (ARGV[12] == '0' or us <= ARGV[12] + 0)
-  and ARGV[7] - ARGV[8] <= us and us < 9e15 and first > ARGV[11] + 0 and first >= us - 1800000000
+  and ARGV[7] - ARGV[8] <= us and us < 9e15 and first > ARGV[11] + 0 and first >= us - LAG
   and redis.call('SET', KEYS[1], ARGV[3] .. ' ' .. ARGV[1], 'NX', 'PX', ARGV[5]) then
   local before
   if keep == '0' then

@@ -17,12 +17,6 @@ local function last_token(fence, floor)
   return math.max(tonumber(redis.call('GET', fence) or '0') or 0, tonumber(floor))
 end
 
--- What a token has to be above. One that is half an hour behind the clock is too old, whatever is known of the name: a
--- fence that ended was kept for an hour at least. The next has to be above the clock, as what is too old moves on.
-local function least_token(last, first)
-  return first < us - 1800000000 and math.max(last, us) or last
-end
-
 -- Moves the fence. `keep`: for how long it stays after its last use in ms, 0 for ever; and longer by what it is ahead of
 -- the clock. So a token whose fence has ended is below the clock less `keep`.
 local function move_fence(fence, text, keep)
