@@ -21,7 +21,9 @@ struct State {
 struct Heard {
     run: Option<String>,
     record: Record,
-    /// When it was asked for its record last.
+    /// For how long it was up, or without a record if it had one and lost it...
+    uptime: Duration,
+    /// ...at this moment.
     at: Moment,
 }
 
@@ -30,7 +32,8 @@ impl Known {
         let nothing = Heard {
             run: None,
             record: Record::Silent,
-            at: Moment::BOOT,
+            uptime: Duration::ZERO,
+            at: Moment::now(),
         };
         Known(Mutex::new(State {
             nodes: vec![nothing; count],
@@ -68,22 +71,18 @@ impl Known {
     pub fn connected(&self, number: usize, record: Option<Duration>, uptime: Duration) {
         let heard = &mut self.state().nodes[number];
         heard.record = record.map_or(Record::Missing { uptime }, Record::Longest);
-        heard.at = Moment::now();
+        (heard.uptime, heard.at) = (uptime, Moment::now());
     }
 
     /// A node that is connected has this record now.
     pub fn reads(&self, number: usize, record: Option<Duration>) {
         let heard = &mut self.state().nodes[number];
-        match (record, heard.record) {
-            (Some(longest), _) => heard.record = Record::Longest(longest),
-            // It grows older by itself.
-            (None, Record::Missing { .. }) => return,
-            (None, _) => {
-                let uptime = Duration::ZERO;
-                heard.record = Record::Missing { uptime };
-            }
+        if record.is_none() && matches!(heard.record, Record::Longest(_)) {
+            // It lost its data without a restart.
+            (heard.uptime, heard.at) = (Duration::ZERO, Moment::now());
         }
-        heard.at = Moment::now();
+        let uptime = heard.uptime;
+        heard.record = record.map_or(Record::Missing { uptime }, Record::Longest);
     }
 
     /// A node does not tell its record now. That it had none is worth nothing: it may have got one since.
@@ -99,8 +98,8 @@ impl Known {
         let now = Moment::now();
         let nodes = self.state().nodes.clone().into_iter();
         let record = |heard: Heard| match heard.record {
-            Record::Missing { uptime } => Record::Missing {
-                uptime: uptime + now.since(heard.at),
+            Record::Missing { .. } => Record::Missing {
+                uptime: heard.uptime + now.since(heard.at),
             },
             known => known,
         };
@@ -141,7 +140,14 @@ mod tests {
             known.is_silent(number);
         }
         assert_eq!(known.records(), [Record::Silent, Record::Longest(longest)]);
-        known.reads(0, None);
-        assert!(matches!(known.records()[0], Record::Missing { .. }));
+        // It is as old as before; one that had a record and lost it is as good as new.
+        [0, 1].map(|number| known.reads(number, None));
+        let age = |number: usize| match known.records()[number] {
+            Record::Missing { uptime } => uptime,
+            other => panic!("{other:?}"),
+        };
+        assert!(age(0) >= longest && age(1) < longest);
+        known.connected(1, None, longest);
+        assert!(age(1) >= longest);
     }
 }
