@@ -142,11 +142,15 @@ impl Inner {
         let nodes = self.nodes.iter().zip(self.known.records());
         let silent = nodes.filter(|(_, record)| *record == Record::Silent);
         let silent: Vec<&str> = silent.map(|(node, _)| node.address.as_str()).collect();
+        let ours = self.terms.max_lease;
         format!(
             "it has no record of max_lease ({RECORD:?}), and {} cannot be asked for theirs; it votes when they are back, or \
-             once it is up for longer than any lease can be ({})",
+             once it is up for longer than any lease can be ({}). If they are gone for good, write the max_lease of all clients on \
+             one of the other nodes: if it is {}, by redis-cli SET {RECORD} {}",
             silent.join(", "),
-            duration::typed(crate::MAX_LEASE)
+            duration::typed(self.terms.outlives),
+            duration::typed(ours),
+            ours.as_millis()
         )
     }
 }

@@ -40,6 +40,9 @@ pub enum Agreement {
 }
 
 /// What a client with these terms may do, as it knows this of each node.
+///
+/// One node that has our record is enough for those without one to take it, also while others are silent. Otherwise nobody new
+/// could come when one of three is down and another restarted empty.
 pub fn agree(terms: &Terms, records: &[Record]) -> Agreement {
     let missing = |least: Duration| -> Vec<usize> {
         let old =
