@@ -142,7 +142,7 @@ impl Vet for Gate {
     }
 
     fn demoted(&self) {
-        self.quarantine().is_replica(&self.terms, Moment::now());
+        self.quarantine().is_replica();
     }
 
     fn admit<'a>(

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 
 use self::debts::{Owed, pay_off};
 use super::dialect::Dialect;
+use super::protocol::Admission;
 use crate::clock::Moment;
 use crate::store::ends::Ends;
 use crate::store::redis::fault::Fault;
@@ -231,10 +232,20 @@ impl Node {
 
     /// Whether it can be asked and may not vote.
     pub fn sits_out(&self) -> bool {
-        let up = self.link.admission();
-        up.is_some_and(|(number, admission)| {
-            self.behind.load(SeqCst) != number && admission.sits_out(Moment::now()).is_some()
-        })
+        let admission = self.admission();
+        admission.is_some_and(|admission| admission.sits_out(Moment::now()).is_some())
+    }
+
+    /// Whether it can be asked, and has restarted and voted for nobody since.
+    pub fn forgot(&self) -> bool {
+        let admission = self.admission();
+        admission.is_some_and(|admission| admission.forgot(Moment::now()))
+    }
+
+    /// From when on it votes, if it can be asked.
+    fn admission(&self) -> Option<Admission> {
+        let (number, admission) = self.link.admission()?;
+        (self.behind.load(SeqCst) != number).then_some(admission)
     }
 
     pub fn status(&self) -> NodeStatus {

@@ -91,7 +91,7 @@ impl Inner {
             return poll;
         };
         for (number, node) in self.nodes.iter().enumerate() {
-            if entry.holds.has(number) && node.sits_out() {
+            if entry.holds.has(number) && node.forgot() {
                 poll.excuse(number);
             }
         }

@@ -45,8 +45,8 @@ impl Poll {
         }
     }
 
-    /// A node voted for the hold, whose lease has not ended, and now sits out: if it keeps the hold no more, it restarted
-    /// and forgot it, and has voted for nobody else since. So it counts as if it had kept it.
+    /// A node voted for the hold, whose lease has not ended, has restarted since and sits out: if it keeps the hold no more,
+    /// it forgot it, and has voted for nobody else since. So it counts as if it had kept it.
     pub fn excuse(&mut self, node: usize) {
         self.excused.push(node);
     }

@@ -23,6 +23,7 @@ pub struct Check<R> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Admission {
     votes_from: Moment,
+    forgot_until: Moment,
     /// Whether the node has the same longest lease on record as the client. One that has none votes for nobody until it
     /// has one.
     pub agrees: bool,
@@ -36,6 +37,12 @@ impl Admission {
         let left = self.votes_from.since(now);
         (!left.is_zero()).then_some(left)
     }
+
+    /// Whether the node sits out because it restarted under the client's eyes: what it voted for before that it has forgotten,
+    /// and it has voted for nobody else since. A node that sits out for another reason may have.
+    pub fn forgot(&self, now: Moment) -> bool {
+        self.forgot_until > now
+    }
 }
 
 /// What one client knows of one node, over all its connections.
@@ -43,6 +50,12 @@ impl Admission {
 pub struct Quarantine<R> {
     run: Option<R>,
     votes_from: Moment,
+    /// Until when it votes for nobody, as it restarted under our eyes.
+    forgot_until: Moment,
+    /// It was a replica when it was looked at last.
+    replica: bool,
+    /// What it may have voted for before it was one, in the same run.
+    floor: u64,
 }
 
 impl<R> Default for Quarantine<R> {
@@ -50,6 +63,9 @@ impl<R> Default for Quarantine<R> {
         Quarantine {
             run: None,
             votes_from: Moment::BOOT,
+            forgot_until: Moment::BOOT,
+            replica: false,
+            floor: 0,
         }
     }
 }
@@ -61,28 +77,35 @@ impl<R: PartialEq> Quarantine<R> {
             Duration::ZERO => Moment::BOOT,
             left => now + left,
         };
-        let by_ours = match &self.run {
-            Some(run) if *run == check.run => self.votes_from,
+        let waited_out = now + terms.sit_out;
+        if self.run.as_ref().is_some_and(|run| *run != check.run) {
             // It restarted under our eyes. Its clock may have been set in between; ours was not.
-            Some(_) => now + terms.sit_out,
-            None => self.votes_from,
-        };
+            self.votes_from = waited_out;
+            // Other clients may take its vote from then on.
+            self.forgot_until = by_its_clock;
+            self.floor = 0;
+        }
+        if std::mem::take(&mut self.replica) {
+            // As if it had started just now, whatever its age. Until it was a replica it may have voted for anybody.
+            self.votes_from = waited_out;
+            self.forgot_until = Moment::BOOT;
+            self.floor = check.now.saturating_add(micros(terms.lead));
+        }
         self.run = Some(check.run);
-        self.votes_from = by_its_clock.max(by_ours);
+        self.votes_from = by_its_clock.max(self.votes_from);
         let booted = micros(check.uptime.saturating_sub(terms.grain));
+        let booted = check.now.saturating_sub(booted);
         Admission {
             votes_from: self.votes_from,
+            forgot_until: self.forgot_until,
             agrees: check.record == Some(terms.max_lease),
-            floor: check
-                .now
-                .saturating_sub(booted)
-                .saturating_add(micros(terms.lead)),
+            floor: booted.saturating_add(micros(terms.lead)).max(self.floor),
         }
     }
 
     /// The node is a replica, and has what its master has: it may have forgotten all that it knew, without a restart.
-    pub fn is_replica(&mut self, terms: &Terms, now: Moment) {
-        self.votes_from = self.votes_from.max(now + terms.sit_out);
+    pub fn is_replica(&mut self) {
+        self.replica = true;
     }
 }
 
@@ -145,11 +168,54 @@ mod tests {
         let mut known = Quarantine::default();
         assert_eq!(known.connected(&terms, check(1, 500), t).sits_out(t), None);
         for mut node in [known, Quarantine::default()] {
-            node.is_replica(&terms, t);
-            let master = node.connected(&terms, check(1, 600), t + S(2));
-            assert_eq!(master.sits_out(t + S(2)), Some(S(100)));
+            node.is_replica();
+            let master = node.connected(&terms, check(1, 600), t);
+            assert_eq!(master.sits_out(t), Some(S(102)));
             assert_eq!(master.sits_out(t + S(102)), None);
+            // It may have voted for a token a lead ahead, just before it was a replica.
+            assert_eq!(master.floor, 1_000_000_000 + 100_000_000);
+            let later = Check {
+                now: 1_050_000_000,
+                ..check(1, 650)
+            };
+            let again = node.connected(&terms, later, t + S(50));
+            assert_eq!(again.sits_out(t + S(50)), Some(S(52)), "still");
+            assert_eq!(again.floor, master.floor, "still");
+            // What it votes above after a restart does not depend on what was before.
+            let restarted = node.connected(&terms, check(2, 0), t + S(60));
+            assert_eq!(restarted.floor, 1_000_000_000 + 100_000_000);
+            let older = node.connected(&terms, check(2, 500), t + S(560));
+            assert!(older.floor < 1_000_000_000);
         }
+    }
+
+    #[test]
+    fn only_a_node_that_restarted_is_known_to_have_voted_for_nobody_since() {
+        let terms = Terms::new(3, S(100));
+        let t = Moment::BOOT + S(1_000);
+        let mut known = Quarantine::default();
+        // It is young, but it was never seen before.
+        assert!(!known.connected(&terms, check(1, 5), t).forgot(t));
+        let t = t + S(500);
+        // Its clock was set back.
+        let set_back = known.clone().connected(&terms, check(1, 0), t);
+        assert!(set_back.sits_out(t).is_some() && !set_back.forgot(t));
+        let restarted = known.connected(&terms, check(2, 0), t);
+        assert!(restarted.forgot(t) && !restarted.forgot(t + S(102)));
+        assert!(
+            known
+                .connected(&terms, check(2, 1), t + S(1))
+                .forgot(t + S(1))
+        );
+        let late = known.clone().connected(&terms, check(3, 500), t);
+        assert!(
+            late.sits_out(t).is_some() && !late.forgot(t),
+            "it may vote for others"
+        );
+        // As a replica, and after that for clients that did not look, it may have done anything before it restarted.
+        known.is_replica();
+        let replica = known.connected(&terms, check(3, 0), t);
+        assert!(replica.sits_out(t).is_some() && !replica.forgot(t));
     }
 
     #[test]
