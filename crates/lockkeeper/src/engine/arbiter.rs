@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::task::unconstrained;
 
 use super::Core;
 use super::hold::Hold;
@@ -24,6 +25,7 @@ use super::lease::Lease;
 use super::line::{Line, refuse};
 use super::reign::{Open, Reign};
 use super::tenure::{Entry, Seat, Tenure};
+use super::turns::take_turns;
 use super::waiting::{Contest, Patience, Won};
 use super::wish::{Terms, Wish};
 use crate::clock::Moment;
@@ -93,7 +95,7 @@ impl Arbiter {
     pub async fn acquire(self: &Arc<Self>, wish: Wish) -> Result<Option<Entry>, Error> {
         self.core.check_usable()?;
         // A loop that always finds the lock free would otherwise never let other tasks run.
-        tokio::task::coop::consume_budget().await;
+        take_turns().await;
         let began = self.core.shared.observers.time();
         if let Some(owner) = wish.owner
             && let Some(entry) = self.reenter(owner, wish.mode)?
@@ -104,11 +106,16 @@ impl Arbiter {
             Patience::None => self.last_leaving(),
             _ => None,
         };
-        let mut entry = self.take(&wish).await?;
-        if let (None, Some(last)) = (&entry, leaving) {
-            self.have_left(last).await;
-            entry = self.take(&wish).await?;
-        }
+        let entry = unconstrained(async {
+            match (self.take(&wish).await?, leaving) {
+                (None, Some(last)) => {
+                    self.have_left(last).await;
+                    self.take(&wish).await
+                }
+                (entry, _) => Ok(entry),
+            }
+        })
+        .await?;
         if let Some((entry, began)) = entry.as_ref().zip(began) {
             self.core.shared.observers.event(&Event::Acquired {
                 name: &self.name,

@@ -12,6 +12,7 @@ mod line;
 pub(crate) mod reaper;
 mod reign;
 pub(crate) mod tenure;
+mod turns;
 pub(crate) mod waiting;
 pub(crate) mod watchdog;
 pub(crate) mod wish;
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 use tokio::runtime::RuntimeFlavor;
 use tokio::sync::Notify;
+use tokio::task::unconstrained;
 
 use crate::clock::Moment;
 use crate::store::caller::apart;
@@ -118,19 +120,23 @@ impl Core {
         &self,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        if self.ends_in_time {
-            return answer.await;
-        }
-        tokio::select! {
-            biased;
-            answer = answer => answer,
-            () = async { self.background.sleep_until(Moment::now() + REQUEST_WINDOW).await } => {
-                Err(Error::OutcomeUnknown {
-                    store: self.store().capabilities().store,
-                    reason: format!("no answer within {REQUEST_WINDOW:?}"),
-                })
+        // Its task may have no budget left, and no way to get another: see `turns.rs`.
+        unconstrained(async {
+            if self.ends_in_time {
+                return answer.await;
             }
-        }
+            tokio::select! {
+                biased;
+                answer = answer => answer,
+                () = async { self.background.sleep_until(Moment::now() + REQUEST_WINDOW).await } => {
+                    Err(Error::OutcomeUnknown {
+                        store: self.store().capabilities().store,
+                        reason: format!("no answer within {REQUEST_WINDOW:?}"),
+                    })
+                }
+            }
+        })
+        .await
     }
 
     /// Why the store could not have granted to anybody, if so: whoever waited in vain is to know.
