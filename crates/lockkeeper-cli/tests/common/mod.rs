@@ -15,10 +15,15 @@ use tempfile::TempDir;
 /// How long things that should happen soon may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A shell script that begins like this and never ends by itself. It starts no process once it has begun: a signal finds the
-/// shell alone, which gets to its trap at once and does not wait for a child to end, or to dump its core.
+/// A shell script that begins like this and never ends by itself. It waits in `wait`, which a signal always ends: a `read`
+/// misses the signal that comes just before it. The child that it waits for hears no signal, so that the shell gets to its
+/// trap at once, and ends with the shell.
 pub fn for_ever(begin: &str) -> String {
-    format!("mkfifo ever; exec 3<> ever; {begin}; while :; do read _ <&3; done")
+    let signals = "INT TERM HUP QUIT USR1 USR2 ALRM";
+    format!(
+        "mkfifo ever; trap \"\" {signals}; cat < ever > /dev/null 2>&1 & trap - {signals}; exec 3> ever; \
+         {begin}; while :; do wait; done"
+    )
 }
 
 /// A folder with a store in it.
