@@ -55,6 +55,26 @@ async fn blocking_calls_do_not_spin_in_a_task_that_used_up_its_budget() {
 }
 
 #[tokio::test]
+async fn a_loop_that_always_finds_the_lock_free_lets_other_tasks_run() {
+    let keeper = Lockkeeper::connect("memory:").await.expect("connects");
+    let lock = keeper.lock("x").expect("a name");
+    let stop = Arc::<AtomicBool>::default();
+    let other = tokio::spawn({
+        let stop = stop.clone();
+        async move { stop.store(true, SeqCst) }
+    });
+    for _ in 0..100_000 {
+        let guard = lock.acquire().await.expect("acquires");
+        guard.release().await.expect("releases");
+        if stop.load(SeqCst) {
+            break;
+        }
+    }
+    assert!(stop.load(SeqCst), "nobody else ran");
+    other.await.expect("no panic");
+}
+
+#[tokio::test]
 async fn a_guard_kept_in_a_thread_local_releases_when_its_thread_ends() {
     thread_local!(static KEPT: RefCell<Vec<lockkeeper::Guard>> = const { RefCell::new(Vec::new()) });
     let store = Tampered::interruptible(Arc::default());
