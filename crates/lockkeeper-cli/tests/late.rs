@@ -94,7 +94,7 @@ fn die_with_a_renewal_on_its_way(dialect: &str) -> Followed {
         left[0].parse().expect("a number")
     };
     // What comes late is the hash of a script, which the server has to know by then.
-    ask(&url, &["run", "--ttl", "1s", "warm", "--", "sleep", "1"]).code(0);
+    ask(&url, &["run", "--ttl", "3s", "warm", "--", "sleep", "2"]).code(0);
     let script = "echo $$; exec sleep 600";
     let mut holder = run(&url, &["--ttl", "6s"], &["sh", "-c", script]);
     let command = common::first_line(&mut holder);
