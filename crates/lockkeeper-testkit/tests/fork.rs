@@ -3,12 +3,14 @@
 
 use std::fmt::Debug;
 use std::io::{Read, Write};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fork::{Fork, fork, waitpid, waitpid_nohang};
 use lockkeeper::clock::Moment;
+use lockkeeper::store::sqlite::SqliteStore;
 use lockkeeper::{Error, Guard, Lockkeeper, blocking};
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::redis::RedisServer;
@@ -91,9 +93,22 @@ async fn verbs(out: &mut dyn Write, keeper: &Lockkeeper, guard: &Guard) {
     }
 }
 
-/// Forks with a lock held and others known, asynchronously and by the blocking API. `fresh` opens the store anew in the
-/// child.
-fn forks(url: &str, shared: bool) {
+/// What a child finds that connects to its parent's store by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Anew {
+    /// The same store, with what its parent holds.
+    Same,
+    /// A store of its own.
+    Another,
+    /// Nothing: it may not connect.
+    Refused,
+}
+
+/// What `sqlite:` says to a child whose parent had such a store open.
+const NO_SQLITE: &str = "SQLite does not survive a fork";
+
+/// Forks with a lock held and others known, asynchronously and by the blocking API.
+fn forks(url: &str, anew: Anew) {
     let runtime = runtime();
     let keeper = runtime
         .block_on(Lockkeeper::connect(url))
@@ -132,11 +147,19 @@ fn forks(url: &str, shared: bool) {
         drop((guard, held));
         drop(own);
         // A keeper of its own has nothing of its parent's.
-        let fresh = here.block_on(Lockkeeper::connect(url)).expect("connects");
+        let fresh = here.block_on(Lockkeeper::connect(url));
+        if anew == Anew::Refused {
+            match fresh {
+                Err(error @ Error::Refused { .. }) if error.to_string().contains(NO_SQLITE) => (),
+                fresh => drop(writeln!(out, "connects: {fresh:?}")),
+            }
+            return;
+        }
+        let fresh = fresh.expect("connects");
         for name in ["held", "releases", "theirs"] {
             let lock = fresh.lock(name).expect("a lock");
             let got = here.block_on(lock.try_acquire()).expect("answers");
-            if got.is_some() == shared {
+            if got.is_some() == (anew == Anew::Same) {
                 let _ = writeln!(out, "{name}: {got:?}");
             }
         }
@@ -167,26 +190,72 @@ fn forks(url: &str, shared: bool) {
 
 #[test]
 fn on_memory() {
-    forks("memory:forks", false);
+    forks("memory:forks", Anew::Another);
 }
 
 #[test]
 fn on_sqlite() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("locks.db");
-    forks(&format!("sqlite:{}", file.display()), true);
+    forks(&format!("sqlite:{}", file.display()), Anew::Refused);
+}
+
+/// A SQLite store that was closed before the fork is in nobody's way; and what a child opens is closed to its own child.
+#[test]
+fn sqlite_in_the_child_only() {
+    const ALONE: &str = "LOCKKEEPER_TEST_ALONE";
+    // In a process of its own: other tests have stores open here.
+    if std::env::var_os(ALONE).is_none() {
+        let mut again = Command::new(std::env::current_exe().expect("this program"));
+        again.args(["--exact", "sqlite_in_the_child_only"]);
+        let again = again.env(ALONE, "1").output().expect("runs");
+        let said = String::from_utf8_lossy(&again.stdout);
+        assert!(
+            again.status.success() && said.contains("1 passed"),
+            "{said}"
+        );
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("locks.db");
+    let open = || SqliteStore::open(&file);
+    drop((open().expect("opens"), open().expect("opens")));
+    let refused = |out: &mut dyn Write| match open() {
+        Err(error) if error.to_string().contains(NO_SQLITE) => (),
+        opened => drop(writeln!(out, "{opened:?}")),
+    };
+    let (wrote, ended) = in_a_fork(|out| {
+        let one = open().expect("opens");
+        drop(open().expect("opens"));
+        // The one that is left counts.
+        let status = match fork().expect("forks") {
+            Fork::Child => {
+                refused(out);
+                std::process::exit(0)
+            }
+            Fork::Parent(child) => waitpid(child),
+        };
+        if !matches!(status, Ok(0)) {
+            let _ = writeln!(out, "the grandchild: {status:?}");
+        }
+        drop(one);
+        drop(open().expect("opens once more"));
+    });
+    assert_eq!((wrote.as_str(), ended), ("", true));
+    // And the parent, to which nothing happened.
+    drop(open().expect("opens"));
 }
 
 #[test]
 fn on_redis() {
     let server = RedisServer::start();
-    forks(&server.url(), true);
+    forks(&server.url(), Anew::Same);
 }
 
 #[test]
 fn on_a_quorum() {
     let nodes = Independent::start(3);
-    forks(&nodes.url_at_once("30s"), true);
+    forks(&nodes.url_at_once("30s"), Anew::Same);
 }
 
 /// Many threads use a keeper while its process is forked: whatever they had locked then, the child goes on.

@@ -105,7 +105,8 @@ pub enum Error {
     Closed,
     /// This process was forked from the one that connected the keeper. Only that one holds, waits and releases.
     #[error(
-        "this process was forked from the one that connected this keeper; connect a new one here"
+        "this process was forked from the one that connected this keeper; connect a new one here (with a sqlite: store: \
+         exec, or connect only after the fork)"
     )]
     Forked,
 }

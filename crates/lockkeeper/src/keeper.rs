@@ -24,7 +24,8 @@ use crate::{Error, Latch, Lock, MultiLock, Name, Observer, RwLock, Semaphore};
 /// store has answered what is on its way, for at most a second after it was sent, as the program may end right after.
 /// [`close`](Lockkeeper::close) does not block.
 ///
-/// After a `fork`, only the parent can use it: connect another in the child.
+/// After a `fork`, only the parent can use it: connect another in the child. With a `sqlite:` store that is refused as long
+/// as the child does not `exec`: connect only after the fork.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

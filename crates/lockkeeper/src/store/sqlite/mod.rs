@@ -26,11 +26,12 @@
 //! `file` opens and checks the database. A `session` is a connection with its transactions, in which the
 //! `verbs` change a `record`. A verb runs at once where it was called, unless someone else is writing: then
 //! the `worker` does it. `liveness` is about who is alive, `wake` about who is told, `users` about who has the file
-//! locked.
+//! locked, `forks` about processes that were forked.
 
 mod core;
 mod fault;
 mod file;
+mod forks;
 mod liveness;
 mod record;
 mod session;
@@ -52,6 +53,7 @@ use rusqlite::params;
 
 use self::core::{Core, Verb};
 use self::fault::{Fault, STORE, refused};
+use self::forks::Opened;
 use self::liveness::{Instance, Peer, Pulse};
 use self::session::Session;
 use self::wake::{Inbox, Outbox, Sentry};
@@ -79,6 +81,8 @@ pub struct SqliteStore {
     worker: Option<JoinHandle<()>>,
     instance: Instance,
     me: record::ProcessId,
+    /// Dropped last: the connections are closed by then.
+    _opened: Opened,
 }
 
 impl SqliteStore {
@@ -88,8 +92,9 @@ impl SqliteStore {
     ///
     /// # Errors
     /// [`Error::Refused`] for what cannot be a store of locks: a folder, another program's database, a damaged
-    /// or read-only file, a file of a newer version, a network file system. [`Error::Unavailable`] if another
-    /// program keeps it locked for more than five seconds or the disk is full.
+    /// or read-only file, a file of a newer version, a network file system. Also in a process that was forked from one
+    /// that had such a store open. [`Error::Unavailable`] if another program keeps it locked for more than five seconds or
+    /// the disk is full.
     pub fn open(path: &Path) -> Result<SqliteStore, Error> {
         SqliteStore::open_with_clock(path, Clock::real())
     }
@@ -99,6 +104,8 @@ impl SqliteStore {
     /// # Errors
     /// As [`SqliteStore::open`].
     pub fn open_with_clock(path: &Path, clock: Clock) -> Result<SqliteStore, Error> {
+        // The first, so that it is dropped last.
+        let opened = Opened::here()?;
         let boot = clock.boot_id();
         let (conn, path) = file::open(path, &boot)?;
         let folder: Arc<Path> = keepers_folder(&path).into();
@@ -140,6 +147,7 @@ impl SqliteStore {
             worker,
             instance,
             me,
+            _opened: opened,
         })
     }
 
