@@ -151,6 +151,8 @@ pub struct FileView {
     pub log_bytes: u64,
     /// Who keeps others from writing.
     pub writer: Option<FileUserView>,
+    /// Which process keeps others from copying the log back.
+    pub checkpointer: Option<FileUserView>,
     /// Who keeps the log from starting over.
     pub readers: Vec<FileUserView>,
 }
@@ -175,6 +177,7 @@ impl FileView {
             path: path.display().to_string(),
             log_bytes: status.log_bytes,
             writer: status.writer.map(FileUserView::new),
+            checkpointer: status.checkpointer.map(FileUserView::new),
             readers: status.readers.into_iter().map(FileUserView::new).collect(),
         })
     }
@@ -187,6 +190,9 @@ impl FileView {
         let has = |user: &FileUserView, what: &str| format!("{} and has {path} {what}", user.text);
         let writer = self.writer.iter();
         lines.extend(writer.map(|user| has(user, "locked: nobody else can write")));
+        let copying =
+            "locked while it copies the log back: no other process can, and the log grows";
+        lines.extend(self.checkpointer.iter().map(|user| has(user, copying)));
         let readers = self.readers.iter();
         lines.extend(readers.map(|user| has(user, "open for reading: its log cannot start over")));
         lines

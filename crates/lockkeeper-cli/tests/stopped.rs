@@ -8,6 +8,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use common::{Holder, Place, until, until_in};
@@ -273,6 +274,53 @@ fn stores_tells_who_keeps_the_log_from_starting_over() {
     );
     drop(reads);
     assert_eq!(listed()["readers"], serde_json::json!([]));
+    end(holder);
+}
+
+/// Whether the copying has begun, and whether it may end.
+static COPIES: AtomicBool = AtomicBool::new(false);
+static MAY_END: AtomicBool = AtomicBool::new(false);
+
+#[test]
+fn stores_tells_who_stays_in_copying_the_log_back() {
+    let place = Place::new();
+    let holder = place.hold(&[], "x", "exec sleep 600");
+    let writes = write_lock(&place);
+    let path = place.path("locks.db");
+    // It has the lock of those who copy when it finds that somebody writes.
+    let copies = std::thread::spawn(move || {
+        let conn = rusqlite::Connection::open(path).expect("opens");
+        let waits = |_| {
+            COPIES.store(true, SeqCst);
+            while !MAY_END.load(SeqCst) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            false
+        };
+        conn.busy_handler(Some(waits)).expect("sets");
+        let copied = conn.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
+        copied.expect("copies");
+    });
+    until("it copies", || COPIES.load(SeqCst));
+    drop(writes);
+    let listed = || {
+        let listed = place.done(&["stores", "--json"]).code(0).json();
+        let all = listed.as_array().expect("an array");
+        let sqlite = all.iter().find(|store| store["scheme"] == "sqlite");
+        sqlite.expect("listed")["file"]["checkpointer"].clone()
+    };
+    let me = std::process::id();
+    until("it is seen", || listed()["pid"] == me);
+    let text = place.done(&["stores"]).code(0).out();
+    let mut lines = text.lines();
+    let line = lines.find(|line| line.contains(&format!("process {me} (")));
+    assert!(
+        line.is_some_and(|line| line.contains("copies the log back")),
+        "{text}"
+    );
+    MAY_END.store(true, SeqCst);
+    copies.join().expect("no panic");
+    assert_eq!(listed(), serde_json::Value::Null);
     end(holder);
 }
 

@@ -1,5 +1,5 @@
-//! The log of a SQLite file grows while some program has a read transaction open. That is told, and who it is; once the
-//! reader is gone, the log is small again.
+//! The log of a SQLite file grows while some program has a read transaction open, or stays in copying it back. That is
+//! told, and who it is; once that program is gone, the log is small again.
 #![cfg(feature = "sqlite")]
 
 mod sqlite_common;
@@ -7,19 +7,23 @@ mod sqlite_common;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockkeeper::SETUP_TARGET;
 use lockkeeper::store::Store;
-use lockkeeper::store::sqlite::{FileStatus, SqliteStore};
+use lockkeeper::store::sqlite::{FileStatus, SqliteStore, UserState};
 use rusqlite::Connection;
+use rustix::process::{Pid, Signal, kill_process};
 use sqlite_common::{Claims, block_on, child, child_argument, release};
 use tracing::field::{Field, Visit};
 
 const LARGE: u64 = 16 << 20;
 /// What a log is cut to when it starts over, and a little more.
 const SMALL: u64 = 5 << 20;
+
+/// For what cannot last.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Warnings about how stores are set up.
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -50,32 +54,64 @@ impl tracing::Subscriber for Warnings {
     fn exit(&self, _: &tracing::Id) {}
 }
 
-/// Another program that has a read transaction open until its input ends.
-struct Reader(Child);
+/// Another program, which does something to the file until its input ends.
+struct Other(Child);
 
-const CHILD_TEST: &str =
-    "a_log_that_cannot_start_over_is_told_with_its_reader_and_shrinks_after_it";
+impl Other {
+    /// It has a read transaction open.
+    fn reads(path: &Path) -> Other {
+        Other::start(
+            "a_log_that_cannot_start_over_is_told_with_its_reader_and_shrinks_after_it",
+            path,
+        )
+    }
 
-impl Reader {
-    fn start(path: &Path) -> Reader {
-        let mut command = child(CHILD_TEST, &path.display().to_string());
+    /// It is in the middle of copying the log back.
+    fn copies(path: &Path) -> Other {
+        // It has to wait for this, and is inside by then.
+        let writes = Connection::open(path).expect("opens");
+        writes.busy_timeout(PATIENCE).expect("sets");
+        writes.execute_batch("BEGIN IMMEDIATE").expect("locks");
+        Other::start(
+            "a_log_whose_copying_is_stopped_is_told_with_the_process_and_shrinks_after_it",
+            path,
+        )
+    }
+
+    fn start(test: &str, path: &Path) -> Other {
+        let mut command = child(test, &path.display().to_string());
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("a child starts");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        while lines.next().expect("more to come").expect("text") != "reading" {}
-        Reader(child)
+        while lines.next().expect("more to come").expect("text") != "there" {}
+        Other(child)
     }
 
     fn read(path: &str) {
         let conn = Connection::open(path).expect("opens");
         conn.execute_batch("BEGIN; SELECT count(*) FROM lock")
             .expect("reads");
-        println!("\nreading");
+        Other::stay();
+    }
+
+    fn copy(path: &str) {
+        let conn = Connection::open(path).expect("opens");
+        let stays = |_| {
+            Other::stay();
+            false
+        };
+        conn.busy_handler(Some(stays)).expect("sets");
+        let copied = conn.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
+        copied.expect("copies");
+    }
+
+    fn stay() {
+        println!("\nthere");
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
     }
 }
 
-impl Drop for Reader {
+impl Drop for Other {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -91,7 +127,7 @@ fn log(path: &Path) -> u64 {
 fn work(store: &SqliteStore, what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(120), "never: {what}");
+        assert!(begun.elapsed() < PATIENCE, "never: {what}");
         for name in 0..200 {
             let claim = Claims::new(&format!("name {name}")).next();
             block_on(store.try_acquire(&claim)).expect("works");
@@ -100,12 +136,22 @@ fn work(store: &SqliteStore, what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// One test at a time: the warnings are those of all. None is left of the test before.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // The second time it is there.
+    let _ = tracing::subscriber::set_global_default(Warnings);
+    TOLD.lock().expect("no panic").clear();
+    one
+}
+
 #[test]
 fn a_log_that_cannot_start_over_is_told_with_its_reader_and_shrinks_after_it() {
     if let Some(path) = child_argument() {
-        return Reader::read(&path);
+        return Other::read(&path);
     }
-    tracing::subscriber::set_global_default(Warnings).expect("the first");
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("locks.db");
     let store = SqliteStore::open(&path).expect("opens");
@@ -114,7 +160,7 @@ fn a_log_that_cannot_start_over_is_told_with_its_reader_and_shrinks_after_it() {
     work(&store, "a log of ordinary size", || log(&path) > 1 << 20);
     assert_eq!(told(), [""; 0], "nobody reads");
 
-    let reader = Reader::start(&path);
+    let reader = Other::reads(&path);
     let pid = reader.0.id();
     work(&store, "a large log", || log(&path) > LARGE + (4 << 20));
     work(&store, "a warning", || !told().is_empty());
@@ -135,7 +181,7 @@ fn a_log_that_cannot_start_over_is_told_with_its_reader_and_shrinks_after_it() {
     work(&store, "a small log", || log(&path) < SMALL);
     assert_eq!(FileStatus::of(&path).readers, []);
     // One that nobody is at work on shrinks when a program opens the file.
-    let reader = Reader::start(&path);
+    let reader = Other::reads(&path);
     work(&store, "a log of more than it is cut to", || {
         log(&path) > SMALL
     });
@@ -150,4 +196,43 @@ fn a_log_that_cannot_start_over_is_told_with_its_reader_and_shrinks_after_it() {
         assert!(begun.elapsed() < Duration::from_secs(60), "{}", log(&path));
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+#[test]
+fn a_log_whose_copying_is_stopped_is_told_with_the_process_and_shrinks_after_it() {
+    if let Some(path) = child_argument() {
+        return Other::copy(&path);
+    }
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("locks.db");
+    let store = SqliteStore::open(&path).expect("opens");
+    let told = || TOLD.lock().expect("no panic").clone();
+
+    let copies = Other::copies(&path);
+    let pid = copies.0.id();
+    let process = Pid::from_raw(pid.cast_signed()).expect("a process");
+    kill_process(process, Signal::STOP).expect("is stopped");
+    work(&store, "a large log", || log(&path) > LARGE + (4 << 20));
+    work(&store, "a warning", || !told().is_empty());
+    let text = told().remove(0);
+    assert!(
+        text.contains("has grown to 1") && text.contains("MiB"),
+        "{text}"
+    );
+    let status = FileStatus::of(&path);
+    if cfg!(target_os = "linux") {
+        let advice = format!("kill -CONT {pid}");
+        assert!(
+            text.contains(&format!("process {pid} (")) && text.contains(&advice),
+            "{text}"
+        );
+        let copies = status.checkpointer.expect("it is seen");
+        assert_eq!((copies.pid, copies.state), (pid, UserState::Stopped));
+        assert_eq!((status.writer, status.readers), (None, vec![]));
+    }
+
+    drop(copies);
+    work(&store, "a small log", || log(&path) < SMALL);
+    assert_eq!(FileStatus::of(&path).checkpointer, None);
 }

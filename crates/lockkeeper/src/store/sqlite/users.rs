@@ -9,15 +9,18 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// SQLite's locks, as bytes of the `-shm` file (`walformat.html` of its documentation).
+const SHARED_LOCKS: RangeInclusive<u64> = 120..=128;
 const WRITE_LOCK: u64 = 120;
-const READ_MARKS: std::ops::RangeInclusive<u64> = 123..=127;
-/// The first byte of the database file that SQLite locks: whoever locks it to write keeps everybody out.
-const DATABASE_LOCKS: u64 = 0x4000_0000;
+const CHECKPOINT_LOCK: u64 = 121;
+const READ_MARKS: RangeInclusive<u64> = 123..=127;
+/// The bytes of the database file that SQLite locks: a process that locks them to write keeps everybody out.
+const DATABASE_LOCKS: RangeInclusive<u64> = 0x4000_0000..=0x4000_01ff;
 
 /// How often to look. The kernel hands its table out page by page, and while others lock and unlock a line may be missed
 /// between two pages: one look says little about who is not there.
@@ -49,6 +52,8 @@ pub struct FileStatus {
     pub log_bytes: u64,
     /// Who keeps everybody else from writing, if that process is stopped or stays.
     pub writer: Option<FileUser>,
+    /// Which process copies the log back, if that process is stopped or stays: no other can, and the log grows.
+    pub checkpointer: Option<FileUser>,
     /// Who has a read transaction open and stays in it: the log cannot start over, and grows.
     pub readers: Vec<FileUser>,
 }
@@ -82,26 +87,33 @@ impl FileStatus {
     pub fn of(path: &Path) -> FileStatus {
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mut writers: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut checkpointers: BTreeMap<u32, u32> = BTreeMap::new();
         let mut readers: BTreeMap<u32, u32> = BTreeMap::new();
         for _ in 0..LOOKS {
             let seen = Locks::look(&path);
-            for pid in seen.writers {
-                *writers.entry(pid).or_default() += 1;
+            for (pids, all) in [
+                (seen.writers, &mut writers),
+                (seen.checkpointers, &mut checkpointers),
+                (seen.readers, &mut readers),
+            ] {
+                for pid in pids {
+                    *all.entry(pid).or_default() += 1;
+                }
             }
-            for pid in seen.readers {
-                *readers.entry(pid).or_default() += 1;
-            }
-            if !writers.is_empty() || !readers.is_empty() {
+            if !(writers.is_empty() && checkpointers.is_empty() && readers.is_empty()) {
                 std::thread::sleep(LOOK_PAUSE);
             }
         }
-        // A writer reads as well.
+        // A writer reads as well, and may have every lock.
+        checkpointers.retain(|pid, _| !writers.contains_key(pid));
         readers.retain(|pid, _| !writers.contains_key(pid));
         let writers = those_who_stay(writers, STAYS_WRITING);
+        let checkpointers = those_who_stay(checkpointers, STAYS_WRITING);
         let readers = those_who_stay(readers, STAYS_READING);
         FileStatus {
             log_bytes: fs::metadata(beside(&path, "-wal")).map_or(0, |log| log.len()),
             writer: writers.into_iter().next(),
+            checkpointer: checkpointers.into_iter().next(),
             readers,
         }
     }
@@ -128,24 +140,27 @@ impl FileUser {
 
     /// That it keeps others from writing to the file at `path`, and what can be done about it.
     fn keeps_locked(&self, path: &Path) -> String {
-        let remedy = match self.state {
-            UserState::Runs if self.pid == std::process::id() => {
-                return format!(
-                    "this process keeps {path:?} locked by another connection; end its transaction"
-                );
-            }
+        let remedy = self.remedy();
+        match self.state {
+            UserState::Runs if self.pid == std::process::id() => format!(
+                "this process keeps {path:?} locked by another connection; end its transaction"
+            ),
             UserState::Runs => {
-                return format!(
-                    "another program keeps {path:?} locked, just now {self}; let it finish, or end it"
-                );
+                format!("another program keeps {path:?} locked, just now {self}; {remedy}")
             }
-            UserState::Stopped => format!("continue it (kill -CONT {})", self.pid),
-            UserState::Frozen => "thaw it".to_owned(),
-        };
-        let state = self.state;
-        format!(
-            "{self} {state} inside a transaction and keeps {path:?} locked; {remedy} or kill it"
-        )
+            state => {
+                format!("{self} {state} inside a transaction and keeps {path:?} locked; {remedy}")
+            }
+        }
+    }
+
+    /// How to have it go on, or end.
+    pub(super) fn remedy(&self) -> String {
+        match self.state {
+            UserState::Runs => "let it finish, or end it".to_owned(),
+            UserState::Stopped => format!("continue it (kill -CONT {}) or kill it", self.pid),
+            UserState::Frozen => "thaw it or kill it".to_owned(),
+        }
     }
 }
 
@@ -153,7 +168,8 @@ impl FileUser {
 impl fmt::Display for FileUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.program {
-            Some(program) => write!(f, "process {} ({program})", self.pid),
+            // A program may call itself anything.
+            Some(program) => write!(f, "process {} ({})", self.pid, program.escape_debug()),
             None => write!(f, "process {}", self.pid),
         }
     }
@@ -190,6 +206,7 @@ fn writer(path: &Path) -> Option<FileUser> {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Locks {
     writers: Vec<u32>,
+    checkpointers: Vec<u32>,
     readers: Vec<u32>,
 }
 
@@ -206,15 +223,17 @@ impl Locks {
     fn read(table: &str, database: (u64, u64), shared: (u64, u64)) -> Locks {
         let lines: Vec<Line> = table.lines().filter_map(Line::read).collect();
         let mut locks = Locks::default();
-        for line in of_file(&lines, shared) {
+        for line in of_file(&lines, shared, SHARED_LOCKS) {
             if line.writes && line.covers(WRITE_LOCK) {
                 locks.writers.push(line.pid);
+            } else if line.writes && line.covers(CHECKPOINT_LOCK) {
+                locks.checkpointers.push(line.pid);
             } else if !line.writes && READ_MARKS.clone().any(|mark| line.covers(mark)) {
                 locks.readers.push(line.pid);
             }
         }
-        let database = of_file(&lines, database);
-        let exclusive = database.filter(|line| line.writes && line.last >= DATABASE_LOCKS);
+        let database = of_file(&lines, database, DATABASE_LOCKS);
+        let exclusive = database.filter(|line| line.writes);
         locks.writers.extend(exclusive.map(|line| line.pid));
         locks.readers.sort_unstable();
         locks.readers.dedup();
@@ -222,15 +241,19 @@ impl Locks {
     }
 }
 
-/// The locks of one file. Some file systems tell `stat` another device than they tell here: then its number alone
-/// has to do.
+/// SQLite's locks of one file, which lie in this range. Some file systems tell `stat` another device than they tell here:
+/// then the file's number alone has to do, which files of other devices may have as well. These are hardly SQLite's.
 fn of_file<'l>(
     lines: &'l [Line<'l>],
     (device, inode): (u64, u64),
+    range: RangeInclusive<u64>,
 ) -> impl Iterator<Item = &'l Line<'l>> {
     let device = device_name(device);
-    let same = move |line: &&Line<'_>| inode > 0 && line.inode == inode;
-    let known = lines.iter().filter(same).any(|line| line.device == device);
+    let same = move |line: &&Line<'_>| {
+        let inside = range.contains(&line.first) && range.contains(&line.last);
+        inside && inode > 0 && line.inode == inode
+    };
+    let known = lines.iter().filter(&same).any(|line| line.device == device);
     let here = move |line: &&Line<'_>| !known || line.device == device;
     lines.iter().filter(same).filter(here)
 }
@@ -338,6 +361,10 @@ mod tests {
 9: POSIX  ADVISORY  WRITE 17 fe:00:75 1073741824 1073742335
 10: POSIX  ADVISORY  WRITE 0 fe:00:77 120 120
 11: LEASE  ACTIVE    WRITE 18 fe:00:77 0 EOF
+12: POSIX  ADVISORY  WRITE 19 00:1f:74 0 EOF
+13: POSIX  ADVISORY  WRITE 20 00:1f:73 0 EOF
+14: POSIX  ADVISORY  WRITE 21 fe:00:72 121 121
+15: POSIX  ADVISORY  WRITE 21 fe:00:72 123 123
 nonsense
 ";
 
@@ -347,6 +374,7 @@ nonsense
         let read = |database, shared| Locks::read(TABLE, (device, database), (device, shared));
         let locks = |writers: &[u32], readers: &[u32]| Locks {
             writers: writers.to_vec(),
+            checkpointers: vec![],
             readers: readers.to_vec(),
         };
         assert_eq!(read(76, 77), locks(&[11], &[13]));
@@ -355,8 +383,13 @@ nonsense
         assert_eq!(read(0, 0), locks(&[], &[]));
         // A file system whose device has two numbers.
         let other = 0x0909;
-        let read = Locks::read(TABLE, (other, 75), (other, 77));
-        assert_eq!(read, locks(&[11, 15, 17], &[13]));
+        let others = Locks::read(TABLE, (other, 75), (other, 77));
+        assert_eq!(others, locks(&[11, 15, 17], &[13]));
+        // A file of another device that has the same number, locked as daemons lock theirs, is no SQLite file.
+        assert_eq!(read(73, 74), locks(&[], &[]));
+        let copies = read(71, 72);
+        assert_eq!(copies.checkpointers, [21]);
+        assert_eq!((copies.writers, copies.readers), (vec![], vec![]));
     }
 
     #[test]
@@ -365,6 +398,16 @@ nonsense
         assert_eq!(device_name(0x0801), "08:01");
         // Minor numbers of more than a byte stand above the major number.
         assert_eq!(device_name(0x0010_0823), "08:123");
+    }
+
+    #[test]
+    fn a_program_cannot_choose_what_is_written_of_it() {
+        let user = FileUser {
+            pid: 7,
+            program: Some("a\u{1b}[2J\u{202e}\nb".to_owned()),
+            state: UserState::Runs,
+        };
+        assert_eq!(user.to_string(), r"process 7 (a\u{1b}[2J\u{202e}\nb)");
     }
 
     #[test]

@@ -149,61 +149,102 @@ impl Log {
     /// only in a long log that others add to all the time are the last pages copied under it.
     fn tidy(&mut self, core: &Core) -> Result<(), Fault> {
         let _copying = core.copying();
-        let (pages, before) = self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)")?;
-        // For no more than a twentieth of the time.
-        if self.last_stop.elapsed() <= self.cost * 20 {
-            self.warn_if_large(core, pages, before);
+        let before = self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)")?;
+        // If another process copies it just now, nothing is gained by keeping writers out. Else they are, for no more than
+        // a twentieth of the time.
+        if before.is_busy || self.last_stop.elapsed() <= self.cost * 20 {
+            self.warn_if_large(core, before);
             return Ok(());
         }
         let begun = Instant::now();
-        let mut session = core.session();
-        // New pages came in meanwhile. Without our own writers nobody adds more, unless other processes do.
-        let (mut pages, mut copied) = self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)")?;
-        // What could not be copied at all somebody still reads: to keep writers out would not help.
-        if pages > copied && copied > before && pages >= MAX_LOG_PAGES {
-            (pages, copied) = self.checkpoint("PRAGMA wal_checkpoint(RESTART)")?;
-        }
-        if pages == copied && pages > 0 {
-            // The next to write starts the log over and has to sync its head: rather this thread than a task.
-            session.write(verbs::turn_log)?;
-        }
-        drop(session);
+        let copied = self.copy_rest(core, before);
         (self.last_stop, self.cost) = (Instant::now(), begun.elapsed());
-        self.warn_if_large(core, pages, copied);
+        self.warn_if_large(core, copied?);
         Ok(())
     }
 
-    /// Warns of a log that grows because it cannot start over, and names who reads it.
-    fn warn_if_large(&mut self, core: &Core, pages: i64, copied: i64) {
-        if pages == copied {
+    /// Copies what came in since, and has the log start over, while writers of this store are kept out.
+    fn copy_rest(&self, core: &Core, before: Checkpoint) -> Result<Checkpoint, Fault> {
+        let mut session = core.session();
+        // Without our own writers nobody adds more, unless other processes do.
+        let mut now = self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)")?;
+        // What could not be copied at all somebody still reads: to keep writers out would not help.
+        if now.pages > now.copied && now.copied > before.copied && now.pages >= MAX_LOG_PAGES {
+            now = self.checkpoint("PRAGMA wal_checkpoint(RESTART)")?;
+        }
+        if now.is_whole() && now.pages > 0 {
+            // The next to write starts the log over and has to sync its head: rather this thread than a task.
+            session.write(verbs::turn_log)?;
+        }
+        Ok(now)
+    }
+
+    /// Warns of a log that grows because it cannot start over, and names the processes that keep it from that.
+    fn warn_if_large(&mut self, core: &Core, last: Checkpoint) {
+        if last.is_whole() {
             self.warn_at = LARGE_LOG;
             return;
         }
-        let bytes = u64::try_from(pages).unwrap_or(0) * PAGE_IN_LOG;
+        // One that another process copies back has pages that nobody counted here.
+        let file = std::fs::metadata(beside(&core.path, "-wal"));
+        let bytes = file.map_or(0, |file| file.len());
         if bytes < self.warn_at {
             return;
         }
         self.warn_at = bytes * 2;
-        let readers = FileStatus::of(&core.path).readers;
-        let mut who: Vec<String> = readers.iter().map(ToString::to_string).collect();
-        if who.is_empty() {
-            who.push("some program".to_owned());
-        }
         tracing::warn!(
             target: SETUP_TARGET,
-            "the log of {:?} has grown to {} MiB, because {} has a read transaction open there; end that, and the log \
-             shrinks",
+            "the log of {:?} has grown to {} MiB, because {}, and the log shrinks",
             core.path,
             bytes >> 20,
-            who.join(" and "),
+            why_it_grows(&FileStatus::of(&core.path), last.is_busy),
         );
     }
 
-    /// How many pages the log has, and how many of them are copied.
-    fn checkpoint(&self, how: &str) -> Result<(i64, i64), Fault> {
-        let answer = |row: &rusqlite::Row<'_>| Ok((row.get(1)?, row.get(2)?));
+    fn checkpoint(&self, how: &str) -> Result<Checkpoint, Fault> {
+        let answer = |row: &rusqlite::Row<'_>| {
+            Ok(Checkpoint {
+                is_busy: row.get(0)?,
+                pages: row.get(1)?,
+                copied: row.get(2)?,
+            })
+        };
         Ok(self.conn.query_row(how, [], answer)?)
     }
+}
+
+/// What came of copying the log back.
+#[derive(Clone, Copy, Debug)]
+struct Checkpoint {
+    /// Another process had a lock that this needs: of those that copy, and then nothing was counted, or another.
+    is_busy: bool,
+    /// How many pages the log has, and how many of them are copied; -1 if nobody counted.
+    pages: i64,
+    copied: i64,
+}
+
+impl Checkpoint {
+    /// Whether all of the log is copied, so that it can start over.
+    fn is_whole(self) -> bool {
+        !self.is_busy && self.pages == self.copied
+    }
+}
+
+/// Which process does what, and what to do about it.
+fn why_it_grows(status: &FileStatus, is_busy: bool) -> String {
+    if let Some(user) = &status.checkpointer {
+        let (state, remedy) = (user.state, user.remedy());
+        return format!("{user} {state} while it copies the log back; {remedy}");
+    }
+    let mut who: Vec<String> = status.readers.iter().map(ToString::to_string).collect();
+    if who.is_empty() && is_busy {
+        return "some program copies it back all the time; let it finish, or end it".to_owned();
+    }
+    if who.is_empty() {
+        who.push("some program".to_owned());
+    }
+    let who = who.join(" and ");
+    format!("{who} has a read transaction open there; end that")
 }
 
 /// Forgets idle fences if there are many.
