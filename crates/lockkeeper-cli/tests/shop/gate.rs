@@ -61,6 +61,15 @@ fn other_sites_and_other_names_are_refused_and_sell_nothing() {
     ] {
         refused(&shop, &[("Origin", origin)], "another site");
     }
+    // As browsers ask for an image by plain HTTP, unless it is of the machine they run on.
+    let browser = ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit");
+    refused(&shop, &[browser], "browser");
+    refused(&shop, &[browser, ("User-Agent", "curl")], "browser");
+    refused(
+        &shop,
+        &[browser, ("Referer", "http://127.0.0.1/")],
+        "browser",
+    );
     for item in ["inventory001", "1001", "good:1", "good:2"] {
         assert_eq!(account(&shop, item)["sales"], 0, "{item}");
     }
@@ -84,6 +93,8 @@ fn programs_and_typed_addresses_are_served() {
     }
     for site in ["none", "same-origin"] {
         sold(&shop, &[("Sec-Fetch-Site", site)]);
+        let browser = ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64)");
+        sold(&shop, &[("Sec-Fetch-Site", site), browser]);
     }
     let url = format!("{}/inventory/sale", shop.url());
     let curl = std::process::Command::new("curl")

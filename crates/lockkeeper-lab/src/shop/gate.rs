@@ -3,6 +3,8 @@
 //! - A host that is a name may have been made to point here by its owner (DNS rebinding): only addresses, `localhost` and
 //!   names that were allowed are answered.
 //! - Browsers say by themselves, in `Origin` and `Sec-Fetch-Site`, when another site asks. Other programs send neither.
+//! - By plain HTTP, browsers send `Sec-Fetch-Site` to the machine that they run on only, and no `Origin` for an image. So a
+//!   browser that sends neither is refused, also one in which somebody typed the address.
 
 use std::sync::Arc;
 
@@ -46,6 +48,14 @@ impl Gate {
             let origin = only(headers, "origin").and_then(|origin| origin.strip_prefix("http://"));
             origin != Some(host)
         };
+        let mut agents = headers.get_all("user-agent").iter();
+        let browser = agents.any(|agent| agent.as_bytes().starts_with(b"Mozilla/"));
+        let says = headers.contains_key("origin") || headers.contains_key("sec-fetch-site");
+        if browser && !says {
+            return Err(
+                "this browser does not say which site asks; use localhost, https, or a program such as curl",
+            );
+        }
         let site = only(headers, "sec-fetch-site");
         let foreign =
             headers.contains_key("sec-fetch-site") && !matches!(site, Some("none" | "same-origin"));
