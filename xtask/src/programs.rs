@@ -55,6 +55,7 @@ pub fn test(steps: &mut Steps, args: &[&str]) -> Result<(), String> {
     let build = ["test", "--no-run", "--lib", "--bins", "--tests"];
     let mut programs = built(steps, "build tests", &build)?;
     programs.retain(|program| program.profile.test);
+    check(&programs, LONGEST)?;
     programs.sort_by_key(|program| {
         let place = LONGEST.iter().position(|name| *name == program.target.name);
         (place.unwrap_or(LONGEST.len()), title(program))
@@ -75,6 +76,7 @@ pub fn test(steps: &mut Steps, args: &[&str]) -> Result<(), String> {
 pub fn examples(steps: &mut Steps) -> Result<(), String> {
     let mut programs = built(steps, "build examples", &["build", "--examples"])?;
     programs.retain(|program| program.is("example"));
+    check(&programs, &[])?;
     programs.sort_by(|a, b| a.target.name.cmp(&b.target.name));
     for program in programs {
         let title = format!("example: {}", program.target.name);
@@ -96,6 +98,19 @@ fn programs(said: &str) -> Vec<Program> {
     let lines = said.lines();
     let programs = lines.map(serde_json::from_str);
     programs.filter_map(Result::ok).collect()
+}
+
+/// That there are programs, and these among them. What cargo prints is read leniently: if it changes, nothing would be left to
+/// fail.
+fn check(programs: &[Program], names: &[&str]) -> Result<(), String> {
+    if programs.is_empty() {
+        return Err("cargo named no program that it built".to_owned());
+    }
+    let built = |name: &str| programs.iter().any(|program| program.target.name == name);
+    match names.iter().find(|name| !built(name)) {
+        Some(name) => Err(format!("cargo named no program {name:?}: was it renamed?")),
+        None => Ok(()),
+    }
 }
 
 impl Program {
@@ -125,7 +140,11 @@ mod tests {
 not JSON
 {"reason":"compiler-artifact","manifest_path":"/x/crates/a/Cargo.toml","target":{"kind":["test"],"name":"t"},"profile":{"test":true},"executable":"/x/target/t-1"}
 {"reason":"build-finished","success":true}"#;
-        let titles: Vec<String> = programs(said).iter().map(title).collect();
+        let found = programs(said);
+        let titles: Vec<String> = found.iter().map(title).collect();
         assert_eq!(titles, ["a: t"]);
+        assert_eq!(check(&found, &["t"]), Ok(()));
+        assert!(check(&found, &["t", "u"]).is_err_and(|told| told.contains("\"u\"")));
+        assert!(check(&programs("not JSON"), &[]).is_err());
     }
 }
