@@ -141,7 +141,9 @@ mod tests {
         }
         assert_eq!(known.records(), [Record::Silent, Record::Longest(longest)]);
         // It is as old as before; one that had a record and lost it is as good as new.
-        [0, 1].map(|number| known.reads(number, None));
+        for number in [0, 1] {
+            known.reads(number, None);
+        }
         let age = |number: usize| match known.records()[number] {
             Record::Missing { uptime } => uptime,
             other => panic!("{other:?}"),
