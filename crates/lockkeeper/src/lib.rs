@@ -67,6 +67,7 @@ mod rwlock;
 mod semaphore;
 pub mod store;
 mod token;
+mod under_way;
 pub mod url;
 
 pub use error::{Error, MAX_LEASE, MIN_LEASE};

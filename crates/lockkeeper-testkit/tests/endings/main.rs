@@ -1,6 +1,7 @@
 //! Programs that end, in every way in which a program ends by itself: they leave nothing held.
 
 mod last_handle;
+mod threads;
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};

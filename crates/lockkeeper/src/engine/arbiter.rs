@@ -32,11 +32,11 @@ use crate::clock::Moment;
 use crate::guard::ReleaseOutcome;
 use crate::owner::OwnerId;
 use crate::store::{ClaimId, Mode};
+use crate::under_way::UnderWay;
 use crate::{Error, Event, Name, Token};
 
 pub(crate) use handoff::Left;
 pub(crate) use leaving::Leaving;
-use leaving::Leavings;
 
 /// How often one owner may re-enter a lock.
 const MAX_DEPTH: u32 = 65_535;
@@ -63,7 +63,8 @@ struct State {
     open: Option<Open>,
     /// Tenures whose owner may re-enter.
     owned: Vec<Arc<Tenure>>,
-    leavings: Leavings,
+    /// What is on its way out of the store.
+    leavings: UnderWay,
 }
 
 impl State {

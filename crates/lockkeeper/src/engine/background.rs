@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{Thread, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, oneshot};
@@ -14,6 +14,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::Error;
 use crate::clock::Moment;
 use crate::store::caller::apart;
+use crate::under_way::UnderWay;
 
 /// After a suspend, timers are late by as long as it took: no sleep is longer than this without a look at
 /// the clock.
@@ -32,23 +33,30 @@ pub(crate) struct Background {
 
 /// How long the end of a program waits at most: for the thread, which an observer may block, and for what is on its way
 /// to the store, from when it was sent.
-const END_PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What closing, and the end of a program, wait for.
 #[derive(Debug, Default)]
 struct Pending {
-    state: Mutex<Counts>,
-    /// Some kind of them has ended: for threads and for tasks.
+    state: Mutex<State>,
+    /// One of them has ended, for the threads that wait.
     ended: Condvar,
+    /// None of them is left, for tasks.
     done: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
-    /// By [`Pends`].
-    counts: [usize; 2],
-    /// When a user last left something behind.
-    newest: Option<Instant>,
+pub(crate) struct State {
+    pub clean_ups: UnderWay,
+    contenders: usize,
+    /// How many threads wait.
+    blocked: usize,
+}
+
+impl State {
+    pub fn is_empty(&self) -> bool {
+        self.clean_ups.is_empty() && self.contenders == 0
+    }
 }
 
 /// What the keeper's thread does that is to be done before it ends.
@@ -61,40 +69,67 @@ pub(crate) enum Pends {
 }
 
 impl Pending {
-    fn state(&self) -> MutexGuard<'_, Counts> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks until none of these is left, or it is long ago that a user left one behind.
-    fn settle(&self, what: &[Pends]) {
+    fn begin(self: &Arc<Self>, what: Pends) -> Undone {
         let mut state = self.state();
-        while what.iter().any(|what| state.counts[*what as usize] > 0) {
-            let newest = state.newest.map_or(END_PATIENCE, |newest| newest.elapsed());
-            let left = END_PATIENCE.saturating_sub(newest);
-            if left.is_zero() {
-                return;
+        let number = match what {
+            Pends::CleanUp => state.clean_ups.begin(),
+            Pends::Contender => {
+                state.contenders += 1;
+                0
             }
-            let waited = self.ended.wait_timeout(state, left);
+        };
+        Undone {
+            pending: self.clone(),
+            what,
+            number,
+        }
+    }
+
+    /// Blocks until this is so, but not past a moment.
+    fn wait_for(&self, until: Moment, so: impl Fn(&State) -> bool) {
+        let mut state = self.state();
+        state.blocked += 1;
+        while !so(&state) && !until.remaining().is_zero() {
+            let waited = self.ended.wait_timeout(state, until.remaining());
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        state.blocked -= 1;
     }
 }
 
 /// Something that is not done yet.
-struct Undone(Arc<Pending>, Pends);
+struct Undone {
+    pending: Arc<Pending>,
+    what: Pends,
+    number: u64,
+}
 
 impl Drop for Undone {
     fn drop(&mut self) {
-        let Undone(pending, what) = self;
-        let mut state = pending.state();
-        state.counts[*what as usize] -= 1;
-        let none_left = state.counts[*what as usize] == 0;
+        let mut state = self.pending.state();
+        match self.what {
+            Pends::CleanUp => state.clean_ups.end(self.number),
+            Pends::Contender => state.contenders -= 1,
+        }
+        let (waited_for, none_left) = (state.blocked > 0, state.is_empty());
         drop(state);
+        if waited_for {
+            self.pending.ended.notify_all();
+        }
         if none_left {
-            pending.ended.notify_all();
-            pending.done.notify_waiters();
+            self.pending.done.notify_waiters();
         }
     }
+}
+
+tokio::task_local! {
+    /// The clean-up that runs. One that failed is followed by another, which is part of it: a thread that waits for the
+    /// first waits for that too.
+    static RUNS: Arc<Undone>;
 }
 
 impl Background {
@@ -137,7 +172,7 @@ impl Background {
     /// Ends the thread and waits for that, unless it is this one.
     pub fn end(&mut self) {
         drop(self.stop.take());
-        if std::thread::current().id() != self.thread {
+        if !self.is_here() {
             let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
             let _ = ended.recv_timeout(END_PATIENCE);
         }
@@ -148,34 +183,42 @@ impl Background {
         self.handle.spawn(future);
     }
 
-    /// Runs a future there that [`Background::cleaned_up`] waits for.
-    pub fn spawn_pending(&self, what: Pends, future: impl Future<Output = ()> + Send + 'static) {
-        self.pending.state().counts[what as usize] += 1;
-        let undone = Undone(self.pending.clone(), what);
-        self.handle.spawn(async move {
-            let _undone = undone;
-            future.await;
+    /// Runs a future there that [`Background::cleaned_up`] waits for. Returns the number of a clean-up.
+    pub fn spawn_pending(
+        &self,
+        what: Pends,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) -> u64 {
+        let runs = RUNS.try_with(Arc::clone).ok().filter(|runs| {
+            matches!((what, runs.what), (Pends::CleanUp, Pends::CleanUp))
+                && Arc::ptr_eq(&runs.pending, &self.pending)
         });
+        let undone = runs.unwrap_or_else(|| Arc::new(self.pending.begin(what)));
+        let number = undone.number;
+        self.handle.spawn(RUNS.scope(undone, future));
+        number
     }
 
-    /// A user leaves something behind.
-    pub fn left_behind(&self) {
-        self.pending.state().newest = Some(Instant::now());
+    /// The number of the last clean-up that began.
+    pub fn last_clean_up(&self) -> u64 {
+        self.pending.state().clean_ups.last_begun()
     }
 
-    /// Blocks until none of these is left, for at most a second after a user left something behind. Does nothing on the
-    /// keeper's own thread, which would wait for itself.
-    pub fn settle(&self, what: &[Pends]) {
-        if std::thread::current().id() != self.thread {
-            self.pending.settle(what);
-        }
+    /// Whether this is the keeper's own thread, which must not wait for itself.
+    pub fn is_here(&self) -> bool {
+        std::thread::current().id() == self.thread
+    }
+
+    /// Blocks until this is so, but not past a moment.
+    pub fn wait_for(&self, until: Moment, so: impl Fn(&State) -> bool) {
+        self.pending.wait_for(until, so);
     }
 
     /// Waits until no clean-up is under way, nor any contender.
     pub async fn cleaned_up(&self) {
         loop {
             let done = self.pending.done.notified();
-            if self.pending.state().counts == [0, 0] {
+            if self.pending.state().is_empty() {
                 return;
             }
             done.await;

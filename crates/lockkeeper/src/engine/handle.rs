@@ -17,9 +17,9 @@ use rustix::process::{Pid, getpid};
 
 use super::Core;
 use super::arbiter::Arbiter;
-use super::background::Pends;
 use super::tenure::Tenure;
 use crate::Error;
+use crate::clock::Moment;
 
 /// The process that a keeper was connected in.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +85,7 @@ impl<T: OfKeeper> Handle<T> {
         if let Some(of) = self.0.take()
             && of.core().users.fetch_sub(1, SeqCst) == 1
         {
-            of.core().settle(&[Pends::CleanUp, Pends::Contender]);
+            of.core().settle();
         }
     }
 }
@@ -123,40 +123,69 @@ impl<T: OfKeeper + fmt::Debug> fmt::Debug for Handle<T> {
 
 /// The keepers with which a thread left something on its way.
 #[derive(Default)]
-struct LeftBehind(RefCell<Vec<Weak<Core>>>);
+struct LeftBehind(RefCell<Vec<Left>>);
+
+/// What a thread left on its way with a keeper.
+struct Left {
+    core: Weak<Core>,
+    /// The last of its clean-ups.
+    last: u64,
+    /// When it last sent something.
+    sent: Moment,
+}
 
 thread_local!(static LEFT_BEHIND: LeftBehind = LeftBehind::default());
 
 impl Core {
-    /// A user left something on its way.
+    /// A user left something on its way: the last clean-up that began, or one before.
     pub fn left_behind(self: &Arc<Core>) {
-        self.background.left_behind();
-        self.note_thread();
+        // What goes on there is not the user's, who has left.
+        if !self.background.is_here() {
+            self.note_sent(self.background.last_clean_up(), Moment::now());
+        }
+    }
+
+    /// A user left something that has yet to become a clean-up.
+    pub fn will_leave_behind(self: &Arc<Core>) {
+        self.note_sent(u64::MAX, Moment::now());
+    }
+
+    /// The store answered what was sent then, and may have more on its way than what decides.
+    pub fn answered(self: &Arc<Core>, sent: Moment) {
+        self.note_sent(0, sent);
     }
 
     /// This thread may have left something on its way, and waits for it when it ends.
-    pub fn note_thread(self: &Arc<Core>) {
+    fn note_sent(self: &Arc<Core>, last: u64, sent: Moment) {
+        self.newest.fetch_max(sent.as_nanos(), SeqCst);
         // A thread at its end waits no more, but where it drops the last handle.
         let _ = LEFT_BEHIND.try_with(|left| {
             let mut keepers = left.0.borrow_mut();
-            if !keepers
-                .iter()
-                .any(|core| core.as_ptr() == Arc::as_ptr(self))
-            {
-                keepers.retain(|core| core.strong_count() > 0);
-                keepers.push(Arc::downgrade(self));
+            let known = |left: &&mut Left| left.core.as_ptr() == Arc::as_ptr(self);
+            if let Some(left) = keepers.iter_mut().find(known) {
+                if last > 0 {
+                    left.last = last;
+                }
+                left.sent = left.sent.max(sent);
+                return;
             }
+            keepers.retain(|left| left.core.strong_count() > 0);
+            keepers.push(Left {
+                core: Arc::downgrade(self),
+                last,
+                sent,
+            });
         });
     }
 }
 
 impl Drop for LeftBehind {
     fn drop(&mut self) {
-        for core in self.0.take().iter().filter_map(Weak::upgrade) {
-            match core.home.is_left() {
-                true => std::mem::forget(core),
-                // Others of this process may go on waiting.
-                false => core.settle(&[Pends::CleanUp]),
+        for Left { core, last, sent } in self.0.take() {
+            match core.upgrade() {
+                Some(core) if core.home.is_left() => std::mem::forget(core),
+                Some(core) => core.settle_clean_ups(last, sent),
+                None => {}
             }
         }
     }

@@ -35,7 +35,7 @@ use crate::store::caller::apart;
 use crate::store::{ClaimId, Interest, KeeperId, NodeState, Store};
 use crate::{Error, Event, HandOff, Name, Observer};
 use arbiter::Arbiter;
-use background::{Background, Pends};
+use background::{Background, END_PATIENCE, Pends, State};
 use handle::Home;
 use reaper::REQUEST_WINDOW;
 use watchdog::Watchdog;
@@ -46,6 +46,8 @@ pub(crate) struct Core {
     pub home: Home,
     /// How many handles users have.
     users: AtomicUsize,
+    /// When a user last sent something that may be on its way, in nanoseconds of [`Moment`].
+    newest: AtomicU64,
     next_claim: AtomicU64,
     pub shared: Arc<Shared>,
     /// The lease of locks that ask for no other.
@@ -96,6 +98,7 @@ impl Core {
             id,
             home: Home::here(),
             users: AtomicUsize::new(0),
+            newest: AtomicU64::new(0),
             next_claim: AtomicU64::new(1),
             shared,
             lease,
@@ -224,20 +227,38 @@ impl Core {
         self.store().settled().await;
     }
 
-    /// Blocks until nothing of this is on its way to the store any more, for at most a second after it was sent.
-    fn settle(&self, what: &[Pends]) {
-        // What the caller's runtime drives does not go on while it is blocked.
-        if !self.drives_store && is_single_threaded() {
+    /// Blocks until nothing is on its way to the store any more, for at most a second after it was sent.
+    fn settle(&self) {
+        let newest = Moment::from_nanos(self.newest.load(Ordering::SeqCst));
+        self.settle_until(newest + END_PATIENCE, State::is_empty);
+    }
+
+    /// Blocks until the clean-ups up to this one are done, for at most a second after the last was sent. Others may go on
+    /// waiting, and leave more behind meanwhile.
+    fn settle_clean_ups(&self, last: u64, sent: Moment) {
+        let last = last.min(self.background.last_clean_up());
+        self.settle_until(sent + END_PATIENCE, |pending| {
+            pending.clean_ups.have_ended(last)
+        });
+    }
+
+    fn settle_until(&self, until: Moment, so: impl Fn(&State) -> bool) {
+        // What the caller's runtime drives does not go on while it is blocked, nor does the keeper's own thread.
+        if !self.drives_store && is_single_threaded() || self.background.is_here() {
+            return;
+        }
+        self.background.wait_for(until, so);
+        if until.remaining().is_zero() {
             return;
         }
         let shared = self.shared.clone();
         let mut settled = Box::pin(async move { shared.store.settled().await });
         let mut context = Context::from_waker(Waker::noop());
         if apart(|| settled.as_mut().poll(&mut context)).is_pending() {
-            self.background.left_behind();
-            self.background.spawn_pending(Pends::CleanUp, settled);
+            let number = self.background.spawn_pending(Pends::CleanUp, settled);
+            self.background
+                .wait_for(until, |pending| !pending.clean_ups.is_under_way(number));
         }
-        self.background.settle(what);
     }
 
     /// Waits until the keeper is closed.

@@ -147,7 +147,7 @@ impl Departure {
             Ok(released) => {
                 self.answer = Some(Answer::Done);
                 // A store may have more on its way than what decides.
-                arbiter.core.note_thread();
+                arbiter.core.answered(sent);
                 self.move_on(next, Some((released, sent)));
                 if self.was_held && released.was_held {
                     return Ok(ReleaseOutcome::Released);
@@ -168,13 +168,13 @@ impl Departure {
         let mut run = Box::pin(self.run());
         let mut context = Context::from_waker(Waker::noop());
         if apart(|| run.as_mut().poll(&mut context)).is_pending() {
-            arbiter.core.left_behind();
             let leaving = arbiter.leaving();
             let background = &arbiter.core.background;
             background.spawn_pending(Pends::CleanUp, async move {
                 let _ = run.await;
                 drop(leaving);
             });
+            arbiter.core.left_behind();
         }
     }
 
@@ -228,15 +228,16 @@ impl Drop for Departure {
             None => Some(self.arbiter.leaving()),
             Some(_) => None,
         };
-        if leaving.is_some() {
-            self.arbiter.core.left_behind();
-        }
+        let cancelled = leaving.is_some();
         let Hold { name, claim, .. } = &*self.hold;
         let lease = self.arbiter.core.lease.max(self.hold.length());
         // An extension lasts longer than that.
         let lease = lease.max(self.hold.ends_at().remaining());
         let core = &self.arbiter.core;
         core.release_later(name.clone(), *claim, lease, leaving);
+        if cancelled {
+            core.left_behind();
+        }
         self.move_on(None, None);
     }
 }

@@ -384,8 +384,8 @@ impl Contest {
 impl Drop for Contest {
     fn drop(&mut self) {
         if self.exposed && !self.core.home.is_left() {
-            self.core.left_behind();
             self.withdraw(self.on_its_way);
+            self.core.left_behind();
         }
     }
 }

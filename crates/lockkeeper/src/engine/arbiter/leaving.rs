@@ -14,36 +14,27 @@ pub(crate) struct Leaving {
     number: u64,
 }
 
-/// All that is on its way out of the store, in the order in which it was left.
-#[derive(Debug, Default)]
-pub(super) struct Leavings {
-    last: u64,
-    under_way: Vec<u64>,
-}
-
 impl Arbiter {
     /// Something is on its way out, until this is dropped.
     pub fn leaving(self: &Arc<Self>) -> Leaving {
-        let leavings = &mut self.state().leavings;
-        leavings.last += 1;
-        leavings.under_way.push(leavings.last);
+        let number = self.state().leavings.begin();
         Leaving {
             arbiter: self.clone(),
-            number: leavings.last,
+            number,
         }
     }
 
     /// The last that is on its way out, if anything is.
     pub(super) fn last_leaving(&self) -> Option<u64> {
-        self.state().leavings.under_way.last().copied()
+        let leavings = &self.state().leavings;
+        (!leavings.is_empty()).then(|| leavings.last_begun())
     }
 
     /// Waits until all up to this one are gone.
     pub(super) async fn have_left(&self, last: u64) {
         loop {
             let left = self.left.notified();
-            let first = self.state().leavings.under_way.first().copied();
-            if first.is_none_or(|first| first > last) {
+            if self.state().leavings.have_ended(last) {
                 return;
             }
             left.await;
@@ -55,7 +46,7 @@ impl Drop for Leaving {
     fn drop(&mut self) {
         let Leaving { arbiter, number } = self;
         let mut state = arbiter.state();
-        state.leavings.under_way.retain(|other| other != number);
+        state.leavings.end(*number);
         drop(state);
         arbiter.left.notify_waiters();
     }

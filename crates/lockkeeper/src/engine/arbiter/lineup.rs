@@ -284,7 +284,7 @@ impl Drop for LeavesLine<'_> {
         let nobody_left = line.waiters.is_empty();
         drop(state);
         if waited.is_some() && nobody_left {
-            self.arbiter.core.left_behind();
+            self.arbiter.core.will_leave_behind();
             match self.seat {
                 Seat::Shared => self.arbiter.look_shared.notify_one(),
                 Seat::Handed | Seat::Own => self.arbiter.look_handed.notify_one(),

@@ -64,6 +64,7 @@ use self::protocol::Terms;
 use self::question::Lates;
 use super::ends::Ends;
 use super::*;
+use crate::under_way::UnderWay;
 use crate::url::StoreUrl;
 
 /// How the store calls itself in errors.
@@ -83,8 +84,8 @@ struct Inner {
     holds: Holds,
     rounds: AtomicU64,
     lates: Arc<Lates>,
-    /// How many holds are being let go of on nodes that keep up.
-    partings: watch::Sender<usize>,
+    /// The holds that are being let go of on nodes that keep up.
+    partings: watch::Sender<UnderWay>,
     _watch: Ends,
     known: Arc<Known>,
     agreeing: OnceLock<Ends>,

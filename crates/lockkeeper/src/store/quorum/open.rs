@@ -96,7 +96,7 @@ impl QuorumStore {
             lates,
             known,
             agreeing: OnceLock::new(),
-            partings: tokio::sync::watch::Sender::new(0),
+            partings: tokio::sync::watch::Sender::default(),
             runtime: Handle::current(),
         };
         let inner = Arc::new(inner);

@@ -28,18 +28,28 @@ struct Parting {
 }
 
 /// Nodes have not answered yet that they let go.
-struct Leaves(Arc<Inner>);
+struct Leaves {
+    inner: Arc<Inner>,
+    number: u64,
+}
 
 impl Leaves {
     fn of(inner: &Arc<Inner>) -> Leaves {
-        inner.partings.send_modify(|count| *count += 1);
-        Leaves(inner.clone())
+        let mut number = 0;
+        inner
+            .partings
+            .send_modify(|partings| number = partings.begin());
+        Leaves {
+            inner: inner.clone(),
+            number,
+        }
     }
 }
 
 impl Drop for Leaves {
     fn drop(&mut self) {
-        self.0.partings.send_modify(|count| *count -= 1);
+        let Leaves { inner, number } = self;
+        inner.partings.send_modify(|partings| partings.end(*number));
     }
 }
 
@@ -74,12 +84,12 @@ impl Inner {
         }
     }
 
-    /// Waits until no node that keeps up has yet to answer that it let go.
+    /// Waits until every node that keeps up has answered that it let go of what it was asked to by now.
     pub(super) async fn have_parted(&self) {
-        let _ = self
-            .partings
-            .subscribe()
-            .wait_for(|count| *count == 0)
+        let mut partings = self.partings.subscribe();
+        let last = partings.borrow().last_begun();
+        let _ = partings
+            .wait_for(|partings| partings.have_ended(last))
             .await;
     }
 
