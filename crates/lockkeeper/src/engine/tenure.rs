@@ -228,16 +228,13 @@ impl Drop for Departure {
             None => Some(self.arbiter.leaving()),
             Some(_) => None,
         };
-        let cancelled = leaving.is_some();
         let Hold { name, claim, .. } = &*self.hold;
         let lease = self.arbiter.core.lease.max(self.hold.length());
         // An extension lasts longer than that.
         let lease = lease.max(self.hold.ends_at().remaining());
         let core = &self.arbiter.core;
         core.release_later(name.clone(), *claim, lease, leaving);
-        if cancelled {
-            core.left_behind();
-        }
+        core.left_behind();
         self.move_on(None, None);
     }
 }

@@ -378,6 +378,7 @@ impl Contest {
         } = &self.claim;
         self.core
             .withdraw_later(name.clone(), *id, *lease, in_doubt);
+        self.core.left_behind();
     }
 }
 
@@ -385,7 +386,6 @@ impl Drop for Contest {
     fn drop(&mut self) {
         if self.exposed && !self.core.home.is_left() {
             self.withdraw(self.on_its_way);
-            self.core.left_behind();
         }
     }
 }

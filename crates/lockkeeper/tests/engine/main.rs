@@ -6,6 +6,7 @@ mod common;
 mod closing;
 mod corners;
 mod crowds;
+mod ends;
 mod faults;
 mod late;
 mod leases;
