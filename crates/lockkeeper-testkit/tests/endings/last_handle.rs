@@ -196,3 +196,30 @@ fn on_the_keepers_own_thread() {
     let shortest = took.iter().min().expect("there are some");
     assert!(*shortest < Duration::from_millis(900), "{took:?}");
 }
+
+/// Others of the runtime's only thread go on.
+#[test]
+fn of_a_task_that_releases() {
+    let mut server = RedisServer::start();
+    runtime(1).block_on(async {
+        let (keeper, guard) = held(&server).await;
+        let other = keeper.lock("y").expect("a lock").acquire().await;
+        server.kill();
+        drop((keeper, other.expect("acquires")));
+        let beside = tokio::spawn(async {
+            for _ in 0..20 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        let began = Instant::now();
+        let released = guard.release().await;
+        let took = began.elapsed();
+        assert!(released.is_err(), "{released:?}");
+        assert!(
+            took > Duration::from_millis(500),
+            "not waited for: {took:?}"
+        );
+        assert!(took < Duration::from_secs(20), "{took:?}");
+        assert!(beside.is_finished(), "it blocked for {took:?}");
+    });
+}

@@ -78,14 +78,32 @@ impl<T: OfKeeper> Handle<T> {
 
     /// Drops the handle in a process that is known to be no fork.
     pub fn let_go(mut self) {
-        self.end();
+        drop(self.end());
     }
 
-    fn end(&mut self) {
-        if let Some(of) = self.0.take()
-            && of.core().users.fetch_sub(1, SeqCst) == 1
-        {
-            of.core().settle();
+    /// As [`let_go`](Handle::let_go), but the last waits without blocking the thread.
+    pub async fn let_go_later(mut self) {
+        if let Some(last) = self.end() {
+            last.0.core().settled().await;
+        }
+    }
+
+    /// Ends the handle. Returns what waits when it is dropped, if the handle was the last.
+    fn end(&mut self) -> Option<Last<T>> {
+        let of = self.0.take()?;
+        (of.core().users.fetch_sub(1, SeqCst) == 1).then_some(Last(of))
+    }
+}
+
+/// The last handle: dropped, it blocks until nothing is on its way any more.
+struct Last<T: OfKeeper>(Arc<T>);
+
+impl<T: OfKeeper> Drop for Last<T> {
+    fn drop(&mut self) {
+        // An async end may be under way when the process is forked.
+        match self.0.core().home.is_left() {
+            true => std::mem::forget(Arc::clone(&self.0)),
+            false => self.0.core().settle(),
         }
     }
 }
@@ -110,7 +128,7 @@ impl<T: OfKeeper> Drop for Handle<T> {
     fn drop(&mut self) {
         match &self.0 {
             Some(of) if of.core().home.is_left() => std::mem::forget(self.0.take()),
-            _ => self.end(),
+            _ => drop(self.end()),
         }
     }
 }

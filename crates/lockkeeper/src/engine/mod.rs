@@ -227,10 +227,26 @@ impl Core {
         self.store().settled().await;
     }
 
-    /// Blocks until nothing is on its way to the store any more, for at most a second after it was sent.
+    /// Until when the last handle waits: for a second after something was sent.
+    fn end_patience(&self) -> Moment {
+        Moment::from_nanos(self.newest.load(Ordering::SeqCst)) + END_PATIENCE
+    }
+
+    /// Waits until nothing is on its way to the store any more, for at most a second after it was sent.
+    async fn settled(&self) {
+        if self.background.is_here() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = self.cleaned_up() => {}
+            () = self.background.sleep_until(self.end_patience()) => {}
+        }
+    }
+
+    /// As [`settled`](Core::settled), but blocks.
     fn settle(&self) {
-        let newest = Moment::from_nanos(self.newest.load(Ordering::SeqCst));
-        self.settle_until(newest + END_PATIENCE, State::is_empty);
+        self.settle_until(self.end_patience(), State::is_empty);
     }
 
     /// Blocks until the clean-ups up to this one are done, for at most a second after the last was sent. Others may go on

@@ -69,7 +69,7 @@ impl Entry {
             Left::Lost => Ok(why_not_held(&tenure.arbiter, &tenure.hold).await),
             Left::Departs(departure) => departure.run().await,
         };
-        tenure.let_go();
+        tenure.let_go_later().await;
         outcome
     }
 }
