@@ -4,13 +4,15 @@
 use std::fmt::Debug;
 use std::io::{Read, Write};
 use std::process::Command;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use fork::{Fork, fork, waitpid, waitpid_nohang};
 use lockkeeper::clock::Moment;
 use lockkeeper::store::sqlite::SqliteStore;
+use lockkeeper::store::Subscription;
 use lockkeeper::{Error, Guard, Lockkeeper, blocking};
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::redis::RedisServer;
@@ -256,6 +258,52 @@ fn on_redis() {
 fn on_a_quorum() {
     let nodes = Independent::start(3);
     forks(&nodes.url_at_once("30s"), Anew::Same);
+}
+
+/// A thread is in the middle of a transaction, with a mutex locked, for as long as the child is there.
+#[test]
+fn at_rest() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("sqlite:{}", folder.path().join("locks.db").display());
+    let keeper = runtime().block_on(Lockkeeper::connect(&url));
+    let keeper = keeper.expect("connects");
+    let (tell, told) = mpsc::channel();
+    let (end, ends) = mpsc::channel::<()>();
+    let theirs = keeper.clone();
+    let rests = std::thread::spawn(move || {
+        theirs.at_rest(|| {
+            tell.send(()).expect("is heard");
+            let _ = ends.recv();
+        });
+    });
+    told.recv().expect("is told");
+    let (wrote, ended) = in_a_fork(|out| {
+        keeper.at_rest(|| {
+            let _ = write!(out, "called");
+        });
+    });
+    assert_eq!((wrote.as_str(), ended), ("called", true));
+    drop(end);
+    rests.join().expect("no panic");
+}
+
+/// What ends a subscription does nothing in a fork. The copy is dropped with what it points to.
+#[test]
+fn of_a_subscription() {
+    struct Ends(PathBuf);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            std::fs::write(&self.0, "dropped").expect("is written");
+        }
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("ends");
+    let mut kept = Some(Subscription::new(Arc::default(), Ends(file.clone())));
+    let (wrote, ended) = in_a_fork(|_| drop(kept.take()));
+    assert_eq!((wrote.as_str(), ended), ("", true));
+    assert!(!file.exists(), "ended in the fork");
+    drop(kept);
+    assert!(file.exists(), "not ended by its own process");
 }
 
 /// Many threads use a keeper while its process is forked: whatever they had locked then, the child goes on.

@@ -433,6 +433,10 @@ impl Lockkeeper {
     /// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
     /// ```
     pub fn at_rest(&self, then: impl FnOnce()) {
+        // A fork has nothing under way, and a thread that is not there may have the store's mutexes locked.
+        if self.core.home.is_left() {
+            return then();
+        }
         let mut then = Some(then);
         self.core.store().at_rest(&mut || {
             if let Some(then) = then.take() {

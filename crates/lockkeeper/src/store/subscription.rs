@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::process::{Pid, getpid};
 use tokio::sync::Notify;
 
 use super::{ClaimId, DirectGrant, KeeperId};
@@ -26,7 +27,31 @@ pub enum Interest {
 pub struct Subscription {
     hints: Arc<Notify>,
     grants: Option<Arc<GrantSlot>>,
-    _ends: Box<dyn Any + Send + Sync>,
+    ends: Ends,
+}
+
+/// What ends a subscription when it is dropped. In a fork it is kept: a thread that is not there may have locked a mutex
+/// that it needs.
+struct Ends {
+    home: Pid,
+    what: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl Ends {
+    fn new(what: impl Any + Send + Sync) -> Ends {
+        Ends {
+            home: getpid(),
+            what: Some(Box::new(what)),
+        }
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if getpid() != self.home {
+            std::mem::forget(self.what.take());
+        }
+    }
 }
 
 impl Subscription {
@@ -35,7 +60,7 @@ impl Subscription {
         Subscription {
             hints,
             grants: None,
-            _ends: Box::new(ends),
+            ends: Ends::new(ends),
         }
     }
 
@@ -49,7 +74,7 @@ impl Subscription {
     #[cfg(any(feature = "redis", feature = "sqlite"))]
     pub(super) fn and(self, ends: impl Any + Send + Sync) -> Subscription {
         Subscription {
-            _ends: Box::new((self._ends, ends)),
+            ends: Ends::new((self.ends, ends)),
             ..self
         }
     }
