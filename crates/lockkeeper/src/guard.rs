@@ -46,7 +46,7 @@ use crate::{Error, Name, Token};
 /// # Dropping
 /// Dropping a guard releases the lock, in the background where the store takes time; nobody learns whether
 /// that worked. [`release`](Guard::release) tells. If the guard is the last of its keeper's handles, dropping it waits for
-/// the store's answer, at most a second.
+/// the store's answer, at most a second; [`Lockkeeper`](crate::Lockkeeper) names the exception. `release` does not block.
 #[must_use = "a lock is released when its guard is dropped"]
 pub struct Guard(Entry);
 

@@ -22,6 +22,7 @@ use crate::{Error, Latch, Lock, MultiLock, Name, Observer, RwLock, Semaphore};
 /// The thread ends when the last clone, lock and guard are gone and what they left behind is cleared up, which
 /// takes up to 10 s after an acquire that was cancelled on its way to the store. Dropping the last of them waits until the
 /// store has answered what is on its way, for at most a second after it was sent, as the program may end right after.
+/// On a single-threaded runtime it does not wait for a store that was open already ([`Builder::store`]).
 /// [`close`](Lockkeeper::close) does not block.
 ///
 /// After a `fork`, only the parent can use it: connect another in the child. With a `sqlite:` store that is refused as long
@@ -117,6 +118,9 @@ impl Builder {
     }
 
     /// A store that is open already, instead of a URL.
+    ///
+    /// [Close](Lockkeeper::close) the keeper before a program with a single-threaded runtime ends. The runtime may be what
+    /// drives the store, so there the last handle does not block until what is on its way is done.
     pub fn store(mut self, store: Arc<dyn Store>) -> Builder {
         self.store = Some(store);
         self
