@@ -91,7 +91,9 @@ impl<T: OfKeeper> Handle<T> {
     /// Ends the handle. Returns what waits when it is dropped, if the handle was the last.
     fn end(&mut self) -> Option<Last<T>> {
         let of = self.0.take()?;
-        (of.core().users.fetch_sub(1, SeqCst) == 1).then_some(Last(of))
+        let last = of.core().users.fetch_sub(1, SeqCst) == 1;
+        // Made only then, since it waits when it is dropped.
+        last.then(|| Last(of))
     }
 }
 
