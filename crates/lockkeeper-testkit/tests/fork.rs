@@ -3,16 +3,16 @@
 
 use std::fmt::Debug;
 use std::io::{Read, Write};
-use std::process::Command;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use fork::{Fork, fork, waitpid, waitpid_nohang};
 use lockkeeper::clock::Moment;
-use lockkeeper::store::sqlite::SqliteStore;
 use lockkeeper::store::Subscription;
+use lockkeeper::store::sqlite::SqliteStore;
 use lockkeeper::{Error, Guard, Lockkeeper, blocking};
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::redis::RedisServer;
