@@ -27,7 +27,7 @@ pub enum Interest {
 pub struct Subscription {
     hints: Arc<Notify>,
     grants: Option<Arc<GrantSlot>>,
-    ends: Ends,
+    _ends: Ends,
 }
 
 /// What ends a subscription when it is dropped. In a fork it is kept: a thread that is not there may have locked a mutex
@@ -60,7 +60,7 @@ impl Subscription {
         Subscription {
             hints,
             grants: None,
-            ends: Ends::new(ends),
+            _ends: Ends::new(ends),
         }
     }
 
@@ -74,7 +74,7 @@ impl Subscription {
     #[cfg(any(feature = "redis", feature = "sqlite"))]
     pub(super) fn and(self, ends: impl Any + Send + Sync) -> Subscription {
         Subscription {
-            ends: Ends::new((self.ends, ends)),
+            _ends: Ends::new((self._ends, ends)),
             ..self
         }
     }
