@@ -143,7 +143,7 @@ async fn say_why_it_takes_long(
 
 async fn who_is_in_the_way(keeper: &Lockkeeper, args: &Args) -> String {
     let mut text = format!("waiting for {}", plain(&args.name));
-    // Who holds it could not be asked then.
+    // The holder could not be asked for then.
     if let Some(obstacle) = keeper.obstacle() {
         return format!("{text}: {obstacle}");
     }

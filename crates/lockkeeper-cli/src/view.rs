@@ -149,11 +149,11 @@ impl NodeView {
 pub struct FileView {
     pub path: String,
     pub log_bytes: u64,
-    /// Who keeps others from writing.
+    /// The process that keeps others from writing.
     pub writer: Option<FileUserView>,
     /// Which process keeps others from copying the log back.
     pub checkpointer: Option<FileUserView>,
-    /// Who keeps the log from starting over.
+    /// The processes that keep the log from starting over.
     pub readers: Vec<FileUserView>,
 }
 

@@ -1,4 +1,4 @@
-//! Who is let in: a sale is a mere GET, which any site that a browser has open could ask for.
+//! Which requests are let in: a sale is a mere GET, which any site that a browser has open could ask for.
 
 use lockkeeper_lab::shop::lock::LockKind;
 use lockkeeper_lab::shop::{Instance, ROUTES, ServeOptions};

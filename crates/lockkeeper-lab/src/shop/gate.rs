@@ -1,4 +1,4 @@
-//! Who is let in. A sale is a mere GET, so any site that a browser has open could ask for one.
+//! Which requests are let in. A sale is a mere GET, so any site that a browser has open could ask for one.
 //!
 //! - A host that is a name may have been made to point here by its owner (DNS rebinding): only addresses, `localhost` and
 //!   names that were allowed are answered.

@@ -38,7 +38,7 @@ pub(super) fn check(
         for (next, ok) in later.filter(|(_, h)| h.depth <= 1).map(|(n, h)| (n, h.ok)) {
             for (first, first_ok) in &in_line {
                 let until = ok.max(*first_ok);
-                // Whoever was cut off or stopped may have lost its place.
+                // A process that was cut off or stopped may have lost its place.
                 if disturbed(run, first.invoked, until, linger) {
                     continue;
                 }

@@ -7,7 +7,7 @@
 //!
 //! Locks of one name on two stores of one kind have no order that all keepers share: it is that of their addresses, and
 //! one keeper may write `localhost` where another writes `127.0.0.1`. A keeper that has one of them and waits for the
-//! other gives way as well, whoever holds it. Every keeper of a circle does: along a circle kinds and names only grow,
+//! other gives way as well, no matter which client holds it. Every keeper of a circle does: along a circle kinds and names only grow,
 //! so they are all the same.
 
 use std::pin::pin;

@@ -50,11 +50,11 @@ const STAYS_READING: u32 = 7;
 pub struct FileStatus {
     /// The size of the log (`-wal`).
     pub log_bytes: u64,
-    /// Who keeps everybody else from writing, if that process is stopped or stays.
+    /// The process that keeps everybody else from writing, if that process is stopped or stays.
     pub writer: Option<FileUser>,
     /// Which process copies the log back, if that process is stopped or stays: no other can, and the log grows.
     pub checkpointer: Option<FileUser>,
-    /// Who has a read transaction open and stays in it: the log cannot start over, and grows.
+    /// The processes that have a read transaction open and stay in it: the log cannot start over, and grows.
     pub readers: Vec<FileUser>,
 }
 
@@ -186,7 +186,7 @@ impl fmt::Display for UserState {
     }
 }
 
-/// Who keeps everybody else from writing just now, and what to do about it.
+/// Which process keeps everybody else from writing just now, and what to do about it.
 pub(super) fn who_writes(path: &Path) -> Option<String> {
     writer(path).map(|user| user.keeps_locked(path))
 }

@@ -39,7 +39,7 @@ struct Mixer {
     told_to_exit: AtomicBool,
 }
 
-/// Who does something: the name in the history, and the owner in the library.
+/// The one that does something: the name in the history, and the owner in the library.
 struct Who {
     name: String,
     owner: Owner,
@@ -151,7 +151,7 @@ impl Mixer {
             Some(after) => match tokio::time::timeout(after, self.try_take(wish, who)).await {
                 Ok(taken) => taken,
                 Err(_) => {
-                    // Whoever drops the future leaves nothing behind.
+                    // A future that is dropped leaves nothing behind.
                     self.recorder.fail(op, "cancelled");
                     return Ok(());
                 }
