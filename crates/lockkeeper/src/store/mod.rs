@@ -37,6 +37,8 @@ pub mod memory;
 mod nodes;
 #[cfg(feature = "redis")]
 pub mod quorum;
+#[allow(dead_code, reason = "the stores move onto it one by one")]
+pub(crate) mod record;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod request;

@@ -1,0 +1,228 @@
+//! The working copy of a record on which one verb acts.
+
+use std::time::Duration;
+
+use super::{Change, Hold, Missing, Now, ProcessId, Queued, Record, Step};
+use crate::Token;
+use crate::store::{Claim, ClaimId, GRANT_LEASE, Grant, Mode, QUEUE_TTL};
+use crate::token::next_run;
+
+/// A record and what one verb has changed about it so far.
+#[derive(Debug)]
+pub(super) struct Draft<'a> {
+    record: &'a Record,
+    pub now: Now<'a>,
+    pub holds: Vec<Hold>,
+    /// Entries before this place have left the queue.
+    head: usize,
+    /// Claims that left the queue from behind the head.
+    left: Vec<ClaimId>,
+    /// Processes that turned out to be dead. Their entries have left the queue.
+    dead: Vec<ProcessId>,
+    /// An entry that this verb put at the end of the queue.
+    joined: Option<Queued>,
+    /// Whether lapsed entries were seen.
+    lapsed: bool,
+    last_token: u64,
+    changes: Vec<Change>,
+}
+
+impl<'a> Draft<'a> {
+    /// A copy of the record with time applied to it.
+    pub fn new(record: &'a Record, now: Now<'a>) -> Result<Draft<'a>, Missing> {
+        let mut draft = Draft {
+            record,
+            now,
+            holds: record.holds.clone(),
+            head: 0,
+            left: Vec::new(),
+            dead: Vec::new(),
+            joined: None,
+            lapsed: false,
+            last_token: record.last_token,
+            changes: Vec::new(),
+        };
+        draft.end(|hold| hold.expires <= now.moment);
+        draft.settle()?;
+        Ok(draft)
+    }
+
+    /// Makes the head of the queue a holder for as long as its mode admits it.
+    pub fn settle(&mut self) -> Result<(), Missing> {
+        // A server that may not grant leaves the queue as it is, and so does a hold beside which nothing can stand.
+        let closed = |hold: &Hold| hold.mode.is_exclusive();
+        while self.now.may_grant && !self.holds.iter().any(closed) {
+            let Some(head) = self.head()? else {
+                break;
+            };
+            if !head.mode.admits(self.holds.iter().map(|hold| hold.mode)) {
+                break;
+            }
+            if !self.lives(head.process)? {
+                self.changes.push(Change::LeaveAll(head.process));
+                self.dead.push(head.process);
+                continue;
+            }
+            self.leave(head.claim);
+            let lease = head.lease.min(GRANT_LEASE);
+            self.start(
+                head.claim,
+                head.process,
+                head.mode,
+                head.reserve,
+                lease,
+                true,
+            );
+        }
+        Ok(())
+    }
+
+    /// The first live entry of the queue.
+    pub fn head(&mut self) -> Result<Option<Queued>, Missing> {
+        while let Some(entry) = self.record.queue.first.get(self.head) {
+            let lapsed = entry.until <= self.now.moment;
+            self.lapsed |= lapsed;
+            let gone = self.left.contains(&entry.claim) || self.dead.contains(&entry.process);
+            if !lapsed && !gone {
+                return Ok(Some(entry.clone()));
+            }
+            self.head += 1;
+        }
+        if self.record.queue.more {
+            return Err(Missing::Queue);
+        }
+        Ok(self.joined.clone())
+    }
+
+    fn lives(&self, process: ProcessId) -> Result<bool, Missing> {
+        if process == self.now.me {
+            return Ok(true);
+        }
+        (self.now.lives)(process).ok_or(Missing::Alive(process))
+    }
+
+    /// Grants to a claim of the process that asks.
+    pub fn grant(&mut self, claim: &Claim) -> Grant {
+        self.start(
+            claim.id,
+            self.now.me,
+            claim.mode,
+            claim.reserve,
+            claim.lease,
+            false,
+        )
+    }
+
+    fn start(
+        &mut self,
+        claim: ClaimId,
+        process: ProcessId,
+        mode: Mode,
+        reserve: u32,
+        lease: Duration,
+        direct: bool,
+    ) -> Grant {
+        let (token, tokens) = next_run(self.last_token, self.now.wall_micros, reserve);
+        self.last_token = token + u64::from(tokens) - 1;
+        let hold = Hold {
+            claim,
+            process,
+            mode,
+            grant: Grant {
+                token: Token::new(token),
+                tokens,
+            },
+            expires: self.now.moment + lease,
+            since_micros: self.now.wall_micros,
+        };
+        let grant = hold.grant;
+        self.changes.push(Change::Start {
+            hold: hold.clone(),
+            direct,
+        });
+        self.holds.push(hold);
+        grant
+    }
+
+    /// Lets a hold go on for at least `lease` from now. Returns its grant.
+    pub fn prolong(&mut self, claim: ClaimId, lease: Duration) -> Option<Grant> {
+        let expires = self.now.moment + lease;
+        let hold = self.holds.iter_mut().find(|hold| hold.claim == claim)?;
+        if expires > hold.expires {
+            hold.expires = expires;
+            self.changes.push(Change::Prolong { claim, expires });
+        }
+        Some(hold.grant)
+    }
+
+    /// Ends the holds that match. Returns them.
+    pub fn end(&mut self, ends: impl Fn(&Hold) -> bool) -> Vec<Hold> {
+        let ended: Vec<Hold> = self.holds.extract_if(.., |hold| ends(hold)).collect();
+        let ends = ended.iter().map(|hold| Change::End(hold.claim));
+        self.changes.extend(ends);
+        ended
+    }
+
+    /// Puts a claim at the end of the queue, or keeps its place.
+    pub fn enqueue(&mut self, claim: &Claim) {
+        let until = self.now.moment + QUEUE_TTL;
+        let mut known = self.record.queue.first.iter().skip(self.head);
+        let kept = known.any(|entry| {
+            entry.claim == claim.id
+                && entry.until > self.now.moment
+                && !self.dead.contains(&entry.process)
+        });
+        if kept {
+            self.changes.push(Change::Keep {
+                claim: claim.id,
+                until,
+            });
+            return;
+        }
+        let entry = Queued {
+            claim: claim.id,
+            process: self.now.me,
+            mode: claim.mode,
+            lease: claim.lease,
+            reserve: claim.reserve,
+            until,
+        };
+        self.changes.push(Change::Enqueue(entry.clone()));
+        self.joined = Some(entry);
+    }
+
+    /// Takes a claim out of the queue.
+    pub fn leave(&mut self, claim: ClaimId) {
+        let queue = &self.record.queue;
+        let is_it = |entry: &Queued| entry.claim == claim;
+        if self.joined.as_ref().is_some_and(is_it) {
+            self.joined = None;
+        } else if queue.first.get(self.head).is_some_and(is_it) {
+            self.head += 1;
+        } else if queue.more || queue.first.iter().skip(self.head).any(is_it) {
+            self.left.push(claim);
+        } else {
+            return;
+        }
+        self.changes.push(Change::Leave(claim));
+    }
+
+    /// Moves the fence past every token given out.
+    pub fn bump_fence(&mut self) {
+        self.last_token = next_run(self.last_token, self.now.wall_micros, 1).0;
+    }
+
+    /// The step that this draft has become.
+    pub fn done<T>(mut self, answer: T) -> Step<T> {
+        if self.lapsed {
+            self.changes.insert(0, Change::Lapse(self.now.moment));
+        }
+        if self.last_token != self.record.last_token {
+            self.changes.push(Change::Fence(self.last_token));
+        }
+        Step {
+            answer,
+            changes: self.changes,
+        }
+    }
+}

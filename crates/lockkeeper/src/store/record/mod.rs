@@ -1,0 +1,195 @@
+//! The rules of a lock, written once: pure, without I/O and without a clock.
+//!
+//! A [`Record`] is what a store has loaded about one name. Each verb of the contract is a method that reads the
+//! record and the time, and returns a [`Step`]: the answer, and the [`Change`]s that make it true. A store saves the
+//! changes in the same atomic step in which it loaded the record. [`Record::commit`] does so in memory.
+//!
+//! A method never changes the record. If it needs what the store has not loaded, it returns [`Missing`]; the store
+//! loads that and calls again.
+//!
+//! # The rules
+//! * First, time is applied: a hold whose lease is over ends, and a waiter that has not asked for
+//!   [`QUEUE_TTL`](super::QUEUE_TTL) leaves the queue.
+//! * Then the head of the queue becomes a holder, and the next head, for as long as their modes admit it.
+//!   This *direct grant* lasts at most [`GRANT_LEASE`](super::GRANT_LEASE) until the waiter confirms it.
+//! * A claim is granted by its own try only while no live claim waits. One exception: a claim `beside` an exclusive
+//!   hold of its keeper.
+//! * Each grant takes the next run of tokens: above the last one, and at least the wall clock.
+//! * A request past its `not_after` does nothing.
+//!
+//! `rules` has the verbs, `draft` the working copy on which they act, `latch` the rules of a latch.
+
+mod draft;
+mod latch;
+#[cfg(test)]
+mod properties;
+mod rules;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+pub(crate) use self::latch::{Latch, LatchChange};
+use super::{ClaimId, Grant, Mode};
+use crate::clock::Moment;
+
+/// How a store numbers the processes that use it. A store that does not tell them apart uses 0.
+pub(crate) type ProcessId = i64;
+
+/// What a store has loaded about one name.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Record {
+    /// Every hold, in the order of their grants.
+    pub holds: Vec<Hold>,
+    /// Who waits.
+    pub queue: Queue,
+    /// The last token of the last run that was given out.
+    pub last_token: u64,
+}
+
+/// The queue of a name, as far as it is loaded.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Queue {
+    /// The first entries, in their order. Some may have lapsed.
+    pub first: VecDeque<Queued>,
+    /// Whether entries may stand behind these.
+    pub more: bool,
+}
+
+/// One hold.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Hold {
+    pub claim: ClaimId,
+    pub process: ProcessId,
+    pub mode: Mode,
+    pub grant: Grant,
+    pub expires: Moment,
+    pub since_micros: u64,
+}
+
+/// One claim in the queue.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Queued {
+    pub claim: ClaimId,
+    pub process: ProcessId,
+    pub mode: Mode,
+    pub lease: Duration,
+    pub reserve: u32,
+    /// The entry lapses at this moment.
+    pub until: Moment,
+}
+
+/// The circumstances of one verb.
+#[derive(Clone, Copy)]
+pub(crate) struct Now<'a> {
+    /// The time by which leases end.
+    pub moment: Moment,
+    /// The wall clock in microseconds, which tokens follow.
+    pub wall_micros: u64,
+    /// Whether the store may grant. A server that may have forgotten grants may not, for a while.
+    pub may_grant: bool,
+    /// Which process makes the request.
+    pub me: ProcessId,
+    /// Whether a process lives; `None` if the store has not looked yet.
+    pub lives: &'a dyn Fn(ProcessId) -> Option<bool>,
+}
+
+/// What a verb needs and the store has not loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Missing {
+    /// More of the queue.
+    Queue,
+    /// Whether this process lives.
+    Alive(ProcessId),
+}
+
+/// What a verb does.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Step<T> {
+    /// What the caller is told.
+    pub answer: T,
+    /// What the store has to save, in this order.
+    pub changes: Vec<Change>,
+}
+
+/// One change of a record.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Change {
+    /// A hold begins.
+    Start {
+        hold: Hold,
+        /// Whether it was granted from the queue, so that its claim has to be hinted.
+        direct: bool,
+    },
+    /// A hold now ends at this moment.
+    Prolong { claim: ClaimId, expires: Moment },
+    /// A hold ends.
+    End(ClaimId),
+    /// A claim goes to the end of the queue. If the queue was not wholly loaded, the claim may stand in the rest of
+    /// it: a live entry then keeps its place and gets this `until`.
+    Enqueue(Queued),
+    /// A claim keeps its place in the queue until this moment.
+    Keep { claim: ClaimId, until: Moment },
+    /// A claim leaves the queue.
+    Leave(ClaimId),
+    /// Every entry that lapses at this moment or before leaves the queue.
+    Lapse(Moment),
+    /// Every entry of this process leaves the queue.
+    LeaveAll(ProcessId),
+    /// The last token is this one.
+    Fence(u64),
+}
+
+impl Record {
+    /// Whether nobody holds and nobody waits.
+    pub fn is_idle(&self) -> bool {
+        self.holds.is_empty() && self.queue.first.is_empty() && !self.queue.more
+    }
+
+    /// How many live claims wait, among those that are loaded.
+    pub fn waiters(&self, now: Moment) -> usize {
+        let live = self.queue.first.iter().filter(|entry| entry.until > now);
+        live.count()
+    }
+
+    /// Makes a step's changes true of this record.
+    pub fn commit(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            let queue = &mut self.queue.first;
+            match change {
+                Change::Start { hold, .. } => self.holds.push(hold),
+                Change::Prolong { claim, expires } => {
+                    let hold = self.holds.iter_mut().find(|hold| hold.claim == claim);
+                    hold.into_iter().for_each(|hold| hold.expires = expires);
+                }
+                Change::End(claim) => self.holds.retain(|hold| hold.claim != claim),
+                Change::Enqueue(entry) => {
+                    queue.retain(|old| old.claim != entry.claim);
+                    queue.push_back(entry);
+                }
+                Change::Keep { claim, until } => {
+                    let entry = queue.iter_mut().find(|entry| entry.claim == claim);
+                    entry.into_iter().for_each(|entry| entry.until = until);
+                }
+                Change::Leave(claim) => match queue.front() {
+                    // The usual case, without a walk along the queue.
+                    Some(head) if head.claim == claim => drop(queue.pop_front()),
+                    _ => queue.retain(|entry| entry.claim != claim),
+                },
+                Change::Lapse(now) => queue.retain(|entry| entry.until > now),
+                Change::LeaveAll(process) => queue.retain(|entry| entry.process != process),
+                Change::Fence(last) => self.last_token = last,
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Now<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Now")
+            .field("moment", &self.moment)
+            .field("wall_micros", &self.wall_micros)
+            .field("may_grant", &self.may_grant)
+            .field("me", &self.me)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,393 @@
+//! What holds of the rules whatever happens: random verbs of several keepers on a simulated clock.
+//!
+//! Each step is checked against what was true before it. The same step is also taken on a view in which most of the
+//! queue and the lives of processes have to be asked for, and must come to the same.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{Change, Missing, Now, ProcessId, Record, Step};
+use crate::Name;
+use crate::clock::Moment;
+use crate::store::{Attempt, Claim, ClaimId, KeeperId, Mode, Release, Renewal};
+
+const KEEPERS: u64 = 5;
+const STEPS: u32 = 250_000;
+
+/// Numbers by chance that a seed repeats.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    fn of<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
+        let at = self.below(all.len().max(1) as u64);
+        all.get(at as usize)
+    }
+}
+
+#[derive(Debug)]
+enum Verb {
+    Try(Claim),
+    Withdraw(ClaimId),
+    Renew(Renewal),
+    Release(Release),
+    Break,
+    Inspect,
+}
+
+/// What a verb returned, as far as the checks ask.
+#[derive(Debug, PartialEq)]
+enum Outcome {
+    Tried(Attempt),
+    Released { was_held: bool },
+    Other(String),
+}
+
+impl Verb {
+    fn on(&self, record: &Record, now: Now<'_>) -> Result<Step<Outcome>, Missing> {
+        fn with<T>(step: Step<T>, outcome: impl FnOnce(T) -> Outcome) -> Step<Outcome> {
+            Step {
+                answer: outcome(step.answer),
+                changes: step.changes,
+            }
+        }
+        let other = |answer: &dyn std::fmt::Debug| Outcome::Other(format!("{answer:?}"));
+        Ok(match self {
+            Verb::Try(claim) => with(record.try_acquire(claim, now)?, Outcome::Tried),
+            Verb::Withdraw(claim) => with(record.withdraw(*claim, now)?, |it| other(&it)),
+            Verb::Renew(renewal) => with(record.renew(renewal, now)?, |it| other(&it)),
+            Verb::Release(release) => with(record.release(release, now)?, |it| Outcome::Released {
+                was_held: it.was_held,
+            }),
+            Verb::Break => with(record.break_lock(now)?, |it| other(&it)),
+            Verb::Inspect => with(record.inspect(now)?, |it| other(&it)),
+        })
+    }
+}
+
+struct World {
+    chance: Chance,
+    name: Name,
+    record: Record,
+    now: u64,
+    next: u64,
+    /// Claims that were sent at some time, also those that have ended: late and repeated requests name them.
+    claims: Vec<Claim>,
+    alive: HashMap<ProcessId, bool>,
+    sits_out_until: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        World {
+            chance: Chance(seed),
+            name: Name::new("x").expect("a name"),
+            record: Record::default(),
+            now: 1_000_000_000,
+            next: 1,
+            claims: Vec::new(),
+            alive: HashMap::new(),
+            sits_out_until: 0,
+        }
+    }
+
+    fn claim(&mut self) -> Claim {
+        let keeper = KeeperId::from_bits(u128::from(self.chance.below(KEEPERS)));
+        self.next += 1;
+        let mode = match self.chance.below(7) {
+            0 | 1 => Mode::Exclusive,
+            2 => Mode::Fair,
+            3 | 4 => Mode::Read,
+            5 => Mode::Write,
+            _ => Mode::Permit {
+                limit: 1 + self.chance.below(4) as u32,
+                count: 1 + self.chance.below(3) as u32,
+            },
+        };
+        let exclusive = self
+            .record
+            .holds
+            .iter()
+            .find(|hold| hold.mode.is_exclusive());
+        let beside = exclusive.map(|hold| hold.claim);
+        let beside = beside.filter(|_| mode == Mode::Read && self.chance.one_in(3));
+        let late = self.chance.one_in(20);
+        let claim = Claim {
+            id: ClaimId {
+                keeper: beside.map_or(keeper, |beside| beside.keeper),
+                number: self.next,
+            },
+            name: self.name.clone(),
+            mode,
+            lease: Duration::from_millis(100 + self.chance.below(3000)),
+            reserve: 1 + self.chance.below(64) as u32,
+            not_after: Moment::from_nanos(if late {
+                self.now - 1
+            } else {
+                self.now + 900_000_000
+            }),
+            enqueue: !self.chance.one_in(4),
+            beside,
+        };
+        self.claims.push(claim.clone());
+        if self.claims.len() > 24 {
+            self.claims.remove(0);
+        }
+        claim
+    }
+
+    fn verb(&mut self) -> Verb {
+        let known = self.chance.of(&self.claims).cloned();
+        let holds = self.record.holds.iter().map(|hold| hold.claim);
+        let holds: Vec<ClaimId> = holds.collect();
+        let held = self.chance.of(&holds).copied();
+        match (self.chance.below(16), known, held) {
+            (0..=3, Some(again), _) => Verb::Try(again),
+            (4, Some(claim), _) => Verb::Withdraw(claim.id),
+            (5, Some(claim), _) => Verb::Renew(self.renewal(claim.id)),
+            (6, _, Some(held)) => Verb::Renew(self.renewal(held)),
+            (7, Some(claim), _) => Verb::Release(self.release(claim.id)),
+            (8..=10, _, Some(held)) => Verb::Release(self.release(held)),
+            (11, ..) if self.chance.one_in(8) => Verb::Break,
+            (12, ..) => Verb::Inspect,
+            _ => Verb::Try(self.claim()),
+        }
+    }
+
+    fn renewal(&mut self, claim: ClaimId) -> Renewal {
+        Renewal {
+            name: self.name.clone(),
+            claim,
+            lease: Duration::from_millis(self.chance.below(3000)),
+        }
+    }
+
+    fn release(&mut self, claim: ClaimId) -> Release {
+        let requeue = self.chance.one_in(2).then(|| Claim {
+            beside: None,
+            ..self.claim()
+        });
+        Release {
+            name: self.name.clone(),
+            claim,
+            requeue,
+        }
+    }
+
+    /// Time passes, processes die, the server restarts.
+    fn weather(&mut self) {
+        self.now += match self.chance.below(60) {
+            0 => 6_000_000_000,
+            1..=5 => self.chance.below(2_000_000_000),
+            _ => self.chance.below(20_000_000),
+        };
+        if self.chance.one_in(500) {
+            self.sits_out_until = self.now + 3_000_000_000;
+        }
+        if self.chance.one_in(50) {
+            let process = self.chance.below(KEEPERS) as ProcessId;
+            let lives = self.alive.entry(process).or_insert(true);
+            *lives = !*lives;
+        }
+    }
+
+    fn step(&mut self) {
+        self.weather();
+        let verb = self.verb();
+        let me = match &verb {
+            Verb::Try(claim) => claim.id.keeper.to_bits() as ProcessId,
+            _ => self.chance.below(KEEPERS) as ProcessId,
+        };
+        let lives = |process: ProcessId| Some(*self.alive.get(&process).unwrap_or(&true));
+        let now = Now {
+            moment: Moment::from_nanos(self.now),
+            wall_micros: self.now / 1000,
+            may_grant: self.now >= self.sits_out_until,
+            me,
+            lives: &lives,
+        };
+        let step = verb.on(&self.record, now).expect("all of it is loaded");
+        check(&self.record, &verb, &step, now);
+        let after = saved(&self.record, step.changes.clone(), now);
+        let (answer, partial) = piecemeal(&self.record, &verb, now);
+        assert_eq!(answer, step.answer, "{verb:?} on a view");
+        assert_eq!(partial, after, "{verb:?} on a view");
+        check_after(&after, now);
+        self.record = after;
+    }
+}
+
+/// The record after a store has saved the changes.
+fn saved(record: &Record, mut changes: Vec<Change>, now: Now<'_>) -> Record {
+    let mut after = record.clone();
+    for change in &mut changes {
+        let Change::Enqueue(entry) = &*change else {
+            continue;
+        };
+        let live = |old: &super::Queued| old.claim == entry.claim && old.until > now.moment;
+        if record.queue.first.iter().any(live) {
+            let (claim, until) = (entry.claim, entry.until);
+            *change = Change::Keep { claim, until };
+        }
+    }
+    after.commit(changes);
+    after
+}
+
+/// The same verb by a store that loads only what it is asked for.
+fn piecemeal(record: &Record, verb: &Verb, now: Now<'_>) -> (Outcome, Record) {
+    let looked = RefCell::new(Vec::new());
+    let lives = |process: ProcessId| {
+        let seen = looked.borrow().contains(&process);
+        seen.then(|| (now.lives)(process)).flatten()
+    };
+    let mut view = record.clone();
+    view.queue.first.clear();
+    view.queue.more = true;
+    loop {
+        let now = Now {
+            lives: &lives,
+            ..now
+        };
+        match verb.on(&view, now) {
+            Ok(step) => return (step.answer, saved(record, step.changes, now)),
+            Err(Missing::Alive(process)) => looked.borrow_mut().push(process),
+            Err(Missing::Queue) => {
+                let loaded = view.queue.first.len();
+                let next = record.queue.first.iter().skip(loaded).take(2);
+                view.queue.first.extend(next.cloned());
+                view.queue.more = view.queue.first.len() < record.queue.first.len();
+            }
+        }
+    }
+}
+
+/// Grants keep the order of the queue, and tokens grow.
+fn check(before: &Record, verb: &Verb, step: &Step<Outcome>, now: Now<'_>) {
+    let mut last = before.last_token;
+    let mut queue: Vec<_> = before.queue.first.iter().cloned().collect();
+    queue.retain(|entry| entry.until > now.moment);
+    // The head that left the queue last.
+    let mut head = None;
+    for change in &step.changes {
+        match change {
+            Change::Enqueue(entry) => queue.push(entry.clone()),
+            Change::Leave(claim) => {
+                let place = queue.iter().position(|entry| entry.claim == *claim);
+                head = place.filter(|&place| place == 0).map(|_| *claim);
+                queue.retain(|entry| entry.claim != *claim);
+            }
+            Change::LeaveAll(process) => {
+                assert_eq!(
+                    (now.lives)(*process),
+                    Some(false),
+                    "{verb:?} buried the living"
+                );
+                queue.retain(|entry| entry.process != *process);
+            }
+            Change::Start { hold, direct } => {
+                assert!(now.may_grant, "{verb:?} granted while the server sits out");
+                assert!(hold.grant.token.get() > last, "{verb:?}: tokens go back");
+                last = hold.grant.token.get() + u64::from(hold.grant.tokens) - 1;
+                if *direct {
+                    assert_eq!(head, Some(hold.claim), "{verb:?} passed over a waiter");
+                } else if let Verb::Try(claim) = verb {
+                    let goes_first = queue.is_empty() || claim.beside.is_some();
+                    assert!(goes_first, "{verb:?} was granted past a waiter");
+                }
+            }
+            Change::Fence(token) => last = *token,
+            _ => {}
+        }
+    }
+    assert!(last >= before.last_token, "{verb:?}: the fence goes back");
+    if let (Verb::Try(claim), Outcome::Tried(Attempt::TooLate)) = (verb, &step.answer) {
+        assert!(now.moment > claim.not_after);
+        let own = |change: &Change| matches!(change, Change::Enqueue(_) | Change::Keep { .. });
+        assert!(!step.changes.iter().any(own), "a late {verb:?} queued");
+    }
+}
+
+/// Holds stand beside each other, and a waiter that could hold does.
+fn check_after(after: &Record, now: Now<'_>) {
+    for (at, hold) in after.holds.iter().enumerate() {
+        assert!(hold.expires > now.moment, "a lease that ended holds");
+        let others = after.holds[..at].iter();
+        // A reader may stand beside the exclusive hold of its own keeper.
+        let others = others.filter(|other| {
+            let own = other.claim.keeper == hold.claim.keeper;
+            !(own && other.mode.is_exclusive() && hold.mode == Mode::Read)
+        });
+        let others = others.map(|other| other.mode);
+        assert!(hold.mode.admits(others), "overlap: {:?}", after.holds);
+    }
+    let mut live = after.queue.first.iter();
+    if let Some(head) = live.find(|entry| entry.until > now.moment)
+        && now.may_grant
+        && (now.lives)(head.process) != Some(false)
+    {
+        let holds = after.holds.iter().map(|hold| hold.mode);
+        assert!(!head.mode.admits(holds), "stuck: {after:?}");
+    }
+}
+
+fn run(seed: u64) {
+    let mut world = World::new(seed);
+    let (mut granted, mut waited) = (0_u32, 0_u32);
+    for step in 0..STEPS {
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.step()));
+        assert!(caught.is_ok(), "seed {seed}, step {step}");
+        granted += u32::from(!world.record.holds.is_empty());
+        waited += u32::from(!world.record.queue.first.is_empty());
+    }
+    // Otherwise the steps have shown nothing.
+    assert!(
+        granted > STEPS / 4 && waited > STEPS / 20,
+        "{granted} {waited}"
+    );
+    // Once time has passed, nothing is stuck.
+    world.now += 60_000_000_000;
+    let lives = |_| Some(true);
+    let now = Now {
+        moment: Moment::from_nanos(world.now),
+        wall_micros: world.now / 1000,
+        may_grant: true,
+        me: 0,
+        lives: &lives,
+    };
+    let step = world.record.inspect(now).expect("all of it is loaded");
+    world.record.commit(step.changes);
+    assert!(world.record.is_idle(), "{:?}", world.record);
+}
+
+#[test]
+fn the_rules_hold_whatever_happens_1() {
+    run(1);
+}
+
+#[test]
+fn the_rules_hold_whatever_happens_2() {
+    run(2);
+}
+
+#[test]
+fn the_rules_hold_whatever_happens_3() {
+    run(3);
+}
+
+#[test]
+fn the_rules_hold_whatever_happens_4() {
+    run(4);
+}

@@ -1,0 +1,101 @@
+//! The verbs of the contract, as rules on a record.
+
+use super::draft::Draft;
+use super::{Hold, Missing, Now, Record, Step};
+use crate::store::{Attempt, Claim, ClaimId, Mode, Release, Released, Renewal, Renewed};
+
+impl Record {
+    /// One try to hold.
+    pub fn try_acquire(&self, claim: &Claim, now: Now<'_>) -> Result<Step<Attempt>, Missing> {
+        let mut draft = Draft::new(self, now)?;
+        if now.moment > claim.not_after {
+            return Ok(draft.done(Attempt::TooLate));
+        }
+        // A claim id is granted once: a try that finds itself holding is the same try.
+        if let Some(grant) = draft.prolong(claim.id, claim.lease) {
+            return Ok(draft.done(Attempt::Granted(grant)));
+        }
+        let beside = draft.beside(claim);
+        let others = draft.holds.iter();
+        let others = others.filter(|hold| Some(hold.claim) != beside);
+        let fits = now.may_grant && claim.mode.admits(others.map(|hold| hold.mode));
+        // The queue is settled: a live head does not fit yet, and goes first.
+        if fits && (beside.is_some() || draft.head()?.is_none()) {
+            let grant = draft.grant(claim);
+            return Ok(draft.done(Attempt::Granted(grant)));
+        }
+        if claim.enqueue && claim.beside.is_none() && can_ever_hold(claim) {
+            draft.enqueue(claim);
+        }
+        let first_end = draft.holds.iter().map(|hold| hold.expires).min();
+        let free_in = first_end.map(|end| end.since(now.moment));
+        Ok(draft.done(Attempt::Busy { free_in }))
+    }
+
+    /// Takes a claim back, queued or granted.
+    pub fn withdraw(&self, claim: ClaimId, now: Now<'_>) -> Result<Step<()>, Missing> {
+        let mut draft = Draft::new(self, now)?;
+        draft.leave(claim);
+        draft.end(|hold| hold.claim == claim);
+        draft.settle()?;
+        Ok(draft.done(()))
+    }
+
+    /// Lets a hold go on.
+    pub fn renew(&self, renewal: &Renewal, now: Now<'_>) -> Result<Step<Renewed>, Missing> {
+        let mut draft = Draft::new(self, now)?;
+        let renewed = match draft.prolong(renewal.claim, renewal.lease) {
+            Some(_) => Renewed::Renewed,
+            None => Renewed::NotHeld,
+        };
+        Ok(draft.done(renewed))
+    }
+
+    /// Ends a hold, and queues the next claim of the same keeper in the same step.
+    pub fn release(&self, release: &Release, now: Now<'_>) -> Result<Step<Released>, Missing> {
+        let mut draft = Draft::new(self, now)?;
+        let was_held = !draft.end(|hold| hold.claim == release.claim).is_empty();
+        let next = release
+            .requeue
+            .as_ref()
+            .filter(|next| was_held && now.moment <= next.not_after && can_ever_hold(next));
+        if let Some(next) = next {
+            draft.enqueue(next);
+        }
+        draft.settle()?;
+        // A direct grant to the claim that asks needs no confirmation: it has its whole lease at once.
+        let regrant = next.and_then(|next| draft.prolong(next.id, next.lease));
+        Ok(draft.done(Released { was_held, regrant }))
+    }
+
+    /// Ends every hold, and moves the fence past them. Returns the holds that ended.
+    pub fn break_lock(&self, now: Now<'_>) -> Result<Step<Vec<Hold>>, Missing> {
+        let mut draft = Draft::new(self, now)?;
+        let ended = draft.end(|_| true);
+        draft.bump_fence();
+        draft.settle()?;
+        Ok(draft.done(ended))
+    }
+
+    /// Applies what time has changed, and nothing else.
+    pub fn inspect(&self, now: Now<'_>) -> Result<Step<()>, Missing> {
+        Ok(Draft::new(self, now)?.done(()))
+    }
+}
+
+impl Draft<'_> {
+    /// The exclusive hold of the same keeper beside which a reader may stand, if it still holds.
+    fn beside(&self, claim: &Claim) -> Option<ClaimId> {
+        claim.beside.filter(|&beside| {
+            let own = beside.keeper == claim.id.keeper && claim.mode == Mode::Read;
+            let hold = self.holds.iter().find(|hold| hold.claim == beside);
+            own && hold.is_some_and(|hold| hold.mode.is_exclusive())
+        })
+    }
+}
+
+/// Whether a claim could be granted if it were alone. One that wants more permits than there are would block the
+/// queue for ever.
+fn can_ever_hold(claim: &Claim) -> bool {
+    claim.mode.admits([])
+}
