@@ -1,18 +1,19 @@
 //! Locks among the tasks and threads of one process, and the reference model of the contract.
 //!
-//! The other stores are compared with this one, so it is written to be read: one mutex, one record a name,
-//! and every verb is "settle what time has changed, then apply the rule".
+//! The other stores are compared with this one. It is the rule book of [`record`](super::record) and little else: one
+//! mutex, one record a name, and every verb applies a rule, keeps what it changes and sends hints.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::hints::HintBoard;
+use super::record::{Change, Ended, Hold, Latch, LatchChange, Missing, Now, Record, Step, wall};
 use super::*;
 use crate::Token;
-use crate::clock::{Clock, Moment};
-use crate::token::next_run;
+use crate::clock::Clock;
+
+type Applied<T> = Result<Step<T>, Missing>;
 
 /// Records without holder or waiter are kept for their last token until there are this many of them.
 const IDLE_RECORDS: usize = 4096;
@@ -43,153 +44,17 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct State {
     locks: BTreeMap<Name, Record>,
-    latches: HashMap<Name, LatchRecord>,
+    latches: HashMap<Name, Arrivals>,
     /// At least every token of a forgotten record.
     floor: u64,
     idle: usize,
 }
 
-#[derive(Debug, Default)]
-struct Record {
-    holds: Vec<Hold>,
-    queue: VecDeque<Queued>,
-    /// Claims granted from the queue by the verb under way, to be hinted after it.
-    granted: Vec<ClaimId>,
-    /// The verb under way changed who holds or waits.
-    changed: bool,
-    last_token: u64,
-    broken: Option<Broken>,
-}
-
+/// A latch that is not open.
 #[derive(Debug)]
-struct Hold {
-    claim: ClaimId,
-    mode: Mode,
-    grant: Grant,
-    expires: Moment,
-    since_micros: u64,
-}
-
-#[derive(Debug)]
-struct Queued {
-    claim: ClaimId,
-    mode: Mode,
-    lease: Duration,
-    reserve: u32,
-    /// Past this the waiter counts as gone.
-    until: Moment,
-}
-
-#[derive(Debug)]
-struct LatchRecord {
+struct Arrivals {
     initial: u32,
     arrived: HashSet<ClaimId>,
-}
-
-impl LatchRecord {
-    fn count(&self) -> u32 {
-        self.initial - self.arrived.len() as u32
-    }
-}
-
-/// The time of one verb.
-#[derive(Clone, Copy)]
-struct Now {
-    moment: Moment,
-    micros: u64,
-}
-
-impl Record {
-    /// Ends what time has ended, then makes the head of the queue the holder for as long as it fits.
-    fn settle(&mut self, now: Now) {
-        self.end(|hold| hold.expires <= now.moment);
-        self.leave_queue(|queued| queued.until <= now.moment);
-        while let Some(head) = self.queue.front() {
-            if !head.mode.admits(self.holds.iter().map(|hold| hold.mode)) {
-                break;
-            }
-            let Some(head) = self.queue.pop_front() else {
-                break;
-            };
-            self.grant(
-                head.claim,
-                head.mode,
-                head.reserve,
-                head.lease.min(GRANT_LEASE),
-                now,
-            );
-            self.granted.push(head.claim);
-        }
-    }
-
-    fn grant(
-        &mut self,
-        claim: ClaimId,
-        mode: Mode,
-        reserve: u32,
-        lease: Duration,
-        now: Now,
-    ) -> Grant {
-        let (token, tokens) = next_run(self.last_token, now.micros, reserve);
-        self.last_token = token + u64::from(tokens) - 1;
-        let grant = Grant {
-            token: Token::new(token),
-            tokens,
-        };
-        self.changed = true;
-        self.holds.push(Hold {
-            claim,
-            mode,
-            grant,
-            expires: now.moment + lease,
-            since_micros: now.micros,
-        });
-        grant
-    }
-
-    /// A hold goes on for at least `lease` from now.
-    fn prolong(&mut self, claim: ClaimId, lease: Duration, now: Now) -> Option<Grant> {
-        let hold = self.holds.iter_mut().find(|hold| hold.claim == claim)?;
-        hold.expires = hold.expires.max(now.moment + lease);
-        Some(hold.grant)
-    }
-
-    /// Puts a claim at the end of the queue, or keeps its place.
-    fn enqueue(&mut self, claim: &Claim, now: Now) {
-        let until = now.moment + QUEUE_TTL;
-        match self.queue.iter_mut().find(|q| q.claim == claim.id) {
-            Some(queued) => queued.until = until,
-            None => {
-                self.changed = true;
-                self.queue.push_back(Queued {
-                    claim: claim.id,
-                    mode: claim.mode,
-                    lease: claim.lease,
-                    reserve: claim.reserve,
-                    until,
-                });
-            }
-        }
-    }
-
-    /// Ends the holds that match; answers whether there were any.
-    fn end(&mut self, ends: impl Fn(&Hold) -> bool) -> bool {
-        let before = self.holds.len();
-        self.holds.retain(|hold| !ends(hold));
-        let ended = self.holds.len() < before;
-        self.changed |= ended;
-        ended
-    }
-
-    fn leave_queue(&mut self, leaves: impl Fn(&Queued) -> bool) {
-        let before = self.queue.len();
-        self.queue.retain(|queued| !leaves(queued));
-        self.changed |= self.queue.len() < before;
-    }
-
-    fn is_idle(&self) -> bool {
-        self.holds.is_empty() && self.queue.is_empty()
-    }
 }
 
 impl Default for MemoryStore {
@@ -224,43 +89,58 @@ impl MemoryStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn now(&self) -> Now {
+    fn now(&self) -> Now<'static> {
         Now {
             moment: self.clock.now(),
-            micros: self.clock.unix_micros(),
+            wall_micros: self.clock.unix_micros(),
+            may_grant: true,
+            me: 0,
+            // What is in this memory ends with the process.
+            lives: &|_| Some(true),
         }
     }
 
-    /// Runs one verb on the settled record of a name, settles again, and sends the hints of both.
-    fn on_record<T>(&self, name: &Name, verb: impl FnOnce(&mut Record, Now) -> T) -> T {
+    /// Applies one rule to the record of a name, and hints those whom it concerns.
+    fn apply<T>(&self, name: &Name, rule: impl FnOnce(&Record, Now<'_>) -> Applied<T>) -> T {
+        self.apply_and_look(name, rule, |answer, _, _| answer)
+    }
+
+    /// The same, with a look at the record afterwards.
+    fn apply_and_look<T, R>(
+        &self,
+        name: &Name,
+        rule: impl FnOnce(&Record, Now<'_>) -> Applied<T>,
+        look: impl FnOnce(T, &Record, Now<'_>) -> R,
+    ) -> R {
         let now = self.now();
         let mut guard = self.state();
         let state = &mut *guard;
         if !state.locks.contains_key(name) {
             let last_token = state.floor;
-            state.locks.insert(
-                name.clone(),
-                Record {
-                    last_token,
-                    ..Record::default()
-                },
-            );
+            let record = Record {
+                last_token,
+                ..Record::default()
+            };
+            state.locks.insert(name.clone(), record);
             state.idle += 1;
         }
         let Some(record) = state.locks.get_mut(name) else {
             unreachable!("inserted above");
         };
         let was_idle = record.is_idle();
-        record.settle(now);
-        let answer = verb(record, now);
-        record.settle(now);
-        let granted = std::mem::take(&mut record.granted);
-        let changed = std::mem::take(&mut record.changed);
+        let Ok(step) = rule(record, now) else {
+            unreachable!("all of the record is loaded");
+        };
+        let changed = step.changes.iter().any(Change::is_visible);
+        let granted = step.changes.iter().filter_map(Change::direct_grant);
+        let granted: Vec<ClaimId> = granted.collect();
+        record.commit(step.changes);
         match (was_idle, record.is_idle()) {
             (true, false) => state.idle -= 1,
             (false, true) => state.idle += 1,
             _ => {}
         }
+        let answer = look(step.answer, record, now);
         state.forget_idle();
         drop(guard);
         for claim in granted {
@@ -272,7 +152,7 @@ impl MemoryStore {
         answer
     }
 
-    fn describe(&self, name: &Name, record: &Record, now: Now) -> LockInfo {
+    fn describe(&self, name: &Name, record: &Record, now: Now<'_>) -> LockInfo {
         let holders = record
             .holds
             .iter()
@@ -281,13 +161,13 @@ impl MemoryStore {
         LockInfo {
             name: name.clone(),
             holders,
-            waiters: record.queue.len(),
+            waiters: record.waiters(now.moment),
             last_token: (record.last_token > 0).then(|| Token::new(record.last_token)),
             broken: record.broken.clone(),
         }
     }
 
-    fn holder(&self, hold: &Hold, now: Now) -> Holder {
+    fn holder(&self, hold: &Hold, now: Now<'_>) -> Holder {
         Holder {
             claim: hold.claim,
             process: self.process.clone(),
@@ -299,97 +179,16 @@ impl MemoryStore {
         }
     }
 
-    fn acquire(&self, claim: &Claim) -> Attempt {
-        self.on_record(&claim.name, |record, now| {
-            if now.moment > claim.not_after {
-                return Attempt::TooLate;
-            }
-            if let Some(grant) = record.prolong(claim.id, claim.lease, now) {
-                return Attempt::Granted(grant);
-            }
-            let beside = claim.beside.filter(|&beside| {
-                let own = beside.keeper == claim.id.keeper && claim.mode == Mode::Read;
-                let hold = record.holds.iter().find(|hold| hold.claim == beside);
-                own && hold.is_some_and(|hold| hold.mode.is_exclusive())
-            });
-            let others = record
-                .holds
-                .iter()
-                .filter(|hold| Some(hold.claim) != beside);
-            // Settled: a queue that is not empty has a live head that goes first.
-            let first = record.queue.is_empty() || beside.is_some();
-            if first && claim.mode.admits(others.map(|hold| hold.mode)) {
-                let grant = record.grant(claim.id, claim.mode, claim.reserve, claim.lease, now);
-                return Attempt::Granted(grant);
-            }
-            if claim.enqueue && claim.beside.is_none() && claim.mode.admits([]) {
-                record.enqueue(claim, now);
-            }
-            let first_end = record.holds.iter().map(|hold| hold.expires).min();
-            Attempt::Busy {
-                free_in: first_end.map(|end| end.since(now.moment)),
-            }
-        })
-    }
-
-    fn let_go(&self, release: &Release) -> Released {
-        self.on_record(&release.name, |record, now| {
-            let was_held = record.end(|hold| hold.claim == release.claim);
-            let mut regrant = None;
-            if let (true, Some(next)) = (was_held, &release.requeue)
-                && now.moment <= next.not_after
-                && next.mode.admits([])
-            {
-                record.enqueue(next, now);
-                record.settle(now);
-                regrant = record.prolong(next.id, next.lease, now);
-            }
-            Released { was_held, regrant }
-        })
-    }
-
-    fn leave(&self, name: &Name, claim: ClaimId) {
-        self.on_record(name, |record, _| {
-            record.leave_queue(|queued| queued.claim == claim);
-            record.end(|hold| hold.claim == claim);
-        });
-    }
-
-    fn prolong(&self, renewal: &Renewal) -> Renewed {
-        self.on_record(&renewal.name, |record, now| {
-            if now.moment > renewal.not_after {
-                return Renewed::TooLate;
-            }
-            match record.prolong(renewal.claim, renewal.lease, now) {
-                Some(_) => Renewed::Renewed,
-                None => Renewed::NotHeld,
-            }
-        })
-    }
-
     fn break_holds(&self, request: &Break) -> BreakOutcome {
-        let outcome = self.on_record(&request.name, |record, now| {
-            if now.moment > request.not_after {
-                return BreakOutcome::TooLate;
+        let rule = |record: &Record, now: Now<'_>| record.break_lock(request, now);
+        let outcome = self.apply_and_look(&request.name, rule, |ended, _, now| {
+            let holders =
+                |holds: Vec<Hold>| holds.iter().map(|hold| self.holder(hold, now)).collect();
+            match ended {
+                Ended::These(holds) => BreakOutcome::Ended(holders(holds)),
+                Ended::NotHeld(holds) => BreakOutcome::NotHeld(holders(holds)),
+                Ended::TooLate => BreakOutcome::TooLate,
             }
-            let means = |hold: &Hold| request.target.means(hold.claim, hold.grant);
-            let holders = |holds: Vec<&Hold>| {
-                let holds = holds.into_iter();
-                holds.map(|hold| self.holder(hold, now)).collect()
-            };
-            let ended: Vec<&Hold> = record.holds.iter().filter(|hold| means(hold)).collect();
-            if ended.is_empty() && request.target != BreakTarget::All {
-                return BreakOutcome::NotHeld(holders(record.holds.iter().collect()));
-            }
-            let ended = holders(ended);
-            record.end(means);
-            record.changed = true;
-            record.last_token = next_run(record.last_token, now.micros, 1).0;
-            record.broken = Some(Broken {
-                reason: request.reason.clone(),
-                at: wall(now.micros),
-            });
-            BreakOutcome::Ended(ended)
         });
         if let BreakOutcome::Ended(ended) = &outcome {
             for holder in ended {
@@ -405,7 +204,7 @@ impl MemoryStore {
             state.locks.get(name)?;
             state.floor
         };
-        self.on_record(name, |record, now| {
+        self.apply_and_look(name, Record::inspect, |(), record, now| {
             // A record that a late request made and nobody ever held says nothing.
             let known = !record.is_idle() || record.broken.is_some() || record.last_token > floor;
             known.then(|| self.describe(name, record, now))
@@ -427,41 +226,26 @@ impl MemoryStore {
     }
 
     fn count(&self, request: &LatchRequest) -> LatchState {
+        let now = self.clock.now();
         let mut state = self.state();
-        let late = self.clock.now() > request.not_after;
-        let count = state
-            .latches
-            .get(&request.name)
-            .map_or(0, LatchRecord::count);
-        let answer = match request.op {
-            LatchOp::Set(initial) if !late && count == 0 && initial > 0 => {
+        let closed = state.latches.get(&request.name);
+        let latch = closed.map_or_else(Latch::default, |closed| Latch {
+            count: closed.initial - closed.arrived.len() as u32,
+            arrived: closed.arrived.contains(&request.id),
+        });
+        let (answer, change) = latch.apply(request, now);
+        match change {
+            Some(LatchChange::Set(initial)) => {
                 let arrived = HashSet::new();
-                let name = request.name.clone();
-                state.latches.insert(name, LatchRecord { initial, arrived });
-                LatchState {
-                    count: initial,
-                    changed: true,
-                }
+                let closed = Arrivals { initial, arrived };
+                state.latches.insert(request.name.clone(), closed);
             }
-            LatchOp::CountDown if !late && count > 0 => {
-                let latch = state.latches.get_mut(&request.name);
-                let changed = latch.is_some_and(|latch| latch.arrived.insert(request.id));
-                LatchState {
-                    count: count - u32::from(changed),
-                    changed,
-                }
+            Some(LatchChange::Arrive) => {
+                let closed = state.latches.get_mut(&request.name);
+                closed.map(|closed| closed.arrived.insert(request.id));
             }
-            LatchOp::Open if !late && count > 0 => LatchState {
-                count: 0,
-                changed: true,
-            },
-            _ => LatchState {
-                count,
-                changed: false,
-            },
-        };
-        if answer.count == 0 {
-            state.latches.remove(&request.name);
+            Some(LatchChange::Open) => drop(state.latches.remove(&request.name)),
+            None => {}
         }
         drop(state);
         if answer.changed {
@@ -488,28 +272,31 @@ impl State {
     }
 }
 
-fn wall(micros: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_micros(micros)
-}
-
 impl Store for MemoryStore {
     fn capabilities(&self) -> Capabilities {
         CAPABILITIES
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
-        Box::pin(async move { Ok(self.acquire(claim)) })
+        Box::pin(async move {
+            Ok(self.apply(&claim.name, |record, now| record.try_acquire(claim, now)))
+        })
     }
     fn withdraw<'a>(&'a self, name: &'a Name, claim: ClaimId) -> Answer<'a, ()> {
         Box::pin(async move {
-            self.leave(name, claim);
+            self.apply(name, |record, now| record.withdraw(claim, now));
             Ok(())
         })
     }
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Answer<'a, Vec<Renewed>> {
-        Box::pin(async move { Ok(renewals.iter().map(|r| self.prolong(r)).collect()) })
+        Box::pin(async move {
+            let renew = |one: &Renewal| self.apply(&one.name, |record, now| record.renew(one, now));
+            Ok(renewals.iter().map(renew).collect())
+        })
     }
     fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released> {
-        Box::pin(async move { Ok(self.let_go(release)) })
+        Box::pin(async move {
+            Ok(self.apply(&release.name, |record, now| record.release(release, now)))
+        })
     }
     fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {
         Box::pin(async move { Ok(self.hints.subscribe(interest)) })

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Change, Hold, Missing, Now, ProcessId, Queued, Record, Step};
+use super::{Change, Hold, Missing, Now, ProcessId, Queued, Record, Step, wall};
 use crate::Token;
-use crate::store::{Claim, ClaimId, GRANT_LEASE, Grant, Mode, QUEUE_TTL};
+use crate::store::{Broken, Claim, ClaimId, GRANT_LEASE, Grant, Mode, QUEUE_TTL};
 use crate::token::next_run;
 
 /// A record and what one verb has changed about it so far.
@@ -207,9 +207,13 @@ impl<'a> Draft<'a> {
         self.changes.push(Change::Leave(claim));
     }
 
-    /// Moves the fence past every token given out.
-    pub fn bump_fence(&mut self) {
+    /// Moves the fence past every token given out, and remembers why.
+    pub fn mark_broken(&mut self, reason: &str) {
         self.last_token = next_run(self.last_token, self.now.wall_micros, 1).0;
+        self.changes.push(Change::Break(Broken {
+            reason: reason.to_owned(),
+            at: wall(self.now.wall_micros),
+        }));
     }
 
     /// The step that this draft has become.

@@ -26,10 +26,10 @@ mod properties;
 mod rules;
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(crate) use self::latch::{Latch, LatchChange};
-use super::{ClaimId, Grant, Mode};
+use super::{Broken, ClaimId, Grant, Mode};
 use crate::clock::Moment;
 
 /// How a store numbers the processes that use it. A store that does not tell them apart uses 0.
@@ -44,6 +44,8 @@ pub(crate) struct Record {
     pub queue: Queue,
     /// The last token of the last run that was given out.
     pub last_token: u64,
+    /// The last break. No rule asks for it, so a store may leave it out.
+    pub broken: Option<Broken>,
 }
 
 /// The queue of a name, as far as it is loaded.
@@ -137,6 +139,37 @@ pub(crate) enum Change {
     LeaveAll(ProcessId),
     /// The last token is this one.
     Fence(u64),
+    /// The name was broken.
+    Break(Broken),
+}
+
+/// What a break did, with the holds in question.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Ended {
+    /// These holds were ended.
+    These(Vec<Hold>),
+    /// The hold that was named is not there. These are.
+    NotHeld(Vec<Hold>),
+    /// The request came too late.
+    TooLate,
+}
+
+impl Change {
+    /// The claim that it grants from the queue, which has to be hinted.
+    pub fn direct_grant(&self) -> Option<ClaimId> {
+        match self {
+            Change::Start { hold, direct: true } => Some(hold.claim),
+            _ => None,
+        }
+    }
+
+    /// Whether it changes who holds or who waits.
+    pub fn is_visible(&self) -> bool {
+        !matches!(
+            self,
+            Change::Prolong { .. } | Change::Keep { .. } | Change::Fence(_)
+        )
+    }
 }
 
 impl Record {
@@ -178,9 +211,15 @@ impl Record {
                 Change::Lapse(now) => queue.retain(|entry| entry.until > now),
                 Change::LeaveAll(process) => queue.retain(|entry| entry.process != process),
                 Change::Fence(last) => self.last_token = last,
+                Change::Break(broken) => self.broken = Some(broken),
             }
         }
     }
+}
+
+/// The time that a number of microseconds since 1970 means.
+pub(crate) fn wall(micros: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_micros(micros)
 }
 
 impl std::fmt::Debug for Now<'_> {

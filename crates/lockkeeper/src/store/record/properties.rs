@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{Change, Missing, Now, ProcessId, Record, Step};
 use crate::Name;
 use crate::clock::Moment;
-use crate::store::{Attempt, Claim, ClaimId, KeeperId, Mode, Release, Renewal};
+use crate::store::{Attempt, Break, BreakTarget, Claim, ClaimId, KeeperId, Mode, Release, Renewal};
 
 const KEEPERS: u64 = 5;
 const STEPS: u32 = 250_000;
@@ -43,7 +43,7 @@ enum Verb {
     Withdraw(ClaimId),
     Renew(Renewal),
     Release(Release),
-    Break,
+    Break(Break),
     Inspect,
 }
 
@@ -71,7 +71,7 @@ impl Verb {
             Verb::Release(release) => with(record.release(release, now)?, |it| Outcome::Released {
                 was_held: it.was_held,
             }),
-            Verb::Break => with(record.break_lock(now)?, |it| other(&it)),
+            Verb::Break(request) => with(record.break_lock(request, now)?, |it| other(&it)),
             Verb::Inspect => with(record.inspect(now)?, |it| other(&it)),
         })
     }
@@ -160,7 +160,7 @@ impl World {
             (6, _, Some(held)) => Verb::Renew(self.renewal(held)),
             (7, Some(claim), _) => Verb::Release(self.release(claim.id)),
             (8..=10, _, Some(held)) => Verb::Release(self.release(held)),
-            (11, ..) if self.chance.one_in(8) => Verb::Break,
+            (11, _, held) if self.chance.one_in(8) => Verb::Break(self.break_of(held)),
             (12, ..) => Verb::Inspect,
             _ => Verb::Try(self.claim()),
         }
@@ -171,6 +171,17 @@ impl World {
             name: self.name.clone(),
             claim,
             lease: Duration::from_millis(self.chance.below(3000)),
+            not_after: Moment::from_nanos(self.now - 1 + 2 * self.chance.below(9)),
+        }
+    }
+
+    fn break_of(&mut self, held: Option<ClaimId>) -> Break {
+        let held = held.filter(|_| self.chance.one_in(2));
+        Break {
+            name: self.name.clone(),
+            target: held.map_or(BreakTarget::All, BreakTarget::Claim),
+            reason: "a test".into(),
+            not_after: Moment::from_nanos(self.now - 1 + 2 * self.chance.below(9)),
         }
     }
 

@@ -1,8 +1,10 @@
 //! The verbs of the contract, as rules on a record.
 
 use super::draft::Draft;
-use super::{Hold, Missing, Now, Record, Step};
-use crate::store::{Attempt, Claim, ClaimId, Mode, Release, Released, Renewal, Renewed};
+use super::{Ended, Missing, Now, Record, Step};
+use crate::store::{
+    Attempt, Break, BreakTarget, Claim, ClaimId, Mode, Release, Released, Renewal, Renewed,
+};
 
 impl Record {
     /// One try to hold.
@@ -44,6 +46,9 @@ impl Record {
     /// Lets a hold go on.
     pub fn renew(&self, renewal: &Renewal, now: Now<'_>) -> Result<Step<Renewed>, Missing> {
         let mut draft = Draft::new(self, now)?;
+        if now.moment > renewal.not_after {
+            return Ok(draft.done(Renewed::TooLate));
+        }
         let renewed = match draft.prolong(renewal.claim, renewal.lease) {
             Some(_) => Renewed::Renewed,
             None => Renewed::NotHeld,
@@ -68,13 +73,20 @@ impl Record {
         Ok(draft.done(Released { was_held, regrant }))
     }
 
-    /// Ends every hold, and moves the fence past them. Returns the holds that ended.
-    pub fn break_lock(&self, now: Now<'_>) -> Result<Step<Vec<Hold>>, Missing> {
+    /// Ends the holds that are meant, and moves the fence past them.
+    pub fn break_lock(&self, request: &Break, now: Now<'_>) -> Result<Step<Ended>, Missing> {
         let mut draft = Draft::new(self, now)?;
-        let ended = draft.end(|_| true);
-        draft.bump_fence();
+        if now.moment > request.not_after {
+            return Ok(draft.done(Ended::TooLate));
+        }
+        let ended = draft.end(|hold| request.target.means(hold.claim, hold.grant));
+        if ended.is_empty() && request.target != BreakTarget::All {
+            let holds = draft.holds.clone();
+            return Ok(draft.done(Ended::NotHeld(holds)));
+        }
+        draft.mark_broken(&request.reason);
         draft.settle()?;
-        Ok(draft.done(ended))
+        Ok(draft.done(Ended::These(ended)))
     }
 
     /// Applies what time has changed, and nothing else.
