@@ -229,6 +229,8 @@ mod tests {
                 since: SystemTime::now(),
                 remaining: Duration::from_secs(1),
                 depth: None,
+                lease: None,
+                label: None,
             };
             (claim, holder)
         };

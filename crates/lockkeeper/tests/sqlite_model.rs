@@ -264,6 +264,7 @@ impl Pair {
         let requeue = requeue.map(|next| Claim {
             name: claim.name.clone(),
             beside: None,
+            label: None,
             id: twin(self.claims[next].id),
             ..self.claim(next, true, next % 7 == 0)
         });
@@ -351,6 +352,7 @@ fn claim(at: usize) -> Claim {
             keeper,
             number: number - 3,
         }),
+        label: None,
     }
 }
 

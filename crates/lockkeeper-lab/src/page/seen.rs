@@ -123,6 +123,8 @@ mod tests {
             since: wall(number),
             remaining: Duration::from_secs(1),
             depth: None,
+            lease: None,
+            label: None,
         };
         LockInfo {
             name: Name::new("a").expect("a name"),
@@ -130,6 +132,7 @@ mod tests {
             waiters,
             last_token: None,
             broken: None,
+            queue: Vec::new(),
         }
     }
 

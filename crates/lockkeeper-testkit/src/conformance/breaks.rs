@@ -183,6 +183,7 @@ pub(super) async fn a_break_of_a_writer_leaves_the_reader_beside_it(s: Subject) 
     a.granted(&writer).await;
     let reader = Claim {
         beside: Some(writer.id),
+        label: None,
         ..a.with_mode("page", Mode::Read)
     };
     a.granted(&reader).await;

@@ -83,6 +83,7 @@ impl Client {
             not_after: in_time(),
             enqueue: false,
             beside: None,
+            label: None,
         }
     }
 

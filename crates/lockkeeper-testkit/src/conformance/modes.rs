@@ -9,6 +9,7 @@ use super::client::Client;
 fn reader_beside(client: &Client, text: &str, beside: ClaimId) -> Claim {
     Claim {
         beside: Some(beside),
+        label: None,
         ..client.with_mode(text, Mode::Read)
     }
 }
@@ -163,6 +164,7 @@ pub(super) async fn standing_beside_nothing_waits_its_turn(s: Subject) {
     b.queued(b.with_mode("turn", Mode::Write)).await;
     let late = Claim {
         beside: Some(a.id()),
+        label: None,
         ..a.with_mode("turn", Mode::Read)
     };
     a.busy(&late).await;

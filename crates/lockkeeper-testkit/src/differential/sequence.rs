@@ -161,6 +161,7 @@ impl Sequence {
             not_after: Moment::NEVER,
             enqueue: false,
             beside: None,
+            label: None,
         };
         self.claims.push(claim.clone());
         claim

@@ -85,6 +85,7 @@ async fn use_everything(nodes: &Independent) {
                     ..held.id
                 },
                 beside: Some(held.id),
+                label: None,
                 ..claim(name, Mode::Read)
             };
             let _ = store.try_acquire(&reader).await;

@@ -95,6 +95,7 @@ async fn use_everything(server: &RedisServer) {
             ..becomes_reader.id
         },
         beside: Some(becomes_reader.id),
+        label: None,
         ..claim("down", Mode::Read)
     };
     let _ = store.try_acquire(&reader).await;

@@ -452,6 +452,7 @@ async fn a_writer_that_becomes_a_reader_lets_java_readers_in() {
             ..writer.id
         },
         beside: Some(writer.id),
+        label: None,
         ..claim("down", Mode::Read)
     };
     granted(&store, &reader).await;

@@ -101,6 +101,7 @@ impl BrokenStore {
             not_after: Moment::NEVER,
             enqueue: false,
             beside: None,
+            label: None,
         };
         match self.inner.try_acquire(&claim).await? {
             Attempt::Granted(_) => Ok(Renewed::Renewed),

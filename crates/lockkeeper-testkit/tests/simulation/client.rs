@@ -146,6 +146,7 @@ impl Client {
             not_after: outside.now(),
             enqueue: outside.plan.waiting,
             beside: None,
+            label: None,
         }
     }
 

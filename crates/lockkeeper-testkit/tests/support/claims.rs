@@ -25,6 +25,7 @@ pub fn claim_for(lease: Duration, text: &str, mode: Mode) -> Claim {
         not_after: Moment::now() + lease,
         enqueue: false,
         beside: None,
+        label: None,
     }
 }
 

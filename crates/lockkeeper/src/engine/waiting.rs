@@ -93,6 +93,7 @@ impl Contest {
             not_after: Moment::NEVER,
             enqueue: false,
             beside: None,
+            label: None,
         };
         Contest {
             core: core.clone(),

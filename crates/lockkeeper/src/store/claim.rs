@@ -6,7 +6,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::clock::Moment;
-use crate::{Error, Name, Token};
+use crate::{Error, Label, Name, Token};
 
 /// Identifies one keeper: 128 random bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -167,6 +167,8 @@ pub struct Claim {
     /// without letting go. It counts for readers only. While that hold stands, the claim goes before the queue; it never
     /// joins it.
     pub beside: Option<ClaimId>,
+    /// What the caller calls it. Stored with the hold and with the place in the queue, and shown beside them.
+    pub label: Option<Label>,
 }
 
 /// What became of one try.

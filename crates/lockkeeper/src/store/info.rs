@@ -4,7 +4,10 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use super::{ClaimId, Mode};
-use crate::{Name, Token};
+use crate::{Label, Name, Token};
+
+/// How many claims of a queue `inspect` returns at most.
+pub const MAX_LISTED: usize = 100;
 
 /// What a store knows about a name.
 ///
@@ -27,6 +30,9 @@ pub struct LockInfo {
     pub holders: Vec<Holder>,
     /// How many claims wait in the store. A process waits with one claim a lock, however many of its tasks do.
     pub waiters: usize,
+    /// The first [`MAX_LISTED`] claims of the queue, in its order. Empty in what [`list`](super::Store::list) returns, and
+    /// where a store has no queue.
+    pub queue: Vec<Waiter>,
     /// The last token given out.
     pub last_token: Option<Token>,
     /// The last time it was broken.
@@ -60,6 +66,10 @@ pub struct Holder {
     pub since: SystemTime,
     /// How long its lease still runs.
     pub remaining: Duration,
+    /// How long its lease is as a whole, counted from the grant or the last renewal. `None` where the store cannot tell.
+    pub lease: Option<Duration>,
+    /// What its caller calls it.
+    pub label: Option<Label>,
     /// How deep its owner has re-entered. Known only to the keeper that holds.
     pub depth: Option<u32>,
 }
@@ -69,6 +79,21 @@ impl Holder {
     pub(crate) fn is_stranger(&self) -> bool {
         self.token.get() == 0
     }
+}
+
+/// One claim in the queue, as others see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Waiter {
+    /// Which claim.
+    pub claim: ClaimId,
+    /// Of which process.
+    pub process: Process,
+    /// How it wants to hold.
+    pub mode: Mode,
+    /// What its caller calls it.
+    pub label: Option<Label>,
+    /// Since when it waits, by the wall clock of the store. `None` where the store cannot tell.
+    pub since: Option<SystemTime>,
 }
 
 /// When and why a lock was broken.

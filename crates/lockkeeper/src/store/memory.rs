@@ -8,9 +8,8 @@ use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::hints::HintBoard;
-use super::record::{Change, Ended, Hold, Latch, LatchChange, Missing, Now, Record, Step, wall};
+use super::record::{Change, Ended, Hold, Latch, LatchChange, Missing, Now, Record, Step};
 use super::*;
-use crate::Token;
 use crate::clock::Clock;
 
 type Applied<T> = Result<Step<T>, Missing>;
@@ -152,38 +151,14 @@ impl MemoryStore {
         answer
     }
 
-    fn describe(&self, name: &Name, record: &Record, now: Now<'_>) -> LockInfo {
-        let holders = record
-            .holds
-            .iter()
-            .map(|hold| self.holder(hold, now))
-            .collect();
-        LockInfo {
-            name: name.clone(),
-            holders,
-            waiters: record.waiters(now.moment),
-            last_token: (record.last_token > 0).then(|| Token::new(record.last_token)),
-            broken: record.broken.clone(),
-        }
-    }
-
-    fn holder(&self, hold: &Hold, now: Now<'_>) -> Holder {
-        Holder {
-            claim: hold.claim,
-            process: self.process.clone(),
-            mode: hold.mode,
-            token: hold.grant.token,
-            since: wall(hold.since_micros),
-            remaining: hold.expires.since(now.moment),
-            depth: None,
-        }
-    }
-
     fn break_holds(&self, request: &Break) -> BreakOutcome {
         let rule = |record: &Record, now: Now<'_>| record.break_lock(request, now);
         let outcome = self.apply_and_look(&request.name, rule, |ended, _, now| {
-            let holders =
-                |holds: Vec<Hold>| holds.iter().map(|hold| self.holder(hold, now)).collect();
+            let holders = |holds: Vec<Hold>| {
+                let holders = holds.iter();
+                let holders = holders.map(|hold| hold.holder(now.moment, self.process.clone()));
+                holders.collect()
+            };
             match ended {
                 Ended::These(holds) => BreakOutcome::Ended(holders(holds)),
                 Ended::NotHeld(holds) => BreakOutcome::NotHeld(holders(holds)),
@@ -207,7 +182,7 @@ impl MemoryStore {
         self.apply_and_look(name, Record::inspect, |(), record, now| {
             // A record that a late request made and nobody ever held says nothing.
             let known = !record.is_idle() || record.broken.is_some() || record.last_token > floor;
-            known.then(|| self.describe(name, record, now))
+            known.then(|| record.info(name, now.moment, |_| self.process.clone()))
         })
     }
 
@@ -222,6 +197,10 @@ impl MemoryStore {
         let infos = names.iter().filter_map(|name| self.look(name));
         infos
             .filter(|info| !info.holders.is_empty() || info.waiters > 0)
+            .map(|info| LockInfo {
+                queue: Vec::new(),
+                ..info
+            })
             .collect()
     }
 

@@ -37,8 +37,7 @@ pub mod memory;
 mod nodes;
 #[cfg(feature = "redis")]
 pub mod quorum;
-#[allow(dead_code, reason = "the stores move onto it one by one")]
-pub(crate) mod record;
+pub mod record;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod request;
@@ -57,7 +56,7 @@ pub use capabilities::{Capabilities, Fencing, Reach, TimeAuthority, Wakeups};
 pub(crate) use catalog::open;
 pub use catalog::{Scheme, schemes};
 pub use claim::{Attempt, Claim, ClaimId, DirectGrant, Grant, KeeperId, Mode};
-pub use info::{Broken, Holder, LockInfo, Process};
+pub use info::{Broken, Holder, LockInfo, MAX_LISTED, Process, Waiter};
 pub use nodes::{NodeState, NodeStatus, NodeVote};
 pub use request::{
     Break, BreakOutcome, BreakTarget, LatchOp, LatchRequest, LatchState, Release, Released,
@@ -99,6 +98,7 @@ pub const QUEUE_TTL: Duration = Duration::from_secs(5);
 ///     not_after: Moment::NEVER,
 ///     enqueue: false,
 ///     beside: None,
+///     label: None,
 /// };
 /// let Attempt::Granted(grant) = store.try_acquire(&claim).await? else { unreachable!() };
 /// println!("token {}", grant.token);
@@ -126,10 +126,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Asks for hints. Returns once no hint that follows can be missed.
     fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription>;
 
-    /// What is known about a name; `None` when nothing is.
+    /// What is known about a name, with the first [`MAX_LISTED`] that wait for it; `None` when nothing is.
     fn inspect<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<LockInfo>>;
 
-    /// Every name starting with `prefix` that is held or waited for, in order.
+    /// Every name starting with `prefix` that is held or waited for, in order. It counts who waits and does not list them.
     fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>>;
 
     /// An administrator's release: ends every hold of the name, or the one that is named, moves the fence past what it

@@ -64,6 +64,7 @@ impl Claims {
             not_after: Moment::NEVER,
             enqueue: true,
             beside: None,
+            label: None,
         }
     }
 }

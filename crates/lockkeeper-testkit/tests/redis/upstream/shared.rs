@@ -62,6 +62,7 @@ async fn readers_with_different_leases_end_each_by_its_own() {
     let mut beside = Claim {
         lease: long,
         beside: Some(writer.id),
+        label: None,
         ..claim("book", Mode::Read)
     };
     beside.id.keeper = writer.id.keeper;

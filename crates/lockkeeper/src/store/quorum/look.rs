@@ -57,6 +57,7 @@ impl Inner {
             waiters: 0,
             last_token,
             broken,
+            queue: Vec::new(),
         };
         Ok(info.if_known())
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Change, Hold, Missing, Now, ProcessId, Queued, Record, Step, wall};
 use crate::Token;
-use crate::store::{Broken, Claim, ClaimId, GRANT_LEASE, Grant, Mode, QUEUE_TTL};
+use crate::store::{Broken, Claim, ClaimId, GRANT_LEASE, Grant, QUEUE_TTL};
 use crate::token::next_run;
 
 /// A record and what one verb has changed about it so far.
@@ -65,14 +65,7 @@ impl<'a> Draft<'a> {
             }
             self.leave(head.claim);
             let lease = head.lease.min(GRANT_LEASE);
-            self.start(
-                head.claim,
-                head.process,
-                head.mode,
-                head.reserve,
-                lease,
-                true,
-            );
+            self.start(Queued { lease, ..head }, true);
         }
         Ok(())
     }
@@ -103,44 +96,43 @@ impl<'a> Draft<'a> {
 
     /// Grants to a claim of the process that asks.
     pub fn grant(&mut self, claim: &Claim) -> Grant {
-        self.start(
-            claim.id,
-            self.now.me,
-            claim.mode,
-            claim.reserve,
-            claim.lease,
-            false,
-        )
+        let entry = self.entry(claim);
+        self.start(entry, false)
     }
 
-    fn start(
-        &mut self,
-        claim: ClaimId,
-        process: ProcessId,
-        mode: Mode,
-        reserve: u32,
-        lease: Duration,
-        direct: bool,
-    ) -> Grant {
-        let (token, tokens) = next_run(self.last_token, self.now.wall_micros, reserve);
-        self.last_token = token + u64::from(tokens) - 1;
-        let hold = Hold {
-            claim,
-            process,
-            mode,
-            grant: Grant {
-                token: Token::new(token),
-                tokens,
-            },
-            expires: self.now.moment + lease,
+    /// A claim of the process that asks, as the queue has it.
+    fn entry(&self, claim: &Claim) -> Queued {
+        Queued {
+            claim: claim.id,
+            process: self.now.me,
+            mode: claim.mode,
+            lease: claim.lease,
+            reserve: claim.reserve,
+            label: claim.label.clone(),
             since_micros: self.now.wall_micros,
+            until: self.now.moment + QUEUE_TTL,
+        }
+    }
+
+    fn start(&mut self, entry: Queued, direct: bool) -> Grant {
+        let (token, tokens) = next_run(self.last_token, self.now.wall_micros, entry.reserve);
+        self.last_token = token + u64::from(tokens) - 1;
+        let grant = Grant {
+            token: Token::new(token),
+            tokens,
         };
-        let grant = hold.grant;
-        self.changes.push(Change::Start {
-            hold: hold.clone(),
-            direct,
-        });
-        self.holds.push(hold);
+        let hold = Hold {
+            claim: entry.claim,
+            process: entry.process,
+            mode: entry.mode,
+            grant,
+            lease: entry.lease,
+            expires: self.now.moment + entry.lease,
+            since_micros: self.now.wall_micros,
+            label: entry.label,
+        };
+        self.holds.push(hold.clone());
+        self.changes.push(Change::Start { hold, direct });
         grant
     }
 
@@ -149,8 +141,12 @@ impl<'a> Draft<'a> {
         let expires = self.now.moment + lease;
         let hold = self.holds.iter_mut().find(|hold| hold.claim == claim)?;
         if expires > hold.expires {
-            hold.expires = expires;
-            self.changes.push(Change::Prolong { claim, expires });
+            (hold.expires, hold.lease) = (expires, lease);
+            self.changes.push(Change::Prolong {
+                claim,
+                expires,
+                lease,
+            });
         }
         Some(hold.grant)
     }
@@ -173,20 +169,11 @@ impl<'a> Draft<'a> {
                 && !self.dead.contains(&entry.process)
         });
         if kept {
-            self.changes.push(Change::Keep {
-                claim: claim.id,
-                until,
-            });
+            let claim = claim.id;
+            self.changes.push(Change::Keep { claim, until });
             return;
         }
-        let entry = Queued {
-            claim: claim.id,
-            process: self.now.me,
-            mode: claim.mode,
-            lease: claim.lease,
-            reserve: claim.reserve,
-            until,
-        };
+        let entry = self.entry(claim);
         self.changes.push(Change::Enqueue(entry.clone()));
         self.joined = Some(entry);
     }

@@ -5,7 +5,7 @@ use crate::store::{LatchOp, LatchRequest, LatchState};
 
 /// What a store has loaded about one latch. A latch that is open has no record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Latch {
+pub struct Latch {
     /// How many arrivals are still to come.
     pub count: u32,
     /// Whether the request's id has arrived before.
@@ -14,7 +14,7 @@ pub(crate) struct Latch {
 
 /// What a store has to save about a latch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum LatchChange {
+pub enum LatchChange {
     /// The latch begins with this count, and nobody has arrived.
     Set(u32),
     /// The request's id has arrived.

@@ -17,27 +17,30 @@
 //! * Each grant takes the next run of tokens: above the last one, and at least the wall clock.
 //! * A request past its `not_after` does nothing.
 //!
-//! `rules` has the verbs, `draft` the working copy on which they act, `latch` the rules of a latch.
+//! `rules` has the verbs, `draft` the working copy on which they act, `latch` the rules of a latch, `show` what people see
+//! of a record.
 
 mod draft;
 mod latch;
 #[cfg(test)]
 mod properties;
 mod rules;
+mod show;
 
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-pub(crate) use self::latch::{Latch, LatchChange};
+pub use self::latch::{Latch, LatchChange};
 use super::{Broken, ClaimId, Grant, Mode};
+use crate::Label;
 use crate::clock::Moment;
 
 /// How a store numbers the processes that use it. A store that does not tell them apart uses 0.
-pub(crate) type ProcessId = i64;
+pub type ProcessId = i64;
 
 /// What a store has loaded about one name.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Record {
+pub struct Record {
     /// Every hold, in the order of their grants.
     pub holds: Vec<Hold>,
     /// Who waits.
@@ -50,7 +53,7 @@ pub(crate) struct Record {
 
 /// The queue of a name, as far as it is loaded.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Queue {
+pub struct Queue {
     /// The first entries, in their order. Some may have lapsed.
     pub first: VecDeque<Queued>,
     /// Whether entries may stand behind these.
@@ -59,30 +62,49 @@ pub(crate) struct Queue {
 
 /// One hold.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Hold {
+pub struct Hold {
+    /// Which claim holds.
     pub claim: ClaimId,
+    /// Of which process.
     pub process: ProcessId,
+    /// How it holds.
     pub mode: Mode,
+    /// Its tokens.
     pub grant: Grant,
+    /// The whole length of the lease that runs now.
+    pub lease: Duration,
+    /// The lease ends at this moment.
     pub expires: Moment,
+    /// When it began, by the wall clock in microseconds.
     pub since_micros: u64,
+    /// What its caller calls it.
+    pub label: Option<Label>,
 }
 
 /// One claim in the queue.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Queued {
+pub struct Queued {
+    /// Which claim waits.
     pub claim: ClaimId,
+    /// Of which process.
     pub process: ProcessId,
+    /// How it wants to hold.
     pub mode: Mode,
+    /// The lease it wants.
     pub lease: Duration,
+    /// How many tokens it wants.
     pub reserve: u32,
+    /// What its caller calls it.
+    pub label: Option<Label>,
+    /// When it joined the queue, by the wall clock in microseconds.
+    pub since_micros: u64,
     /// The entry lapses at this moment.
     pub until: Moment,
 }
 
 /// The circumstances of one verb.
 #[derive(Clone, Copy)]
-pub(crate) struct Now<'a> {
+pub struct Now<'a> {
     /// The time by which leases end.
     pub moment: Moment,
     /// The wall clock in microseconds, which tokens follow.
@@ -97,7 +119,7 @@ pub(crate) struct Now<'a> {
 
 /// What a verb needs and the store has not loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Missing {
+pub enum Missing {
     /// More of the queue.
     Queue,
     /// Whether this process lives.
@@ -106,7 +128,7 @@ pub(crate) enum Missing {
 
 /// What a verb does.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Step<T> {
+pub struct Step<T> {
     /// What the caller is told.
     pub answer: T,
     /// What the store has to save, in this order.
@@ -115,22 +137,35 @@ pub(crate) struct Step<T> {
 
 /// One change of a record.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Change {
+pub enum Change {
     /// A hold begins.
     Start {
+        /// The hold.
         hold: Hold,
         /// Whether it was granted from the queue, so that its claim has to be hinted.
         direct: bool,
     },
-    /// A hold now ends at this moment.
-    Prolong { claim: ClaimId, expires: Moment },
+    /// A hold's lease is prolonged.
+    Prolong {
+        /// Whose.
+        claim: ClaimId,
+        /// It now ends at this moment.
+        expires: Moment,
+        /// It now has this length.
+        lease: Duration,
+    },
     /// A hold ends.
     End(ClaimId),
     /// A claim goes to the end of the queue. If the queue was not wholly loaded, the claim may stand in the rest of
     /// it: a live entry then keeps its place and gets this `until`.
     Enqueue(Queued),
-    /// A claim keeps its place in the queue until this moment.
-    Keep { claim: ClaimId, until: Moment },
+    /// A claim keeps its place in the queue.
+    Keep {
+        /// Which.
+        claim: ClaimId,
+        /// Its entry now lapses at this moment.
+        until: Moment,
+    },
     /// A claim leaves the queue.
     Leave(ClaimId),
     /// Every entry that lapses at this moment or before leaves the queue.
@@ -145,7 +180,7 @@ pub(crate) enum Change {
 
 /// What a break did, with the holds in question.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Ended {
+pub enum Ended {
     /// These holds were ended.
     These(Vec<Hold>),
     /// The hold that was named is not there. These are.
@@ -178,21 +213,20 @@ impl Record {
         self.holds.is_empty() && self.queue.first.is_empty() && !self.queue.more
     }
 
-    /// How many live claims wait, among those that are loaded.
-    pub fn waiters(&self, now: Moment) -> usize {
-        let live = self.queue.first.iter().filter(|entry| entry.until > now);
-        live.count()
-    }
-
     /// Makes a step's changes true of this record.
     pub fn commit(&mut self, changes: Vec<Change>) {
         for change in changes {
             let queue = &mut self.queue.first;
             match change {
                 Change::Start { hold, .. } => self.holds.push(hold),
-                Change::Prolong { claim, expires } => {
-                    let hold = self.holds.iter_mut().find(|hold| hold.claim == claim);
-                    hold.into_iter().for_each(|hold| hold.expires = expires);
+                Change::Prolong {
+                    claim,
+                    expires,
+                    lease,
+                } => {
+                    if let Some(hold) = self.holds.iter_mut().find(|hold| hold.claim == claim) {
+                        (hold.expires, hold.lease) = (expires, lease);
+                    }
                 }
                 Change::End(claim) => self.holds.retain(|hold| hold.claim != claim),
                 Change::Enqueue(entry) => {

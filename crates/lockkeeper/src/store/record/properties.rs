@@ -140,6 +140,7 @@ impl World {
             }),
             enqueue: !self.chance.one_in(4),
             beside,
+            label: None,
         };
         self.claims.push(claim.clone());
         if self.claims.len() > 24 {
@@ -188,6 +189,7 @@ impl World {
     fn release(&mut self, claim: ClaimId) -> Release {
         let requeue = self.chance.one_in(2).then(|| Claim {
             beside: None,
+            label: None,
             ..self.claim()
         });
         Release {

@@ -191,6 +191,8 @@ fn holder(reply: &Reply) -> Result<Holder, Error> {
         since: wall(reply.number(4)?),
         remaining: Duration::from_millis(reply.number(2)?),
         depth: None,
+        lease: None,
+        label: None,
     })
 }
 
@@ -212,6 +214,8 @@ pub(in crate::store) fn stranger(id: &str, mode: Mode, left: i64, program: &str)
         since: UNIX_EPOCH,
         remaining: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
         depth: None,
+        lease: None,
+        label: None,
     }
 }
 

@@ -134,6 +134,7 @@ impl Plain<'_> {
                 .filter(|token| *token > 0)
                 .map(Token::new),
             broken: answer::broken(reply.list(3)?)?,
+            queue: Vec::new(),
         };
         Ok(info.if_known())
     }

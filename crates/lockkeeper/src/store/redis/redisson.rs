@@ -274,6 +274,7 @@ impl Redisson<'_> {
                 .filter(|token| *token > 0)
                 .map(Token::new),
             broken: answer::broken(reply.list(6)?)?,
+            queue: Vec::new(),
         };
         Ok(info.if_known())
     }

@@ -170,6 +170,7 @@ pub(super) fn inspect(tx: &mut Tx<'_>, name: &Name) -> Result<Option<LockInfo>, 
             waiters: record.waiters()?,
             last_token: (record.last_token > 0).then(|| Token::new(record.last_token)),
             broken: broken(tx, name)?,
+            queue: Vec::new(),
         }))
     })
 }
@@ -216,6 +217,8 @@ fn holder(tx: &mut Tx<'_>, hold: &Hold) -> Result<Holder, Fault> {
         since: wall(hold.since_micros),
         remaining: hold.expires.since(tx.now.moment),
         depth: None,
+        lease: None,
+        label: None,
     })
 }
 
