@@ -25,6 +25,7 @@ mod client;
 mod crowd;
 pub mod field;
 mod hints;
+mod labels;
 mod latch;
 mod modes;
 mod names;
@@ -34,6 +35,7 @@ mod registry;
 mod release;
 mod renew;
 mod tokens;
+mod waiters;
 
 use std::any::Any;
 use std::fmt;

@@ -2,8 +2,10 @@
 
 use lockkeeper::store::{Capabilities, Fencing, Wakeups};
 
-use super::{Case, acquire, admin, api, breaks, field, hints, latch, modes, names, permits, queue};
-use super::{release, renew, tokens};
+use super::{
+    Case, acquire, admin, api, breaks, field, hints, labels, latch, modes, names, permits,
+};
+use super::{queue, release, renew, tokens, waiters};
 
 /// Makes each conformance case a test of its own, in a module of the given name.
 ///
@@ -204,6 +206,38 @@ macro_rules! __conformance_list {
             permits breaks {
                 a_break_of_one_permit_leaves_the_others
             }
+            nothing labels {
+                a_label_stands_beside_its_holder
+                a_label_stays_as_long_as_the_hold
+                odd_labels_are_kept_exactly: transport
+                the_whole_lease_is_known
+            }
+            read_write labels {
+                each_reader_has_its_own_label
+            }
+            permits labels {
+                each_permit_has_its_own_label
+            }
+            queue labels {
+                a_direct_grant_keeps_the_label
+                a_requeued_claim_has_its_own_label
+            }
+            queue waiters {
+                waiters_are_described_in_their_order: transport
+                trying_again_keeps_place_label_and_time
+                a_waiter_that_left_is_not_listed
+                more_waiters_than_are_listed_are_counted
+                a_list_counts_waiters_and_does_not_list_them
+            }
+            queue_read_write waiters {
+                waiters_of_all_modes_are_listed
+            }
+            queue_permits waiters {
+                a_waiter_for_permits_says_how_many
+            }
+            queue_fair waiters {
+                fair_waiters_are_listed
+            }
             latches latch {
                 an_unset_latch_is_open
                 a_latch_counts_down_to_open
@@ -295,6 +329,9 @@ mod needs {
     }
     pub fn read_write(c: &Capabilities) -> bool {
         c.read_write
+    }
+    pub fn queue_fair(c: &Capabilities) -> bool {
+        c.queue && c.fair
     }
     pub fn queue_read_write(c: &Capabilities) -> bool {
         c.queue && c.read_write
