@@ -245,7 +245,11 @@ async fn hold_and_run(
     close(&keeper).await;
     match result {
         Ok(outcome) => {
-            let trouble = trouble.within(ttl);
+            // A renewal that is still on its way has not failed yet, and the store may know why.
+            let trouble = match trouble.within(ttl) {
+                None if outcome.lost => obstacle(&keeper),
+                trouble => trouble,
+            };
             finish(
                 &args.name, &outcome, acquired, released, trouble, report, notes,
             )
@@ -326,6 +330,13 @@ fn busy(args: &Args, held: Option<String>) -> String {
         text += &format!("; it is {held}");
     }
     text
+}
+
+/// What keeps the store from answering, as an error tells it.
+fn obstacle(keeper: &Lockkeeper) -> Option<String> {
+    let store = keeper.capabilities().store;
+    let reason = keeper.obstacle()?;
+    Some(Error::Unavailable { store, reason }.to_string())
 }
 
 /// The command to run, with what it may know about the lock.
