@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::hints::HintBoard;
+use super::common::HintBoard;
 use super::record::{Change, Ended, Hold, Latch, LatchChange, Missing, Now, Record, Step};
 use super::*;
 use crate::clock::Clock;

@@ -28,10 +28,8 @@ pub(crate) mod caller;
 mod capabilities;
 mod catalog;
 mod claim;
-#[cfg(feature = "redis")]
-mod ends;
+pub mod common;
 mod forward;
-mod hints;
 mod info;
 pub mod memory;
 mod nodes;

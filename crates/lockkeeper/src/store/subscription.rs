@@ -70,9 +70,8 @@ impl Subscription {
         self
     }
 
-    /// The same subscription, that ends more when it is dropped.
-    #[cfg(any(feature = "redis", feature = "sqlite"))]
-    pub(super) fn and(self, ends: impl Any + Send + Sync) -> Subscription {
+    /// The same subscription, that drops this as well when it is dropped.
+    pub fn and(self, ends: impl Any + Send + Sync) -> Subscription {
         Subscription {
             _ends: Ends::new((self._ends, ends)),
             ..self

@@ -62,7 +62,7 @@ use self::known::Known;
 use self::node::Node;
 use self::protocol::Terms;
 use self::question::Lates;
-use super::ends::Ends;
+use super::common::AbortOnDrop;
 use super::*;
 use crate::under_way::UnderWay;
 use crate::url::StoreUrl;
@@ -86,9 +86,9 @@ struct Inner {
     lates: Arc<Lates>,
     /// The holds that are being let go of on nodes that keep up.
     partings: watch::Sender<UnderWay>,
-    _watch: Ends,
+    _watch: AbortOnDrop,
     known: Arc<Known>,
-    agreeing: OnceLock<Ends>,
+    agreeing: OnceLock<AbortOnDrop>,
     runtime: Handle,
 }
 

@@ -18,7 +18,7 @@ use self::debts::{Owed, pay_off};
 use super::dialect::Dialect;
 use super::protocol::Admission;
 use crate::clock::Moment;
-use crate::store::ends::Ends;
+use crate::store::common::AbortOnDrop;
 use crate::store::redis::fault::Fault;
 use crate::store::redis::node::{Call, NodeLink, Ticket};
 use crate::store::{ClaimId, NodeState, NodeStatus};
@@ -45,7 +45,7 @@ pub(super) struct Node {
     owed: Mutex<HashMap<ClaimId, Owed>>,
     /// Something is owed, or the node is back.
     look: Notify,
-    courier: OnceLock<Ends>,
+    courier: OnceLock<AbortOnDrop>,
 }
 
 /// Why a node has no answer.
@@ -105,7 +105,7 @@ impl Node {
             courier: OnceLock::new(),
         });
         let courier = tokio::spawn(pay_off(Arc::downgrade(&node)));
-        node.courier.get_or_init(|| Ends::of(&courier));
+        node.courier.get_or_init(|| AbortOnDrop::of(&courier));
         node
     }
 

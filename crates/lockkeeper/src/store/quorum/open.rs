@@ -18,7 +18,7 @@ use super::protocol::{Quarantine, Terms};
 use super::question::Lates;
 use super::{Inner, Quorum, QuorumStore};
 use crate::store::Process;
-use crate::store::ends::Ends;
+use crate::store::common::AbortOnDrop;
 use crate::store::redis::answer::describe;
 use crate::store::redis::keys::WAKE;
 use crate::store::redis::node::{NodeLink, Readers};
@@ -104,7 +104,7 @@ impl QuorumStore {
         let longest = longest.max().unwrap_or_default() + GRACE;
         inner.opened(opening, longest).await?;
         let agreeing = tokio::spawn(keep_agreeing(Arc::downgrade(&inner)));
-        inner.agreeing.get_or_init(|| Ends::of(&agreeing));
+        inner.agreeing.get_or_init(|| AbortOnDrop::of(&agreeing));
         Ok(QuorumStore(inner))
     }
 }

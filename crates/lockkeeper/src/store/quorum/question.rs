@@ -17,7 +17,7 @@ use super::Inner;
 use super::holds::NodeSet;
 use super::node::{Node, Silence};
 use crate::clock::Moment;
-use crate::store::ends::Ends;
+use crate::store::common::AbortOnDrop;
 use crate::store::redis::fault::Fault;
 use crate::store::redis::node::{Call, Ticket};
 
@@ -259,7 +259,7 @@ impl Lates {
     }
 
     /// Looks after them for as long as the answer is there. `step`: how long answers may take to be read.
-    pub fn watch(self: &Arc<Self>, step: Duration) -> Ends {
+    pub fn watch(self: &Arc<Self>, step: Duration) -> AbortOnDrop {
         let lates = self.clone();
         let task = tokio::spawn(async move {
             loop {
@@ -275,7 +275,7 @@ impl Lates {
                 lates.end(now);
             }
         });
-        Ends::of(&task)
+        AbortOnDrop::of(&task)
     }
 
     fn end(&self, now: Moment) {

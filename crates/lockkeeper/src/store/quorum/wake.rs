@@ -12,8 +12,7 @@ use super::Inner;
 use super::gather::Gather;
 use super::holds::NodeSet;
 use crate::clock::Moment;
-use crate::store::ends::Ends;
-use crate::store::redis::polling;
+use crate::store::common::{AbortOnDrop, polling};
 use crate::store::{Interest, Subscription};
 use crate::{Error, Name};
 
@@ -112,7 +111,7 @@ impl Inner {
                 }
             }
         });
-        Subscription::new(told, Ends::of(&task))
+        Subscription::new(told, AbortOnDrop::of(&task))
     }
 
     async fn watch(self: &Arc<Self>, name: Name) -> Result<Subscription, Error> {

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ::redis::Value;
 
 use super::fault::{Fault, refused};
-use super::server_clock::ServerClock;
 use crate::Token;
 use crate::clock::Moment;
+use crate::store::common::ServerClock;
 use crate::store::*;
 
 /// An answer that is a list.

@@ -24,7 +24,7 @@ use super::url::Settings;
 use super::way::{Elsewhere, Way};
 use crate::Error;
 use crate::clock::Moment;
-use crate::store::ends::Ends;
+use crate::store::common::AbortOnDrop;
 
 /// How often to look although nothing seems wrong.
 const SURVEY_EVERY: Duration = Duration::from_secs(15);
@@ -39,7 +39,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Cluster {
     shared: Arc<Shared>,
-    _surveyor: Ends,
+    _surveyor: AbortOnDrop,
 }
 
 struct Shared {
@@ -76,7 +76,7 @@ impl Cluster {
         let surveyor = tokio::spawn(shared.clone().keep_surveying());
         Ok(Cluster {
             shared,
-            _surveyor: Ends::of(&surveyor),
+            _surveyor: AbortOnDrop::of(&surveyor),
         })
     }
 

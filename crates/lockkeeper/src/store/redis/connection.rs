@@ -24,13 +24,13 @@ use super::pushes::UNASKED;
 use super::readers::Readers;
 use super::scripts::Script;
 use super::sentinel::{self, Sentinels};
-use super::server_clock::ServerClock;
 use super::shared::{Member, Shared, State, Target};
 use super::subscriptions::Subscriptions;
 use super::supervisor::supervise;
 use super::topology::{Address, Topology};
 use super::url::Settings;
 use crate::Error;
+use crate::store::common::ServerClock;
 
 /// Requests to the server, and hints from it.
 pub(super) struct Connection {

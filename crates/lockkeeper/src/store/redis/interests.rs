@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Notify;
-
 use super::subscriptions::Topic;
 use super::url::Dialect;
-use super::{NO_LATCHES, RedisStore, look, polling};
-use crate::store::ends::Ends;
+use super::{NO_LATCHES, RedisStore, look};
+use crate::store::common::polling;
 use crate::store::{Interest, Subscription};
 use crate::{Error, Name};
 
@@ -41,23 +39,10 @@ impl RedisStore {
             }
             // Told on the channel of the process.
             (_, interest @ Interest::Keeper(_)) => Ok(subscriptions.hints().subscribe(interest)),
-            (Dialect::Plain, Interest::Claim(..)) => Ok(self.poll()),
+            (Dialect::Plain, Interest::Claim(..)) => Ok(polling::poll(self.servers.runtime())),
             (Dialect::Plain, Interest::Latch(_)) => Err(NO_LATCHES),
             (_, Interest::Name(name)) => self.watch(name).await,
         }
-    }
-
-    /// A subscription that hints now and then.
-    fn poll(&self) -> Subscription {
-        let hints = Arc::new(Notify::new());
-        let hint = hints.clone();
-        let task = self.servers.runtime().spawn(async move {
-            loop {
-                tokio::time::sleep(polling::pause()).await;
-                hint.notify_one();
-            }
-        });
-        Subscription::new(hints, Ends::of(&task))
     }
 
     async fn watch(&self, name: Name) -> Result<Subscription, Error> {

@@ -25,7 +25,7 @@ use super::topology::Address;
 use super::url::Settings;
 use super::wire::{Stream, Wire};
 use crate::Error;
-use crate::store::ends::Ends;
+use crate::store::common::AbortOnDrop;
 
 /// How many requests may wait to be written.
 const WRITE_QUEUE: usize = 4096;
@@ -150,7 +150,7 @@ impl Link {
             })
         });
         // Nobody waits any longer: it ends.
-        let _ends = Ends::of(&task);
+        let _ends = AbortOnDrop::of(&task);
         task.await.unwrap_or(Err(Error::Closed))
     }
 

@@ -22,7 +22,7 @@
 //! for its replicas, `batch` lets many verbs share a script, `subscriptions` knows who waits for what. A `lane` is a
 //! second connection, for tasks that wait; `readers` read several of them. `redisson` and `plain` turn verbs into
 //! `scripts` and their answers back;
-//! `renewals`, `interests` and `listing` are the verbs that take more than one, `breaking` the one that must not be late, `polling` hints where nobody tells.
+//! `renewals`, `interests` and `listing` are the verbs that take more than one, `breaking` the one that must not be late.
 //! `servers` says which server that is for a name: in a `cluster` the one that has its slot (`survey`, `slots`), if
 //! that does not send us another `way`.
 
@@ -44,7 +44,7 @@ pub(super) mod node;
 mod options;
 mod pipe;
 mod plain;
-pub(super) mod polling;
+mod proposals;
 mod pushes;
 pub(super) mod readers;
 mod redisson;
@@ -52,7 +52,6 @@ mod renewals;
 mod replicas;
 pub(super) mod scripts;
 mod sentinel;
-mod server_clock;
 mod servers;
 mod setup;
 mod shared;

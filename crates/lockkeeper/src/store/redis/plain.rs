@@ -7,6 +7,7 @@ use super::answer::{self, Reply, Tried, wall};
 use super::batch::{Op, id_arg};
 use super::fault::Fault;
 use super::keys::Keys;
+use super::proposals::Propose;
 use super::scripts;
 use super::way::Way;
 use super::{BREAK_MEMORY, millis};

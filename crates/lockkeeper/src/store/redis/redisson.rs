@@ -7,6 +7,7 @@ use super::answer::{self, Reply, Tried};
 use super::batch::{Op, id_arg};
 use super::fault::Fault;
 use super::keys::Keys;
+use super::proposals::Propose;
 use super::scripts::{self, Verb};
 use super::subscriptions::Topic;
 use super::way::Way;

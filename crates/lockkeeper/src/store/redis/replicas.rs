@@ -18,7 +18,7 @@ use super::keys::Keys;
 use super::link::Link;
 use super::url::Settings;
 use super::way::Way;
-use crate::store::ends::Ends;
+use crate::store::common::AbortOnDrop;
 use crate::store::*;
 
 /// How long a marker stays, in milliseconds: it has done its work once it is written.
@@ -44,7 +44,7 @@ impl Syncer {
         mut link: Link,
         settings: &Settings,
         broken: impl Fn(String) + Send + 'static,
-    ) -> Result<(Syncer, Ends), Error> {
+    ) -> Result<(Syncer, AbortOnDrop), Error> {
         let mut probe = ::redis::cmd("WAIT");
         probe.arg(0).arg(1);
         let probed = probe.query_async::<Value>(&mut link.connection).await;
@@ -78,7 +78,7 @@ impl Syncer {
                 }
             }
         });
-        Ok((Syncer(requests), Ends::of(&task)))
+        Ok((Syncer(requests), AbortOnDrop::of(&task)))
     }
 
     /// Waits until replicas have everything that was answered before this call.

@@ -17,14 +17,14 @@ use super::subscriptions::Topic;
 use super::topology::Address;
 use crate::Error;
 use crate::clock::Moment;
-use crate::store::ends::Ends;
+use crate::store::common::AbortOnDrop;
 use crate::store::quorum::protocol::Admission;
 
 /// A connection that is set up but not yet in use.
 pub(super) struct Fresh {
     pub number: u64,
     pub link: Link,
-    pub syncer: Option<(Syncer, Ends)>,
+    pub syncer: Option<(Syncer, AbortOnDrop)>,
     pub beside: u64,
     pub admission: Option<Admission>,
 }
@@ -140,7 +140,7 @@ impl Shared {
         number: u64,
         address: &Address,
         info: &ServerInfo,
-    ) -> Result<(Syncer, Ends), Error> {
+    ) -> Result<(Syncer, AbortOnDrop), Error> {
         let (reader, waiter) = (Arc::downgrade(self), Arc::downgrade(self));
         let pushed = move |push: PushInfo| match (&push.kind, reader.upgrade()) {
             (PushKind::Disconnection, Some(shared)) => {

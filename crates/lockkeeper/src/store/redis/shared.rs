@@ -19,12 +19,12 @@ use super::pushes::{Account, UNASKED};
 use super::replicas::Syncer;
 use super::scripts::Script;
 use super::sentinel::Sentinels;
-use super::server_clock::ServerClock;
 use super::slots::Map;
 use super::subscriptions::Subscriptions;
 use super::topology::Address;
 use super::url::Settings;
 use crate::store::Process;
+use crate::store::common::ServerClock;
 use crate::store::quorum::protocol::Admission;
 
 /// What the supervisor is told.

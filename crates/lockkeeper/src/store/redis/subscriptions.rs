@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::shared::Event;
 use crate::Name;
-use crate::store::hints::HintBoard;
+use crate::store::common::HintBoard;
 use crate::store::{ClaimId, Interest, Subscription};
 
 /// Something to subscribe to.

@@ -15,7 +15,7 @@ use super::wake::Outbox;
 use super::worker::Job;
 use crate::Error;
 use crate::store::Release;
-use crate::store::hints::HintBoard;
+use crate::store::common::HintBoard;
 
 /// The log is copied back after about this many pages.
 const TIDY_PAGES: usize = 1000;

@@ -1,30 +1,40 @@
 //! What the server's clock shows at a moment of ours.
 
-use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// For how long tokens are proposed after the server's time was seen: it may be set.
+/// For how long an estimate is good after the server's time was seen: the server's clock may be set.
 const FRESH: Duration = Duration::from_secs(1);
-/// An answer that took longer than this says too little for that.
+/// A response that took longer than this says too little for a good estimate.
 const PROMPT: Duration = Duration::from_millis(50);
-/// A proposal is taken in the second that it names, and so for less than this: who may not be that late proposes nothing.
-const TAKEN: Duration = Duration::from_secs(2);
-/// What scripts take for a proposal: 16 digits, and a number that they count exactly.
-const PROPOSALS: Range<u64> = 1_000_000_000_000_000..1 << 53;
 
-/// How far the server's clock is from ours. Every answer that carries the server's time narrows it down: the
-/// server read its clock between our sending and our receiving.
+/// How far the server's clock is from ours.
+///
+/// Every response that carries the server's time narrows it down: the server read its clock between our sending and our
+/// receiving. So a request can say in the server's time when it is [too late](ServerClock::at), and no clock of a client
+/// has to be right.
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkeeper::{clock::Moment, store::common::ServerClock};
+///
+/// let clock = ServerClock::default();
+/// let sent = Moment::now();
+/// let server_micros = 1_800_000_000_000_000;      // in a response to what was sent
+/// clock.saw(server_micros, sent, Moment::now());
+/// // Never later than the server's own five seconds: a request counts as late rather too early.
+/// assert!(clock.at(sent + Duration::from_secs(5)) <= server_micros + 5_000_000);
+/// ```
 #[derive(Debug, Default)]
-pub(super) struct ServerClock(Mutex<Known>);
+pub struct ServerClock(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     /// In microseconds.
     offset: Option<i64>,
-    /// Until when a token may be proposed.
+    /// Until when an estimate is good.
     fresh_until: Option<Moment>,
 }
 
@@ -48,19 +58,17 @@ impl ServerClock {
         self.known().offset.is_some()
     }
 
-    /// The server's time at a moment, if that is known well enough to propose it as a token, in a request that counts as
-    /// late only long after.
-    pub fn proposal(&self, now: Moment, not_after: Moment) -> Option<u64> {
-        if now + TAKEN > not_after {
-            return None;
-        }
+    /// The server's time at a moment, in microseconds, if a prompt response showed it within the last second.
+    ///
+    /// A client that names a token by this must have the server check it: the server's clock may have been set since.
+    pub fn estimate(&self, now: Moment) -> Option<u64> {
         let known = self.known();
         let offset = known.offset.filter(|_| known.fresh_until > Some(now))?;
-        let time = u64::try_from(micros(now).saturating_add(offset)).ok()?;
-        Some(time).filter(|time| PROPOSALS.contains(time))
+        u64::try_from(micros(now).saturating_add(offset)).ok()
     }
 
-    /// The server's time at a moment, in microseconds; 0 for a moment that never comes.
+    /// The server's time at a moment, in microseconds: when a request is too late, from its `not_after`. 0 for a moment
+    /// that never comes, and while nothing is known of the server's clock.
     pub fn at(&self, moment: Moment) -> u64 {
         if moment == Moment::NEVER {
             return 0;
@@ -111,24 +119,19 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_proposed_only_while_the_time_is_known() {
+    fn an_estimate_is_good_only_while_the_time_was_seen_lately() {
         const T: u64 = 1_700_000_000_000_000;
         let clock = ServerClock::default();
-        let proposal = |micros| clock.proposal(at(micros), Moment::NEVER);
-        assert_eq!(proposal(10), None);
+        assert_eq!(clock.estimate(at(10)), None);
         clock.saw(T, at(100), at(100));
-        assert_eq!(proposal(250), Some(T + 150));
-        assert_eq!(proposal(1_000_099), Some(T + 999_999));
-        assert_eq!(proposal(1_000_100), None);
-        // A slow answer tells the time, but not well enough.
+        assert_eq!(clock.estimate(at(250)), Some(T + 150));
+        assert_eq!(clock.estimate(at(1_000_099)), Some(T + 999_999));
+        assert_eq!(clock.estimate(at(1_000_100)), None);
+        // A slow response tells the time, but not well enough.
         clock.saw(T + 2_000_000, at(2_000_000), at(2_200_000));
-        assert_eq!(proposal(2_200_001), None);
+        assert_eq!(clock.estimate(at(2_200_001)), None);
         clock.saw(T + 2_500_000, at(2_500_000), at(2_500_100));
-        assert!(proposal(2_500_200).is_some());
-        // Nor in a request that may soon be late.
-        let soon = at(2_500_200) + TAKEN;
-        assert!(clock.proposal(at(2_500_200), soon).is_some());
-        assert_eq!(clock.proposal(at(2_500_201), soon), None);
+        assert!(clock.estimate(at(2_500_200)).is_some());
     }
 
     #[test]
@@ -139,23 +142,8 @@ mod tests {
             clock.saw(u64::MAX - time, at(400), at(500));
             for moment in [at(0), at(600), Moment::from_nanos(u64::MAX / 2 - 1)] {
                 assert!(clock.at(moment) > 0, "{time}");
-                assert_eq!(clock.proposal(moment, Moment::NEVER), None, "{time}");
+                let _ = clock.estimate(moment);
             }
-        }
-    }
-
-    #[test]
-    fn a_time_that_a_script_would_take_for_a_number_of_tokens_is_not_proposed() {
-        // A server without a clock of its own, as it starts in 1970; and one that is centuries ahead.
-        for time in [
-            1_000_000,
-            999_999_999_999_998,
-            1 << 53,
-            10_000_000_000_000_000,
-        ] {
-            let clock = ServerClock::default();
-            clock.saw(time, at(100), at(100));
-            assert_eq!(clock.proposal(at(101), Moment::NEVER), None, "{time}");
         }
     }
 }

@@ -1,16 +1,32 @@
-//! Who in this process waits for which hint. Shared by the stores.
+//! Which subscriptions of this process a hint is for.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::{ClaimId, DirectGrant, GrantSlot, Interest, KeeperId, Subscription};
 use crate::Name;
+use crate::store::{ClaimId, DirectGrant, GrantSlot, Interest, KeeperId, Subscription};
 
-/// Routes hints to subscriptions. Clones share it.
+/// Routes hints to the subscriptions of this process. Clones share it.
+///
+/// A store keeps one board. [`subscribe`](HintBoard::subscribe) serves [`Store::subscribe`](crate::store::Store::subscribe)
+/// once the server is asked to tell; the task that reads what the server tells calls the other methods.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use lockkeeper::{Name, store::{Interest, common::HintBoard}};
+///
+/// let (board, name) = (HintBoard::default(), Name::new("stock:42")?);
+/// let subscription = board.subscribe(Interest::Name(name.clone()));
+/// board.name(&name);              // the server said so
+/// subscription.hint().await;
+/// drop(subscription);
+/// assert!(board.is_empty());
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HintBoard(Arc<Mutex<Board>>);
+pub struct HintBoard(Arc<Mutex<Board>>);
 
 #[derive(Debug, Default)]
 struct Board {
@@ -27,6 +43,7 @@ struct Listener {
 }
 
 impl HintBoard {
+    /// A subscription that is hinted about this from now on, until it is dropped.
     pub fn subscribe(&self, interest: Interest) -> Subscription {
         let hints = Arc::new(Notify::new());
         let is_claim = matches!(interest, Interest::Claim(..));
@@ -43,12 +60,12 @@ impl HintBoard {
                 hints: hints.clone(),
                 grants: grants.clone(),
             });
-        let ends = Ends {
+        let leave = Leave {
             board: self.clone(),
             interest,
             number,
         };
-        Subscription::new(hints, ends).with_grants(grants)
+        Subscription::new(hints, leave).with_grants(grants)
     }
 
     /// Hints a waiting claim.
@@ -56,8 +73,7 @@ impl HintBoard {
         self.notify(&Interest::Claim(name.clone(), claim));
     }
 
-    /// Hints a waiting claim that it holds.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    /// Hints a waiting claim that it holds, and hands it the grant.
     pub fn granted(&self, name: &Name, claim: ClaimId, granted: DirectGrant) {
         let interest = Interest::Claim(name.clone(), claim);
         for listener in self.lock().by_interest.get(&interest).into_iter().flatten() {
@@ -68,12 +84,12 @@ impl HintBoard {
         }
     }
 
-    /// Hints whoever watches the name.
+    /// Hints the subscriptions to the name.
     pub fn name(&self, name: &Name) {
         self.notify(&Interest::Name(name.clone()));
     }
 
-    /// Hints whoever waits for the latch.
+    /// Hints the subscriptions to the latch.
     pub fn latch(&self, name: &Name) {
         self.notify(&Interest::Latch(name.clone()));
     }
@@ -83,8 +99,7 @@ impl HintBoard {
         self.notify(&Interest::Keeper(keeper));
     }
 
-    /// Hints everyone: something was missed, or may have been.
-    #[cfg_attr(not(any(feature = "sqlite", feature = "redis")), allow(dead_code))]
+    /// Hints every subscription: something was missed, or may have been, as after a connection was lost.
     pub fn everyone(&self) {
         for listener in self.lock().by_interest.values().flatten() {
             listener.hints.notify_one();
@@ -100,7 +115,12 @@ impl HintBoard {
         running.map(|(_, subscriptions)| subscriptions.len()).sum()
     }
 
-    /// Hints whoever subscribed to exactly this.
+    /// Whether there are no waiters and watchers: [`len`](HintBoard::len) is 0.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Hints the subscriptions to exactly this.
     pub fn notify(&self, interest: &Interest) {
         let board = self.lock();
         if board.by_interest.is_empty() {
@@ -116,13 +136,14 @@ impl HintBoard {
     }
 }
 
-struct Ends {
+/// Takes a subscription off the board when it is dropped.
+struct Leave {
     board: HintBoard,
     interest: Interest,
     number: u64,
 }
 
-impl Drop for Ends {
+impl Drop for Leave {
     fn drop(&mut self) {
         let mut board = self.board.lock();
         if let Some(list) = board.by_interest.get_mut(&self.interest) {
