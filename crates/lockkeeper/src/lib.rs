@@ -49,6 +49,7 @@
 //! | --- | --- | --- |
 //! | `sqlite` | yes | `sqlite:PATH`, and the embedded default store |
 //! | `redis` | yes | `redis://HOST:PORT/DB`, `rediss:` with TLS, `redis+unix:`, `redis+sentinel:`, `redis+cluster:`: machines of a network, in Redisson's layout |
+//! | `tls` | with `redis` | [`store::common`]`::tls`, for network stores of other crates |
 
 pub mod blocking;
 pub mod clock;

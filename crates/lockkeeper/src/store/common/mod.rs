@@ -1,10 +1,64 @@
-//! What network stores share.
+//! What network stores share, here and in other crates. Nothing in it knows a kind of server.
+//!
+//! | | |
+//! | --- | --- |
+//! | a URL | [`ServerUrl`] takes it apart into [`Credentials`], [`Address`]es, a path and [`Options`]; a [`StoreKind`] says how errors name the store |
+//! | TLS | [`Trust`] is what the options say of it; `tls`, with the feature of that name, is the handshake |
+//! | time | [`ServerClock`] says in the server's time when a request is too late |
+//! | hints | [`HintBoard`] brings them to subscriptions; [`polling`] makes them where a server tells nothing |
+//!
+//! Errors say what to write instead, and none has a secret in it, nor has any `Debug`.
+//!
+//! ```
+//! use std::time::Duration;
+//! use lockkeeper::store::common::{ServerUrl, StoreKind, Trust, decode};
+//! use lockkeeper::url::StoreUrl;
+//!
+//! const TOY: StoreKind = StoreKind {
+//!     store: "toy",
+//!     example: "toy://localhost:7000/locks",
+//!     use_tls: "write toys: instead of toy:",
+//!     use_no_tls: "write toy: instead of toys:",
+//! };
+//!
+//! let url = StoreUrl::parse("toys://me:p%2Fw@a:7001,b/my%20locks?connect_timeout=500ms&ca=/etc/ca.pem")?;
+//! let server = ServerUrl::parse(&url, TOY)?;
+//! let servers = server.addresses(7000)?;
+//! let database = decode(server.path().trim_start_matches('/'))?;
+//!
+//! let mut options = server.options()?;
+//! let timeout = options.timeout("connect_timeout")?.unwrap_or(Duration::from_secs(2));
+//! let mut credentials = server.credentials().clone();
+//! if let Some(password) = options.password_file("password_file")? {
+//!     credentials.password = Some(password);
+//! }
+//! let trust = Trust::read(&mut options, server.scheme() == "toys", &TOY)?;
+//! options.finish()?;              // refuses an option that was not asked for, and names those that were
+//!
+//! assert_eq!(servers[1].to_string(), "b:7000");
+//! assert_eq!((database.as_str(), timeout.as_millis()), ("my locks", 500));
+//! assert_eq!(credentials.password(), Some("p/w"));        // to send it
+//! assert!(!format!("{credentials:?}").contains("p/w"));   // shown nowhere
+//! # Ok::<(), lockkeeper::Error>(())
+//! ```
 
 mod abort;
+mod address;
+mod credentials;
 mod hints;
+mod options;
 pub mod polling;
 mod server_clock;
+#[cfg(feature = "tls")]
+pub mod tls;
+mod trust;
+mod url;
 
 pub use self::abort::AbortOnDrop;
+pub use self::address::Address;
+pub use self::credentials::{Credentials, Secret, warn_of_plain_text};
 pub use self::hints::HintBoard;
+pub use self::options::Options;
 pub use self::server_clock::ServerClock;
+pub use self::trust::Trust;
+pub use self::url::{ServerUrl, StoreKind, decode, refuse};

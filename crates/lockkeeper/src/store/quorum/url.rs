@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::error::{MAX_LEASE, MIN_LEASE};
-use crate::store::redis::node::NodeSettings;
+use crate::store::common::{Options, ServerUrl, StoreKind, refuse};
+use crate::store::redis::node::{self, NodeSettings};
 use crate::url::StoreUrl;
 use crate::{Error, duration};
 
@@ -37,11 +38,13 @@ pub struct Quorum {
     pub(super) quarantine: bool,
 }
 
-fn refuse<T>(reason: impl Into<String>) -> Result<T, Error> {
-    Err(Error::InvalidUrl {
-        reason: reason.into(),
-    })
-}
+/// What errors say of the URL of a quorum. The errors are those of its servers.
+const KIND: StoreKind = StoreKind {
+    example: "redlock://a:6379,b:6379,c:6379",
+    use_tls: "write tls=yes",
+    use_no_tls: "leave tls=yes out",
+    ..node::KIND
+};
 
 impl Quorum {
     /// The nodes at these URLs: `redis:`, `rediss:` or `redis+unix:`, each with options of its own. `dialect` and `prefix`
@@ -139,48 +142,18 @@ impl Quorum {
 
     /// Reads `redlock://USER:PASSWORD@A:PORT,B:PORT,C:PORT/DB?OPTIONS`.
     pub(super) fn parse(url: &StoreUrl) -> Result<Quorum, Error> {
-        let Some(rest) = url.rest().strip_prefix("//") else {
-            return refuse(
-                "two slashes come before the hosts; write redlock://a:6379,b:6379,c:6379",
-            );
-        };
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = match rest.find('/') {
-            Some(at) => rest.split_at(at),
-            None => (rest, ""),
-        };
-        let (user, hosts) = match authority.rsplit_once('@') {
-            Some((user, hosts)) => (format!("{user}@"), hosts),
-            None => (String::new(), authority),
-        };
-        if authority.split(',').skip(1).any(|node| node.contains('@')) {
+        let server = ServerUrl::parse(url, KIND)?;
+        if server.has_comma_before_hosts() {
             return refuse(
                 "the user and password stand once, before the first host, and go for all of them (in a password write %40 for @ \
                  and %2C for a comma); where they differ, build it with Quorum::of",
             );
         }
-        let mut own = Own::default();
-        let mut others = Vec::new();
-        for option in query.split('&').filter(|option| !option.is_empty()) {
-            if !own.take(option)? {
-                others.push(option);
-            }
-        }
-        let scheme = if own.tls == Some(true) {
-            "rediss"
-        } else {
-            "redis"
-        };
-        let others = match others.is_empty() {
-            true => String::new(),
-            false => format!("?{}", others.join("&")),
-        };
-        let nodes = hosts.split(',').map(|host| {
-            let url = format!("{scheme}://{user}{host}{path}{others}");
-            NodeSettings::parse(&StoreUrl::parse(&url)?)
-        });
-        let nodes: Result<Vec<NodeSettings>, Error> = nodes.collect();
-        let mut quorum = Quorum::with(nodes?)?;
+        let mut options = server.options()?;
+        let own = Own::read(&mut options)?;
+        let nodes = NodeSettings::of_each(&server, own.tls, &mut options)?;
+        options.finish()?;
+        let mut quorum = Quorum::with(nodes)?;
         let in_url = |error: Error| Error::InvalidUrl {
             reason: error.to_string(),
         };
@@ -190,49 +163,39 @@ impl Quorum {
         if let Some(timeout) = own.node_timeout {
             quorum = quorum.node_timeout(timeout).map_err(in_url)?;
         }
-        quorum.quarantine = own.quarantine.unwrap_or(true);
+        quorum.quarantine = !own.no_quarantine;
         Ok(quorum)
     }
 }
 
 /// The options that are not those of a server.
-#[derive(Default)]
 struct Own {
     max_lease: Option<Duration>,
     node_timeout: Option<Duration>,
-    quarantine: Option<bool>,
-    tls: Option<bool>,
+    no_quarantine: bool,
+    tls: bool,
 }
 
 impl Own {
-    /// Whether it was one of these.
-    fn take(&mut self, option: &str) -> Result<bool, Error> {
-        let (key, value) = option.split_once('=').unwrap_or((option, ""));
-        let time = || match duration::parse(value) {
-            Ok(time) => Ok(time),
-            Err(_) => refuse(format!("{key} is a duration, such as 30s or 250ms")),
+    fn read(options: &mut Options) -> Result<Own, Error> {
+        let mut time = |name: &'static str| {
+            let expected = format!("{name} is a duration, such as 30s or 250ms");
+            options.read(name, &expected, |value| duration::parse(value).ok())
         };
-        let given = match key {
-            "max_lease" => self.max_lease.replace(time()?).is_some(),
-            "node_timeout" => self.node_timeout.replace(time()?).is_some(),
-            "quarantine" => match value {
-                "off" => self.quarantine.replace(false).is_some(),
-                _ => {
-                    return refuse(
-                        "quarantine=off lets nodes that restarted vote at once, which is unsafe; leave it out otherwise",
-                    );
-                }
-            },
-            "tls" => match value {
-                "yes" => self.tls.replace(true).is_some(),
-                _ => return refuse("tls=yes speaks TLS to all nodes; leave it out otherwise"),
-            },
-            _ => return Ok(false),
-        };
-        match given {
-            true => refuse(format!("{key:.40?} is given twice")),
-            false => Ok(true),
-        }
+        Ok(Own {
+            max_lease: time("max_lease")?,
+            node_timeout: time("node_timeout")?,
+            no_quarantine: options.flag(
+                "quarantine",
+                "off",
+                "quarantine=off lets nodes that restarted vote at once, which is unsafe; leave it out otherwise",
+            )?,
+            tls: options.flag(
+                "tls",
+                "yes",
+                "tls=yes speaks TLS to all nodes; leave it out otherwise",
+            )?,
+        })
     }
 }
 

@@ -19,12 +19,11 @@ use super::shared::Member;
 use super::slots::{Map, Slots};
 use super::subscriptions::Subscriptions;
 use super::survey;
-use super::topology::Address;
 use super::url::Settings;
 use super::way::{Elsewhere, Way};
 use crate::Error;
 use crate::clock::Moment;
-use crate::store::common::AbortOnDrop;
+use crate::store::common::{AbortOnDrop, Address};
 
 /// How often to look although nothing seems wrong.
 const SURVEY_EVERY: Duration = Duration::from_secs(15);

@@ -27,10 +27,10 @@ use super::sentinel::{self, Sentinels};
 use super::shared::{Member, Shared, State, Target};
 use super::subscriptions::Subscriptions;
 use super::supervisor::supervise;
-use super::topology::{Address, Topology};
+use super::topology::Topology;
 use super::url::Settings;
 use crate::Error;
-use crate::store::common::ServerClock;
+use crate::store::common::{Address, ServerClock};
 
 /// Requests to the server, and hints from it.
 pub(super) struct Connection {

@@ -11,7 +11,9 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{
     AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError,
 };
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, BufReader, ReadBuf};
+use tokio::io::{
+    AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf,
+};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -20,12 +22,10 @@ use tokio::time::Timeout;
 use super::fault::{explain, refused, unavailable, words};
 use super::lane::Beside;
 use super::pipe::Pipe;
-use super::tls;
-use super::topology::Address;
 use super::url::Settings;
 use super::wire::{Stream, Wire};
 use crate::Error;
-use crate::store::common::AbortOnDrop;
+use crate::store::common::{AbortOnDrop, Address, tls};
 
 /// How many requests may wait to be written.
 const WRITE_QUEUE: usize = 4096;
@@ -72,8 +72,8 @@ impl Settings {
     /// Who we are to a server that keeps locks.
     pub fn login(&self, first: bool) -> Login<'_> {
         Login {
-            user: self.user.as_deref(),
-            password: self.password.as_deref(),
+            user: self.credentials.user.as_deref(),
+            password: self.credentials.password(),
             database: self.database,
             first,
         }
@@ -221,9 +221,10 @@ impl Link {
             Err(error) if login.first && error.code().is_none() && !settings.tls => {
                 // Whoever does not speak TLS may wait for the end of what it takes for a line.
                 let limit = settings.connect_timeout / 4;
-                match tokio::time::timeout(limit, tls::speaks_tls(address)).await {
+                match tokio::time::timeout(limit, tls::speaks_tls(address, &settings.kind)).await {
                     Ok(true) => Err(refused(format!(
-                        "{address} speaks TLS; write rediss: instead of redis:"
+                        "{address} speaks TLS; {}",
+                        settings.kind.use_tls
                     ))),
                     _ => Err(match parting_words(address, settings).await {
                         Some(said) => not_let_in(address, &said),
@@ -259,17 +260,30 @@ async fn stream(
         return Ok(Box::new(stream));
     }
     let limit = settings.connect_timeout / 2;
-    match within(timers, limit, tls::handshake(stream, host, &settings.trust)).await {
+    let handshake = tls::handshake(stream, host, &settings.trust, &settings.kind);
+    match within(timers, limit, handshake).await {
         Ok(Ok(stream)) => Ok(Box::new(stream)),
         Ok(Err(error)) => Err(error),
         // To a server without TLS a handshake is the start of a long line, whose end it waits for.
-        Err(_) => match within(timers, limit / 2, tls::speaks_plainly(address)).await {
-            Ok(true) => Err(refused(tls::no_tls(address))),
+        Err(_) => match within(timers, limit / 2, speaks_plainly((host, port))).await {
+            Ok(true) => Err(refused(tls::no_tls(address, &settings.kind))),
             _ => Err(unavailable(format!(
                 "{address} did not answer the TLS handshake within {limit:?}"
             ))),
         },
     }
+}
+
+/// Whether a server there speaks without TLS. It is told no secret.
+async fn speaks_plainly(address: (&str, u16)) -> bool {
+    let ask = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(b"PING\r\n").await?;
+        let mut first = [0];
+        stream.read_exact(&mut first).await?;
+        Ok::<bool, io::Error>(matches!(first, [b'+' | b'-']))
+    };
+    ask.await.unwrap_or(false)
 }
 
 /// What a server says to whom it does not let in, and closes the connection. Who speaks first may not hear it.

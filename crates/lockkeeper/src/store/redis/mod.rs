@@ -16,8 +16,7 @@
 //! * A server that removes keys when its memory is full. It is warned of when connecting.
 //!
 //! # Layout
-//! `url` says where (`topology`) and how (`options`). A `connection` sends requests: it is `setup` over a `link`, with
-//! `tls` or without, which `checks` judges and a `supervisor` keeps alive; `shared` is what they have in common, `pipe`
+//! `url` says where (`topology`) and how (`options`). A `connection` sends requests: it is `setup` over a `link`, which `checks` judges and a `supervisor` keeps alive; `shared` is what they have in common, `pipe`
 //! how requests go over it, `pushes` what comes without being asked for. `sentinel` finds the server, `replicas` waits
 //! for its replicas, `batch` lets many verbs share a script, `subscriptions` knows who waits for what. A `lane` is a
 //! second connection, for tasks that wait; `readers` read several of them. `redisson` and `plain` turn verbs into
@@ -59,7 +58,6 @@ mod slots;
 mod subscriptions;
 mod supervisor;
 mod survey;
-mod tls;
 mod token_keys;
 mod topology;
 mod url;

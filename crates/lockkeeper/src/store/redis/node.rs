@@ -26,6 +26,7 @@ pub(in crate::store) use super::readers::Readers;
 use super::shared::{Shared, State, Target, Up};
 use super::subscriptions::{Subscriptions, Topic};
 use super::supervisor::supervise;
+pub(in crate::store) use super::url::KIND;
 use crate::clock::Moment;
 use crate::store::quorum::protocol::Admission;
 use crate::store::{Answer, Interest, Subscription};

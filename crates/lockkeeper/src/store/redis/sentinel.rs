@@ -19,10 +19,10 @@ use super::link::{Link, Login};
 use super::pushes::Watched;
 use super::setup::Fresh;
 use super::shared::Shared;
-use super::topology::Address;
 use super::url::Settings;
 use crate::Error;
 use crate::clock::Moment;
+use crate::store::common::Address;
 
 /// Where a Sentinel tells of a new master.
 const SWITCHED: &str = "+switch-master";
@@ -131,8 +131,8 @@ impl Sentinels {
         pushed: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<Link, Error> {
         let login = Login {
-            user: settings.sentinel_user.as_deref(),
-            password: settings.sentinel_password.as_deref(),
+            user: settings.sentinel.user.as_deref(),
+            password: settings.sentinel.password(),
             database: 0,
             first: self.epoch.load(Ordering::Relaxed) == 0,
         };

@@ -14,10 +14,9 @@ use super::replicas::Syncer;
 use super::sentinel;
 use super::shared::{Shared, Target};
 use super::subscriptions::Topic;
-use super::topology::Address;
 use crate::Error;
 use crate::clock::Moment;
-use crate::store::common::AbortOnDrop;
+use crate::store::common::{AbortOnDrop, Address};
 use crate::store::quorum::protocol::Admission;
 
 /// A connection that is set up but not yet in use.

@@ -21,10 +21,9 @@ use super::scripts::Script;
 use super::sentinel::Sentinels;
 use super::slots::Map;
 use super::subscriptions::Subscriptions;
-use super::topology::Address;
 use super::url::Settings;
 use crate::store::Process;
-use crate::store::common::ServerClock;
+use crate::store::common::{Address, ServerClock};
 use crate::store::quorum::protocol::Admission;
 
 /// What the supervisor is told.

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ::redis::Value;
 use tokio::sync::Notify;
 
-use super::topology::Address;
+use crate::store::common::Address;
 
 pub(super) const SLOTS: usize = 16_384;
 /// A slot that no node serves.

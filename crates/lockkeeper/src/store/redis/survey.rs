@@ -13,9 +13,9 @@ use super::keys::WAKE;
 use super::link::Link;
 use super::pushes::Watched;
 use super::slots::{SLOTS, Slots};
-use super::topology::Address;
 use super::url::Settings;
 use crate::Error;
+use crate::store::common::Address;
 
 /// How long a node may take to say who serves what, before another is asked.
 const SURVEY_PATIENCE: Duration = Duration::from_millis(500);

@@ -5,9 +5,9 @@ use ::redis::aio::MultiplexedConnection;
 
 use super::checks::ServerInfo;
 use super::keys;
-use super::topology::Address;
 use super::url::{Dialect, Settings};
 use crate::SETUP_TARGET;
+use crate::store::common::Address;
 
 /// Fewer keys without an end are not looked at: a hundred bytes each.
 const MANY: u64 = 100_000;

@@ -3,15 +3,19 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::tls::Trust;
+use super::fault::STORE;
 use super::topology::Topology;
+use crate::Error;
+use crate::store::common::{Credentials, ServerUrl, StoreKind, Trust, warn_of_plain_text};
 use crate::url::StoreUrl;
-use crate::{Error, SETUP_TARGET};
 
-/// Long enough for a busy server, short enough to try again within any ordinary lease.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Replicas that follow confirm within milliseconds; a hold that is not confirmed has to be given back soon.
-const REPLICAS_TIMEOUT: Duration = Duration::from_secs(1);
+/// What errors say of a URL of one server.
+pub(in crate::store) const KIND: StoreKind = StoreKind {
+    store: STORE,
+    example: "redis://localhost:6379/0",
+    use_tls: "write rediss: instead of redis:",
+    use_no_tls: "write redis: instead of rediss:",
+};
 
 /// How long token keys stay in the plain dialect, where nobody else uses them.
 const PLAIN_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -28,12 +32,12 @@ pub(super) enum Dialect {
 /// A URL, taken apart. Its `Debug` shows no password.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Settings {
+    pub kind: StoreKind,
     pub topology: Topology,
     /// Whether to speak TLS.
     pub tls: bool,
     pub trust: Trust,
-    pub user: Option<String>,
-    pub password: Option<String>,
+    pub credentials: Credentials,
     pub database: u32,
     pub dialect: Dialect,
     /// What every key at a name starts with.
@@ -41,8 +45,7 @@ pub(super) struct Settings {
     pub connect_timeout: Duration,
     pub response_timeout: Duration,
     /// Who we are to the Sentinels.
-    pub sentinel_user: Option<String>,
-    pub sentinel_password: Option<String>,
+    pub sentinel: Credentials,
     /// How many replicas have to confirm a grant, and within which time.
     pub replicas: u32,
     pub replicas_timeout: Duration,
@@ -69,26 +72,16 @@ impl Settings {
 
     /// Whether a password is sent to a server or a Sentinel so that others on the way can read it.
     pub fn shows_a_password(&self) -> bool {
-        let secret = self.password.is_some() || self.sentinel_password.is_some();
+        let secret = self.credentials.password.is_some() || self.sentinel.password.is_some();
         secret && !self.tls && !self.topology.is_local()
     }
 
     /// Warns of what makes connections unsafe.
     pub fn warn(&self) {
         if self.shows_a_password() {
-            tracing::warn!(
-                target: SETUP_TARGET,
-                server = %self.topology,
-                "the password crosses the network in plain text; use TLS: rediss: instead of redis:"
-            );
+            warn_of_plain_text(&self.topology, &self.kind);
         }
-        if self.trust.insecure {
-            tracing::warn!(
-                target: SETUP_TARGET,
-                server = %self.topology,
-                "insecure=yes: the server's certificate is not looked at, so anyone on the way can be the server"
-            );
-        }
+        self.trust.warn(&self.topology);
     }
 }
 
@@ -97,8 +90,7 @@ impl fmt::Debug for Settings {
         f.debug_struct("Settings")
             .field("servers", &format_args!("{}", self.topology))
             .field("tls", &self.tls)
-            .field("user", &self.user)
-            .field("password", &self.password.as_ref().map(|_| "***"))
+            .field("credentials", &self.credentials)
             .field("database", &self.database)
             .field("dialect", &self.dialect)
             .field("prefix", &self.prefix)
@@ -107,103 +99,16 @@ impl fmt::Debug for Settings {
     }
 }
 
-pub(super) fn refuse<T>(reason: impl Into<String>) -> Result<T, Error> {
-    Err(Error::InvalidUrl {
-        reason: reason.into(),
-    })
-}
-
 impl Settings {
+    /// Reads the URL of one server, of Sentinels or of a cluster.
     pub fn parse(url: &StoreUrl) -> Result<Settings, Error> {
-        let Some(rest) = url.rest().strip_prefix("//") else {
-            return refuse("two slashes come before the host; write redis://localhost:6379/0");
-        };
-        if rest.contains('#') {
-            return refuse("it has a `#`; in a password or path write %23 for it");
-        }
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = match rest.find('/') {
-            Some(at) => rest.split_at(at),
-            None => (rest, ""),
-        };
-        let (user_info, host) = match authority.rsplit_once('@') {
-            Some((user_info, host)) => (Some(user_info), host),
-            None => (None, authority),
-        };
-        let (user, password) = credentials(user_info)?;
-        let scheme = url.scheme();
-        let (topology, database) = Topology::parse(scheme, host, path)?;
-        let mut settings = Settings {
-            topology,
-            tls: scheme.starts_with("rediss"),
-            trust: Trust::default(),
-            user,
-            password,
-            database: database.unwrap_or(0),
-            dialect: Dialect::Redisson,
-            prefix: String::new(),
-            connect_timeout: DEFAULT_TIMEOUT,
-            response_timeout: DEFAULT_TIMEOUT,
-            sentinel_user: None,
-            sentinel_password: None,
-            replicas: 0,
-            replicas_timeout: REPLICAS_TIMEOUT,
-            token_retention: None,
-        };
-        let options = || query.split('&').filter(|option| !option.is_empty());
-        // It may be what is left of a password: nothing of it is shown.
-        if query.contains('@') {
-            return refuse(
-                "what follows a `?` are options; in a password write %3F for it, and in an option %40 for an `@`",
-            );
-        }
-        let mut seen = Vec::new();
-        if database.is_some() {
-            seen.push("db");
-        }
-        for option in options() {
-            let (key, value) = option.split_once('=').unwrap_or((option, ""));
-            if seen.contains(&key) {
-                return refuse(format!("{key:.40?} is given twice"));
-            }
-            seen.push(key);
-            settings.set(key, &decode(value)?)?;
-        }
-        settings.check(&seen)?;
+        let server = ServerUrl::parse(url, KIND)?;
+        let (topology, database) = Topology::parse(&server)?;
+        let tls = server.scheme().starts_with("rediss");
+        let mut options = server.options()?;
+        let settings = Settings::of(&server, topology, tls, database, &mut options)?;
+        options.finish()?;
         Ok(settings)
-    }
-}
-
-fn credentials(user_info: Option<&str>) -> Result<(Option<String>, Option<String>), Error> {
-    let Some(user_info) = user_info else {
-        return Ok((None, None));
-    };
-    let (user, password) = match user_info.split_once(':') {
-        Some((user, password)) => (user, Some(decode(password)?)),
-        None => (user_info, None),
-    };
-    let user = Some(decode(user)?).filter(|user| !user.is_empty());
-    Ok((user, password.filter(|password| !password.is_empty())))
-}
-
-/// Undoes %XX.
-pub(super) fn decode(text: &str) -> Result<String, Error> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digit = |byte: Option<u8>| byte.and_then(|byte| (byte as char).to_digit(16));
-        match (digit(rest.next()), digit(rest.next())) {
-            (Some(high), Some(low)) => bytes.push((high * 16 + low) as u8),
-            _ => return refuse("after a % come two hexadecimal digits; write %25 for a % itself"),
-        }
-    }
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(text),
-        Err(_) => refuse("what its %XX stand for is not UTF-8 text"),
     }
 }
 
@@ -280,8 +185,8 @@ mod tests {
         ] {
             let settings = parse(url).expect(url);
             assert_eq!(settings.topology.to_string(), address);
-            assert_eq!(settings.user.as_deref(), user, "{url}");
-            assert_eq!(settings.password.as_deref(), password, "{url}");
+            assert_eq!(settings.credentials.user.as_deref(), user, "{url}");
+            assert_eq!(settings.credentials.password(), password, "{url}");
             assert_eq!(settings.database, database, "{url}");
         }
     }
@@ -306,7 +211,7 @@ mod tests {
         assert!(settings.tls);
         assert_eq!(settings.replicas, 2);
         assert_eq!(settings.replicas_timeout, Duration::from_millis(300));
-        assert_eq!(settings.sentinel_user.as_deref(), Some("watch"));
+        assert_eq!(settings.sentinel.user.as_deref(), Some("watch"));
         assert_eq!(parse("redis://h").expect("valid").replicas, 0);
     }
 
@@ -331,8 +236,8 @@ mod tests {
         std::fs::write(&path, "hunter2\n").expect("writes");
         let url = format!("redis://me@h?password_file={}", path.display());
         let settings = parse(&url).expect("valid");
-        assert_eq!(settings.user.as_deref(), Some("me"));
-        assert_eq!(settings.password.as_deref(), Some("hunter2"));
+        assert_eq!(settings.credentials.user.as_deref(), Some("me"));
+        assert_eq!(settings.credentials.password(), Some("hunter2"));
         assert!(parse("redis://h?password_file=/no/such/file").is_err());
     }
 

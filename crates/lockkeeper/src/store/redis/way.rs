@@ -10,7 +10,7 @@ use super::connection::Connection;
 use super::fault::{Fault, words};
 use super::scripts::Script;
 use super::slots::redirected;
-use super::topology::Address;
+use crate::store::common::Address;
 
 /// A way to a server, that remembers if the server sent us elsewhere.
 #[derive(Debug)]

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use crate::store::common::{Address, Options, ServerUrl, refuse};
 use crate::store::redis::keys::Keys;
-use crate::store::redis::topology::{Address, Topology};
-use crate::store::redis::url::{Dialect, Settings, refuse};
+use crate::store::redis::topology::{DEFAULT_PORT, Topology, database};
+use crate::store::redis::url::{Dialect, Settings};
 use crate::url::StoreUrl;
 use crate::{Error, Name};
 
@@ -25,15 +26,42 @@ impl NodeSettings {
             ));
         }
         let settings = Settings::parse(url)?;
+        match settings.topology.clone() {
+            Topology::Single(address) => NodeSettings::at(address, settings),
+            other => refuse(format!("{other} is not one server")),
+        }
+    }
+
+    /// Reads a URL that names all servers. What it says else, and these options, are for each of them.
+    pub fn of_each(
+        server: &ServerUrl<'_>,
+        tls: bool,
+        options: &mut Options,
+    ) -> Result<Vec<NodeSettings>, Error> {
+        let addresses = server.addresses(DEFAULT_PORT)?;
+        let first = Topology::Single(addresses[0].clone());
+        let settings = Settings::of(server, first, tls, database(server.path())?, options)?;
+        let nodes = addresses.into_iter().map(|address| {
+            let topology = Topology::Single(address.clone());
+            let settings = settings.clone();
+            NodeSettings::at(
+                address,
+                Settings {
+                    topology,
+                    ..settings
+                },
+            )
+        });
+        nodes.collect()
+    }
+
+    fn at(address: Address, settings: Settings) -> Result<NodeSettings, Error> {
         if settings.replicas > 0 {
             return refuse(
                 "replicas=N is for a server with replicas; the nodes of a quorum are masters that have none",
             );
         }
-        match settings.topology.clone() {
-            Topology::Single(address) => Ok(NodeSettings { settings, address }),
-            other => refuse(format!("{other} is not one server")),
-        }
+        Ok(NodeSettings { settings, address })
     }
 
     /// Where it is, in words.

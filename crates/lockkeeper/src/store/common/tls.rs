@@ -1,9 +1,10 @@
-//! TLS to a server: whom we trust, who we are, and what went wrong, in words.
+//! TLS to a server: the configuration of rustls that a [`Trust`] stands for, the handshake, and what went wrong, in words.
 //!
 //! The crypto provider is named here and nowhere else: a process that has two cannot choose, and panics.
 
+use std::fmt::Display;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -13,136 +14,123 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+/// What [`config`] and [`handshake`] give types of.
+pub use tokio_rustls;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsConnector, rustls};
 
-use super::fault::{refused, unavailable};
-use super::topology::Address;
+use super::{Address, StoreKind, Trust};
 use crate::Error;
 
-/// Whom we believe to be the server, and how we prove who we are.
+/// The configuration that a [`Trust`] stands for. It reads files.
 ///
-/// Files are read for every connection, so that renewed certificates are taken up.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(super) struct Trust {
-    /// The authorities to believe instead of the system's.
-    pub ca: Option<PathBuf>,
-    /// Our own certificate and its key.
-    pub identity: Option<(PathBuf, PathBuf)>,
-    /// Believe anyone.
-    pub insecure: bool,
+/// # Errors
+/// [`Error::Refused`] says which file is wrong, and how.
+pub fn config(trust: &Trust, kind: &StoreKind) -> Result<ClientConfig, Error> {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone());
+    let builder = builder
+        .with_safe_default_protocol_versions()
+        .map_err(|error| kind.refused(error.to_string()))?;
+    let builder = match trust.insecure {
+        true => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anyone(provider))),
+        false => builder.with_root_certificates(roots(trust, kind)?),
+    };
+    let Some((cert, key)) = &trust.identity else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let chain = certificates(cert, kind)?;
+    let secret = PrivateKeyDer::from_pem_file(key)
+        .map_err(|error| unreadable("private key", key, &error, kind))?;
+    builder
+        .with_client_auth_cert(chain, secret)
+        .map_err(|error| {
+            kind.refused(format!(
+                "the certificate {cert:?} and the key {key:?} do not go together: {error}"
+            ))
+        })
 }
 
-impl Trust {
-    fn config(&self) -> Result<ClientConfig, Error> {
-        let provider = Arc::new(ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider.clone());
-        let builder = builder
-            .with_safe_default_protocol_versions()
-            .map_err(|error| refused(error.to_string()))?;
-        let builder = match self.insecure {
-            true => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Anyone(provider))),
-            false => builder.with_root_certificates(self.roots()?),
-        };
-        let Some((cert, key)) = &self.identity else {
-            return Ok(builder.with_no_client_auth());
-        };
-        let chain = certificates(cert)?;
-        let secret = PrivateKeyDer::from_pem_file(key)
-            .map_err(|error| unreadable("private key", key, &error))?;
-        builder
-            .with_client_auth_cert(chain, secret)
-            .map_err(|error| {
-                refused(format!(
-                    "the certificate {cert:?} and the key {key:?} do not go together: {error}"
-                ))
-            })
-    }
-
-    /// The system's authorities, rather than a list compiled in: it has a company's own, and is kept up to date.
-    fn roots(&self) -> Result<RootCertStore, Error> {
-        let mut roots = RootCertStore::empty();
-        match &self.ca {
-            Some(path) => {
-                for certificate in certificates(path)? {
-                    let added = roots.add(certificate);
-                    added.map_err(|error| unreadable("certificate", path, &error))?;
-                }
-            }
-            None => {
-                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-                if roots.is_empty() {
-                    return Err(refused(
-                        "this system has no certificates of authorities; install `ca-certificates`, or name the \
-                         server's authority with ca=PATH"
-                            .into(),
-                    ));
-                }
+/// The system's authorities, rather than a list compiled in: it has a company's own, and is kept up to date.
+fn roots(trust: &Trust, kind: &StoreKind) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    match &trust.ca {
+        Some(path) => {
+            for certificate in certificates(path, kind)? {
+                let added = roots.add(certificate);
+                added.map_err(|error| unreadable("certificate", path, &error, kind))?;
             }
         }
-        Ok(roots)
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if roots.is_empty() {
+                return Err(kind.refused(
+                    "this system has no certificates of authorities; install `ca-certificates`, or name the server's \
+                     authority with ca=PATH",
+                ));
+            }
+        }
     }
+    Ok(roots)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+fn certificates(path: &Path, kind: &StoreKind) -> Result<Vec<CertificateDer<'static>>, Error> {
     let found =
         CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match found {
-        Ok(certificates) if certificates.is_empty() => Err(refused(format!(
+        Ok(certificates) if certificates.is_empty() => Err(kind.refused(format!(
             "the file {path:?} has no certificate; it has to be PEM"
         ))),
         Ok(certificates) => Ok(certificates),
-        Err(error) => Err(unreadable("certificate", path, &error)),
+        Err(error) => Err(unreadable("certificate", path, &error, kind)),
     }
 }
 
-fn unreadable(what: &str, path: &Path, error: &dyn std::fmt::Display) -> Error {
-    refused(format!("the {what} {path:?} cannot be read: {error}"))
+fn unreadable(what: &str, path: &Path, error: &dyn Display, kind: &StoreKind) -> Error {
+    kind.refused(format!("the {what} {path:?} cannot be read: {error}"))
 }
 
 /// Agrees on TLS with the server at the other end. Its certificate has to be for `host`.
-pub(super) async fn handshake(
-    stream: TcpStream,
+///
+/// It has no time-out: a server without TLS may wait for more of what it takes for a request.
+///
+/// # Errors
+/// [`Error::Refused`] when the certificate is not good, or the server has no TLS; [`Error::Unavailable`] when the
+/// connection ends.
+pub async fn handshake<S>(
+    stream: S,
     host: &str,
     trust: &Trust,
-) -> Result<TlsStream<TcpStream>, Error> {
+    kind: &StoreKind,
+) -> Result<TlsStream<S>, Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let Ok(name) = ServerName::try_from(host.to_owned()) else {
-        return Err(refused(format!("no certificate can be for {host:?}")));
+        return Err(kind.refused(format!("no certificate can be for {host:?}")));
     };
-    let trust = trust.clone();
+    let (trust, of) = (trust.clone(), *kind);
     // It reads files.
-    let config = tokio::task::spawn_blocking(move || trust.config());
+    let config = tokio::task::spawn_blocking(move || config(&trust, &of));
     let config = config
         .await
-        .map_err(|error| unavailable(error.to_string()))??;
+        .map_err(|error| kind.unavailable(error.to_string()))??;
     let connector = TlsConnector::from(Arc::new(config));
     let stream = connector.connect(name, stream).await;
-    stream.map_err(|error| explain(host, &error))
+    stream.map_err(|error| explain(host, &error, kind))
 }
 
-/// Whether a server there speaks without TLS. It is told no secret.
-pub(super) async fn speaks_plainly(address: &Address) -> bool {
-    let ask = async {
-        let mut stream = dial(address).await?;
-        stream.write_all(b"PING\r\n").await?;
-        let mut first = [0];
-        stream.read_exact(&mut first).await?;
-        Ok::<bool, io::Error>(matches!(first, [b'+' | b'-']))
-    };
-    ask.await.unwrap_or(false)
-}
-
-/// Whether a server there speaks TLS.
-pub(super) async fn speaks_tls(address: &Address) -> bool {
+/// Whether a server at this address begins with TLS. It is told no secret.
+pub async fn speaks_tls(address: &Address, kind: &StoreKind) -> bool {
     let anyone = Trust {
         insecure: true,
         ..Trust::default()
     };
-    let (Ok(stream), Ok(config)) = (dial(address).await, anyone.config()) else {
+    let (Ok(stream), Ok(config)) = (dial(address).await, config(&anyone, kind)) else {
         return false;
     };
     let Ok(name) = ServerName::try_from("localhost") else {
@@ -173,22 +161,23 @@ fn is_noise(error: &rustls::Error) -> bool {
 }
 
 /// Why there is no TLS with the server.
-fn explain(host: &str, error: &io::Error) -> Error {
+fn explain(host: &str, error: &io::Error, kind: &StoreKind) -> Error {
     match cause(error) {
-        Some(rustls::Error::InvalidCertificate(why)) => refused(format!(
+        Some(rustls::Error::InvalidCertificate(why)) => kind.refused(format!(
             "the certificate of {host} {}",
             judgement(host, why)
         )),
-        Some(noise) if is_noise(noise) => refused(no_tls(&host)),
-        Some(other) => refused(format!("TLS with {host} fails: {other}")),
-        None => unavailable(format!("{host} ended the TLS handshake: {error}")),
+        Some(noise) if is_noise(noise) => kind.refused(no_tls(&host, kind)),
+        Some(other) => kind.refused(format!("TLS with {host} fails: {other}")),
+        None => kind.unavailable(format!("{host} ended the TLS handshake: {error}")),
     }
 }
 
 /// A server that only speaks without TLS, in words.
-pub(super) fn no_tls(server: &dyn std::fmt::Display) -> String {
+pub fn no_tls(server: &dyn Display, kind: &StoreKind) -> String {
     format!(
-        "{server} does not speak TLS on this port; name its TLS port, or write redis: instead of rediss:"
+        "{server} does not speak TLS on this port; name its TLS port, or {}",
+        kind.use_no_tls
     )
 }
 
@@ -213,8 +202,9 @@ fn judgement(host: &str, why: &CertificateError) -> String {
     }
 }
 
-/// What a server that wants to see our certificate says when it breaks off, in words.
-pub(super) fn explain_alert(said: &str) -> Option<String> {
+/// What a server that wants to see our certificate says when it breaks off, in words; `None` if this text of an error has
+/// no alert of TLS.
+pub fn explain_alert(said: &str) -> Option<String> {
     let alert = said.split("fatal alert: ").nth(1)?;
     Some(match alert.trim_end_matches(')') {
         alert if alert.starts_with("CertificateRequired") => {

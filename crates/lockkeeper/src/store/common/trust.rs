@@ -1,0 +1,112 @@
+//! Which server to believe, and how we prove who we are: what a URL says of TLS.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::url::refuse;
+use super::{Options, StoreKind};
+use crate::{Error, SETUP_TARGET};
+
+/// Which server to believe, and how we prove who we are.
+///
+/// Files are read for every connection, so that renewed certificates are taken up.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Trust {
+    /// The authorities to believe instead of the system's.
+    pub ca: Option<PathBuf>,
+    /// Our own certificate and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// Believe any server.
+    pub insecure: bool,
+}
+
+impl Trust {
+    /// Takes the options `ca`, `cert`, `key` and `insecure`. `tls`: whether TLS is used.
+    ///
+    /// # Errors
+    /// [`Error::InvalidUrl`] when they do not go together, or TLS is not used.
+    pub fn read(options: &mut Options, tls: bool, kind: &StoreKind) -> Result<Trust, Error> {
+        let ca = options.pem_file("ca")?;
+        let cert = options.pem_file("cert")?;
+        let key = options.pem_file("key")?;
+        let trusts_anyone = "insecure=yes trusts every server; leave it out otherwise";
+        let insecure = options.flag("insecure", "yes", trusts_anyone)?;
+        if let Some(option) = options.first_of(&["ca", "cert", "key", "insecure"])
+            && !tls
+        {
+            return refuse(format!("{option} is for TLS; {}", kind.use_tls));
+        }
+        if cert.is_some() != key.is_some() {
+            return refuse("cert=PATH and key=PATH belong together: a certificate and its key");
+        }
+        if ca.is_some() && insecure {
+            return refuse(
+                "ca=PATH says whom to trust, insecure=yes to trust anyone; leave one out",
+            );
+        }
+        Ok(Trust {
+            ca,
+            identity: cert.zip(key),
+            insecure,
+        })
+    }
+
+    /// Warns if any server is believed.
+    pub fn warn(&self, server: &dyn fmt::Display) {
+        if self.insecure {
+            tracing::warn!(
+                target: SETUP_TARGET,
+                %server,
+                "insecure=yes: the server's certificate is not looked at, so anyone on the way can be the server"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::common::ServerUrl;
+    use crate::url::StoreUrl;
+
+    const TOY: StoreKind = StoreKind {
+        store: "toy",
+        example: "toy://localhost",
+        use_tls: "write toys: instead of toy:",
+        use_no_tls: "write toy: instead of toys:",
+    };
+
+    fn read(query: &str, tls: bool) -> Result<Trust, Error> {
+        let url = StoreUrl::parse(&format!("toy://h?{query}"))?;
+        let mut options = ServerUrl::parse(&url, TOY)?.options()?;
+        let trust = Trust::read(&mut options, tls, &TOY)?;
+        options.finish()?;
+        Ok(trust)
+    }
+
+    #[test]
+    fn files_are_read() {
+        let trust = read("ca=/a%20b.pem&key=/k&cert=/c", true).expect("valid");
+        assert_eq!(trust.ca, Some("/a b.pem".into()));
+        assert_eq!(trust.identity, Some(("/c".into(), "/k".into())));
+        assert!(!trust.insecure);
+        assert!(read("insecure=yes", true).expect("valid").insecure);
+        assert_eq!(read("", false).expect("valid"), Trust::default());
+    }
+
+    #[test]
+    fn each_mistake_is_told() {
+        for (query, tls, word) in [
+            ("ca=/x.pem", false, "ca is for TLS; write toys:"),
+            ("insecure=yes", false, "toys:"),
+            ("cert=/x.pem", true, "belong together"),
+            ("key=/x.pem", true, "belong together"),
+            ("ca=", true, "a file"),
+            ("insecure=no", true, "insecure=yes"),
+            ("insecure=yes&ca=/x.pem", true, "leave one out"),
+        ] {
+            let error = read(query, tls).expect_err(query).to_string();
+            assert!(error.contains(word), "{query}: {error}");
+        }
+    }
+}
