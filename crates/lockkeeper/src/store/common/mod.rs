@@ -6,6 +6,7 @@
 //! | TLS | [`Trust`] is what the options say of it; `tls`, with the feature of that name, is the handshake |
 //! | time | [`ServerClock`] says in the server's time when a request is too late |
 //! | hints | [`HintBoard`] brings them to subscriptions; [`polling`] makes them where a server tells nothing |
+//! | a connection | [`supervise`] keeps it alive, with a [`Backoff`] between tries; [`Silence`] says when to give it up |
 //!
 //! Errors say what to write instead, and none has a secret in it, nor has any `Debug`.
 //!
@@ -49,6 +50,7 @@ mod hints;
 mod options;
 pub mod polling;
 mod server_clock;
+mod supervise;
 #[cfg(feature = "tls")]
 pub mod tls;
 mod trust;
@@ -60,5 +62,6 @@ pub use self::credentials::{Credentials, Secret, warn_of_plain_text};
 pub use self::hints::HintBoard;
 pub use self::options::Options;
 pub use self::server_clock::ServerClock;
+pub use self::supervise::{Backoff, Silence, Supervised, supervise};
 pub use self::trust::Trust;
 pub use self::url::{ServerUrl, StoreKind, decode, refuse};

@@ -15,11 +15,9 @@ use super::pipe::Pipe;
 use super::setup::Fresh;
 use super::shared::{Event, Shared, State, Target, Up};
 use super::subscriptions::Topic;
-use crate::clock::Moment;
+use crate::clock::Clock;
+use crate::store::common::{self, Silence, Supervised};
 use crate::{Error, SETUP_TARGET};
-
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Shared {
     /// Whether a topic is to be subscribed to over this connection.
@@ -148,9 +146,9 @@ impl Shared {
         if number > 1 {
             self.subscriptions.hints().everyone();
         }
-        let quarter = self.settings.response_timeout / 4;
+        let silence = Silence::after(self.settings.response_timeout);
         let mut pings = 0;
-        let mut ping = tokio::time::interval(quarter);
+        let mut ping = tokio::time::interval(silence.probe_every());
         ping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -176,7 +174,7 @@ impl Shared {
                         }
                     }
                     pings += 1;
-                    if let Err(reason) = self.ping(&pipe, quarter, pings).await {
+                    if let Err(reason) = self.ping(&pipe, silence, pings).await {
                         return reason;
                     }
                 }
@@ -184,28 +182,22 @@ impl Shared {
         }
     }
 
-    /// Whether the server answers within three quarters of the time-out, and with what this PING asks for. Answers come in the
-    /// order of the requests: one too many, or one too few, and it gets another's.
-    async fn ping(&self, pipe: &Pipe, quarter: Duration, nonce: u64) -> Result<(), String> {
+    /// Whether the server answers in time, and with what this PING asks for. Answers come in the order of the requests: one
+    /// too many, or one too few, and it gets another's.
+    async fn ping(&self, pipe: &Pipe, silence: Silence, nonce: u64) -> Result<(), String> {
         let nonce = format!("{}:{nonce}", self.channel);
         let mut ping = ::redis::cmd("PING");
         ping.arg(&nonce);
-        let mut answer = pin!(pipe.send(&ping));
-        let mut answered = tokio::time::timeout(2 * quarter, &mut answer).await;
-        if answered.is_err() {
-            // A runtime that is busy with something else is no silent server.
-            if let Some(lane) = self.lane() {
-                self.is_driven(lane, pipe, quarter).await?;
+        // A runtime that is busy with something else is no silent server.
+        let excuse = async {
+            match self.lane() {
+                Some(lane) => self.is_driven(lane, pipe, silence.probe_every()).await,
+                None => Ok(()),
             }
-            answered = tokio::time::timeout(quarter, answer).await;
-        }
-        match answered {
-            Ok(Ok(answer)) => echoes(answer, &nonce),
-            Ok(Err(error)) => Err(words(&error)),
-            Err(_) => {
-                let limit = self.settings.response_timeout;
-                Err(format!("the server did not answer within {limit:?}"))
-            }
+        };
+        match silence.probe(pipe.send(&ping), excuse).await? {
+            Ok(answer) => echoes(answer, &nonce),
+            Err(error) => Err(words(&error)),
         }
     }
 
@@ -233,12 +225,6 @@ impl Shared {
             Some(lane) => lane.is_left_behind(beside).await,
             None => std::future::pending().await,
         }
-    }
-
-    /// Waits before the next connection is tried, for longer each time; not once the server to try is another one.
-    async fn rest(&self, pause: &mut Duration) {
-        let _ = tokio::time::timeout(*pause, self.elsewhere.notified()).await;
-        *pause = (*pause * 2).min(LONGEST_PAUSE);
     }
 
     /// There is no connection. What is wrong with a server of a quorum is warned about once: the others go on without it.
@@ -340,49 +326,52 @@ async fn each(
 /// Runs for as long as the connection is wanted: uses one until it breaks, then makes the next.
 pub(super) async fn supervise(
     shared: Arc<Shared>,
-    mut fresh: Option<Fresh>,
-    mut inbox: mpsc::UnboundedReceiver<Event>,
+    first: Option<Fresh>,
+    inbox: mpsc::UnboundedReceiver<Event>,
 ) {
-    let mut number = fresh.as_ref().map_or(0, |first| first.number);
-    let mut pause = FIRST_PAUSE;
-    loop {
-        if let Some(fresh) = fresh.take() {
-            let began = Moment::now();
-            let reason = shared.serve(&fresh, &mut inbox).await;
-            shared.say_given_up(&reason);
-            // Whatever waits for an answer on it learns that none will come.
-            drop(fresh);
-            shared.state.send_replace(State::Connecting);
-            shared.tell_lost(&reason);
-            if Moment::now().since(began) >= LONGEST_PAUSE {
-                pause = FIRST_PAUSE;
-            } else {
-                // The next may end as soon.
-                shared.rest(&mut pause).await;
-            }
+    let supervisor = Supervisor { shared, inbox };
+    common::supervise(supervisor, first, &Clock::real()).await;
+}
+
+struct Supervisor {
+    shared: Arc<Shared>,
+    inbox: mpsc::UnboundedReceiver<Event>,
+}
+
+impl Supervised for Supervisor {
+    type Connection = Fresh;
+
+    async fn connect(&self, number: u64) -> Result<Fresh, Error> {
+        self.shared.connect(number).await
+    }
+
+    async fn serve(&mut self, fresh: &Fresh) -> String {
+        self.shared.serve(fresh, &mut self.inbox).await
+    }
+
+    fn ended(&mut self, fresh: Fresh, reason: &str) {
+        self.shared.say_given_up(reason);
+        // Whatever waits for an answer on it learns that none will come.
+        drop(fresh);
+        self.shared.state.send_replace(State::Connecting);
+        self.shared.tell_lost(reason);
+    }
+
+    fn failed(&mut self, error: &Error) {
+        // The runtime of a lane has ended, or cannot have one.
+        if *error == Error::Closed {
+            let none = State::Down("there is no lane".into());
+            self.shared.state.send_replace(none);
+            return;
         }
-        number += 1;
-        let connected = tokio::select! {
-            connected = shared.connect(number) => connected,
-            // Whoever does not answer is not the server any more.
-            () = shared.elsewhere.notified() => continue,
-        };
-        match connected {
-            Ok(again) => fresh = Some(again),
-            // The runtime of a lane has ended, or cannot have one.
-            Err(Error::Closed) => {
-                shared
-                    .state
-                    .send_replace(State::Down("there is no lane".into()));
-                return;
-            }
-            Err(error) => {
-                tracing::debug!(%error, "not connected");
-                shared.is_down(&error);
-                shared.doubt();
-                shared.rest(&mut pause).await;
-            }
-        }
+        tracing::debug!(%error, "not connected");
+        self.shared.is_down(error);
+        self.shared.doubt();
+    }
+
+    /// A server that does not answer is not the master any more.
+    async fn redirected(&self) {
+        self.shared.elsewhere.notified().await;
     }
 }
 

@@ -1,0 +1,407 @@
+//! Keeps a connection alive: when to connect again, and when a server counts as silent.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::Error;
+use crate::clock::Clock;
+
+/// How long to wait before the next try, after each that failed: up to twice as long each time, at most 1 s.
+///
+/// The jitter is full: a pause is anything from nothing to that. A server that comes back is then not met by all its
+/// clients at once, however many lost it at the same moment.
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    longest: Duration,
+}
+
+impl Backoff {
+    /// The longest that a first pause may be.
+    pub const FIRST: Duration = Duration::from_millis(20);
+    /// The longest that any pause may be.
+    pub const LONGEST: Duration = Duration::from_secs(1);
+
+    /// The next pause.
+    pub fn pause(&mut self) -> Duration {
+        // As good as random: 122 of its bits are.
+        self.pause_by(Uuid::new_v4().as_u128() as u64)
+    }
+
+    /// The next pause, by a number that may be any.
+    fn pause_by(&mut self, random: u64) -> Duration {
+        let longest = self.longest;
+        self.longest = (longest * 2).min(Backoff::LONGEST);
+        Duration::from_nanos(random % (longest.as_nanos() as u64 + 1))
+    }
+
+    /// The next pause is a first one again.
+    pub fn reset(&mut self) {
+        self.longest = Backoff::FIRST;
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Backoff {
+        Backoff {
+            longest: Backoff::FIRST,
+        }
+    }
+}
+
+/// What [`supervise`] keeps alive: the store's part of a connection.
+pub trait Supervised: Send {
+    /// A connection that is ready for use.
+    type Connection: Send + Sync;
+
+    /// Makes the connection of this number. It needs a time-out of its own. [`Error::Closed`] ends the supervision.
+    fn connect(&self, number: u64) -> impl Future<Output = Result<Self::Connection, Error>> + Send;
+
+    /// Uses a connection until it is of no more use, and returns why. [`Silence`] says when a server is silent.
+    fn serve(&mut self, connection: &Self::Connection) -> impl Future<Output = String> + Send;
+
+    /// The connection has ended. Drop it first, so that requests on it learn that they get no answer; then say so to
+    /// waiters ([`HintBoard::everyone`](super::HintBoard::everyone)), since hints may have been lost.
+    fn ended(&mut self, connection: Self::Connection, reason: &str);
+
+    /// No connection could be made, for now.
+    fn failed(&mut self, error: &Error);
+
+    /// Waits until another server is to be tried. That ends a pause, and a `connect` that is under way. By default
+    /// it waits for ever.
+    fn redirected(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
+    /// Waits for as long as a pause takes.
+    fn sleep(&self, pause: Duration) -> impl Future<Output = ()> + Send {
+        tokio::time::sleep(pause)
+    }
+}
+
+/// Runs for as long as a connection is wanted: serves one until it ends, then makes the next, with a [`Backoff`] between
+/// tries. Ends only by [`Error::Closed`], or when it is dropped.
+///
+/// `first` is the connection of number 1, if there is one already. A connection that ended within a second counts as a try
+/// that failed: the next may end as soon.
+pub async fn supervise<S: Supervised>(mut what: S, first: Option<S::Connection>, clock: &Clock) {
+    let mut number = u64::from(first.is_some());
+    let mut ready = first;
+    let mut backoff = Backoff::default();
+    loop {
+        if let Some(connection) = ready.take() {
+            let began = clock.now();
+            let reason = what.serve(&connection).await;
+            what.ended(connection, &reason);
+            if clock.now().since(began) >= Backoff::LONGEST {
+                backoff.reset();
+            } else {
+                rest(&what, &mut backoff).await;
+            }
+        }
+        number += 1;
+        let connected = tokio::select! {
+            connected = what.connect(number) => connected,
+            () = what.redirected() => continue,
+        };
+        match connected {
+            Ok(connection) => ready = Some(connection),
+            Err(error) => {
+                what.failed(&error);
+                if error == Error::Closed {
+                    return;
+                }
+                rest(&what, &mut backoff).await;
+            }
+        }
+    }
+}
+
+async fn rest<S: Supervised>(what: &S, backoff: &mut Backoff) {
+    tokio::select! {
+        () = what.sleep(backoff.pause()) => {}
+        () = what.redirected() => {}
+    }
+}
+
+/// When a server counts as silent.
+///
+/// A request needs no timer of its own, which would cost more than the rest of it. Instead a *probe* is sent every quarter
+/// of the time-out. A server answers in order: when a probe is not answered within three quarters, neither was what was
+/// sent before it, and the connection is given up with all that is on it. So each request ends within the time-out.
+#[derive(Clone, Copy, Debug)]
+pub struct Silence {
+    limit: Duration,
+}
+
+impl Silence {
+    /// A server that leaves a request without an answer for this long is silent.
+    pub fn after(limit: Duration) -> Silence {
+        Silence { limit }
+    }
+
+    /// How often to probe.
+    pub fn probe_every(&self) -> Duration {
+        self.limit / 4
+    }
+
+    /// Waits for the answer to a probe: for half of the time-out, and a quarter more. In two steps, so that a process
+    /// that stood still reads what came meanwhile before it blames the server.
+    ///
+    /// `excuse` is awaited between the two. It may wait until the answer can be read at all; its error ends the connection.
+    ///
+    /// # Errors
+    /// Says in words that the server is silent, or what `excuse` says.
+    pub async fn probe<T>(
+        &self,
+        answer: impl Future<Output = T>,
+        excuse: impl Future<Output = Result<(), String>>,
+    ) -> Result<T, String> {
+        self.probe_by(answer, excuse, tokio::time::sleep).await
+    }
+
+    async fn probe_by<T, F: Future<Output = ()>>(
+        &self,
+        answer: impl Future<Output = T>,
+        excuse: impl Future<Output = Result<(), String>>,
+        sleep: impl Fn(Duration) -> F,
+    ) -> Result<T, String> {
+        let mut answer = pin!(answer);
+        let quarter = self.probe_every();
+        tokio::select! {
+            biased;
+            answer = &mut answer => return Ok(answer),
+            () = sleep(2 * quarter) => {}
+        }
+        excuse.await?;
+        tokio::select! {
+            biased;
+            answer = &mut answer => Ok(answer),
+            () = sleep(quarter) => Err(format!("the server did not answer within {:?}", self.limit)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::future::pending;
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::clock::Moment;
+
+    #[test]
+    fn pauses_double_and_their_jitter_is_full() {
+        let longest = |backoff: &mut Backoff| {
+            let longest = backoff.longest;
+            assert_eq!(backoff.clone().pause_by(0), Duration::ZERO);
+            assert_eq!(backoff.pause_by(longest.as_nanos() as u64), longest);
+            longest.as_millis()
+        };
+        let mut backoff = Backoff::default();
+        let pauses: Vec<u128> = (0..8).map(|_| longest(&mut backoff)).collect();
+        assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1000, 1000]);
+        backoff.reset();
+        assert_eq!(longest(&mut backoff), 20);
+        let mut random: Vec<Duration> = (0..64).map(|_| backoff.pause()).collect();
+        assert!(random.iter().all(|pause| *pause <= Backoff::LONGEST));
+        random.dedup();
+        assert!(random.len() > 32, "{random:?}");
+    }
+
+    /// What becomes of a try to connect.
+    enum Try {
+        /// A connection that lives for so long.
+        Lives(Duration),
+        Fails,
+        /// Another server is to be tried before this one answers.
+        Redirected,
+        Closed,
+    }
+
+    /// A server on a simulated clock, and what happened.
+    struct Simulated<'a> {
+        clock: &'a Clock,
+        tries: Mutex<VecDeque<Try>>,
+        log: &'a Mutex<Vec<String>>,
+        redirected: tokio::sync::Notify,
+    }
+
+    impl Simulated<'_> {
+        fn log(&self, event: String) {
+            self.log.lock().expect("the log").push(event);
+        }
+    }
+
+    impl Supervised for Simulated<'_> {
+        type Connection = Duration;
+
+        async fn connect(&self, number: u64) -> Result<Duration, Error> {
+            self.log(format!("connect {number}"));
+            let next = self.tries.lock().expect("tries").pop_front();
+            match next {
+                Some(Try::Lives(time)) => Ok(time),
+                Some(Try::Fails) => Err(Error::Unavailable {
+                    store: "toy",
+                    reason: "it is down".into(),
+                }),
+                Some(Try::Redirected) => {
+                    self.redirected.notify_one();
+                    pending().await
+                }
+                Some(Try::Closed) | None => Err(Error::Closed),
+            }
+        }
+        async fn serve(&mut self, lives: &Duration) -> String {
+            self.clock.advance(*lives);
+            format!("after {lives:?}")
+        }
+        fn ended(&mut self, _: Duration, reason: &str) {
+            self.log(format!("ended {reason}"));
+        }
+        fn failed(&mut self, error: &Error) {
+            self.log(format!("failed {}", error.is_transient()));
+        }
+        async fn redirected(&self) {
+            self.redirected.notified().await;
+        }
+        async fn sleep(&self, pause: Duration) {
+            self.log("pause".into());
+            self.clock.advance(pause);
+        }
+    }
+
+    /// What happens when a server is supervised, and how long it takes.
+    fn supervised(first: Option<Duration>, tries: Vec<Try>) -> (Vec<String>, Duration) {
+        let (clock, log) = (Clock::simulated(), Mutex::default());
+        let start: Moment = clock.now();
+        let simulated = Simulated {
+            clock: &clock,
+            tries: Mutex::new(tries.into()),
+            log: &log,
+            redirected: tokio::sync::Notify::new(),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.expect("a runtime");
+        runtime.block_on(supervise(simulated, first, &clock));
+        let log = log.into_inner().expect("the log");
+        (log, clock.now().since(start))
+    }
+
+    #[test]
+    fn a_lost_connection_is_made_again_at_once() {
+        let long = Duration::from_secs(5);
+        let (log, _) = supervised(Some(long), vec![Try::Lives(long), Try::Closed]);
+        assert_eq!(
+            log,
+            [
+                "ended after 5s",
+                "connect 2",
+                "ended after 5s",
+                "connect 3",
+                "failed false"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_server_that_is_down_or_ends_connections_soon_is_tried_with_pauses() {
+        let soon = Duration::from_millis(999);
+        let (log, took) = supervised(None, vec![Try::Fails, Try::Lives(soon), Try::Closed]);
+        assert_eq!(
+            log,
+            [
+                "connect 1",
+                "failed true",
+                "pause",
+                "connect 2",
+                "ended after 999ms",
+                "pause",
+                "connect 3",
+                "failed false"
+            ]
+        );
+        assert!(took <= soon + Duration::from_millis(60), "{took:?}");
+        // An hour of failures has a pause of half a second each, on average.
+        let (log, took) = supervised(None, (0..7_200).map(|_| Try::Fails).collect());
+        assert_eq!(log.iter().filter(|event| *event == "pause").count(), 7_200);
+        let minutes = took.as_secs() / 60;
+        assert!((55..=65).contains(&minutes), "{took:?}");
+    }
+
+    #[test]
+    fn another_server_is_tried_without_a_pause() {
+        let (log, took) = supervised(None, vec![Try::Redirected, Try::Redirected, Try::Closed]);
+        assert_eq!(log, ["connect 1", "connect 2", "connect 3", "failed false"]);
+        assert_eq!(took, Duration::ZERO);
+    }
+
+    /// Probes a server that answers after so long, on a simulated clock. Returns when the wait ended, too.
+    fn probed(
+        answers: Option<Duration>,
+        excuse: Result<Duration, String>,
+    ) -> (Result<(), String>, Duration) {
+        let clock = Clock::simulated();
+        let start = clock.now();
+        let answer = std::future::poll_fn(|_| {
+            match answers.is_some_and(|answers| clock.now().since(start) >= answers) {
+                true => std::task::Poll::Ready(()),
+                false => std::task::Poll::Pending,
+            }
+        });
+        let excuse = async { excuse.map(|takes| clock.advance(takes)) };
+        // Time passes in steps of a millisecond, and each wakes what waits.
+        let sleep = |time: Duration| {
+            let end = clock.now() + time;
+            let clock = &clock;
+            std::future::poll_fn(move |context| match clock.now() >= end {
+                true => std::task::Poll::Ready(()),
+                false => {
+                    clock.advance(Duration::from_millis(1));
+                    context.waker().wake_by_ref();
+                    std::task::Poll::Pending
+                }
+            })
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let silence = Silence::after(Duration::from_secs(2));
+        let ended = runtime
+            .expect("a runtime")
+            .block_on(silence.probe_by(answer, excuse, sleep));
+        (ended, clock.now().since(start))
+    }
+
+    #[test]
+    fn a_server_is_silent_after_three_quarters_of_the_time_out() {
+        let millis = Duration::from_millis;
+        let none = || Ok(Duration::ZERO);
+        for answers in [0, 1, 1_000, 1_001, 1_500] {
+            let (answered, took) = probed(Some(millis(answers)), none());
+            assert_eq!((answered, took), (Ok(()), millis(answers)));
+        }
+        for answers in [Some(millis(1_501)), None] {
+            let (answered, took) = probed(answers, none());
+            let silent = "the server did not answer within 2s";
+            assert_eq!((answered, took), (Err(silent.into()), millis(1_500)));
+        }
+    }
+
+    #[test]
+    fn a_process_that_stood_still_reads_before_it_blames_the_server() {
+        let millis = Duration::from_millis;
+        let minute = Duration::from_secs(60);
+        // The answer came meanwhile.
+        let (answered, took) = probed(Some(minute), Ok(minute));
+        assert_eq!((answered, took), (Ok(()), minute + millis(1_000)));
+        let (answered, _) = probed(Some(minute + millis(1_500)), Ok(minute));
+        assert_eq!(answered, Ok(()));
+        let (answered, took) = probed(None, Err("its runtime has ended".into()));
+        assert_eq!(
+            (answered, took),
+            (Err("its runtime has ended".into()), millis(1_000))
+        );
+    }
+}
