@@ -1,0 +1,95 @@
+//! The tree is the first page of the architecture: what a folder must not know is not named in it.
+
+use std::path::{Path, PathBuf};
+
+/// What a folder of `src` must not name in its code. Comments may.
+const RULES: [(&str, &[&str]); 4] = [
+    // What network stores share knows none of them.
+    (
+        "store/common",
+        &["redis", "redlock", "quorum", "sqlite", "memory"],
+    ),
+    // The rules of a lock do no I/O, and know no store.
+    (
+        "store/record",
+        &[
+            "redis", "redlock", "quorum", "sqlite", "memory", "common", "tokio", "std::fs",
+            "std::net",
+        ],
+    ),
+    // The quorum's decisions are as pure.
+    ("store/quorum/protocol", &["redis", "tokio", "common"]),
+    // The engine stands over any store.
+    ("engine", &["redis", "redlock", "quorum", "sqlite"]),
+];
+
+/// Where a text names what it must not: the number of the line, and the line.
+fn offences<'a>(text: &'a str, forbidden: &[&str]) -> Vec<(usize, &'a str)> {
+    let lines = text.lines().enumerate();
+    let offends = |code: &str| forbidden.iter().any(|word| code.contains(word));
+    lines
+        .filter(|(_, line)| {
+            let code = line.split("//").next().unwrap_or_default();
+            offends(&code.to_ascii_lowercase())
+        })
+        .map(|(at, line)| (at + 1, line.trim()))
+        .collect()
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("a folder");
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.expect("an entry").path();
+        match path.is_dir() {
+            true => files.extend(self::files(&path)),
+            false => files.push(path),
+        }
+    }
+    files
+}
+
+fn source(folder: &str) -> Vec<PathBuf> {
+    let files = files(
+        &Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("src")
+            .join(folder),
+    );
+    assert!(!files.is_empty(), "{folder} has moved");
+    files
+}
+
+#[test]
+fn no_folder_names_what_it_must_not_know() {
+    let mut found = Vec::new();
+    for (folder, forbidden) in RULES {
+        for file in source(folder) {
+            let text = std::fs::read_to_string(&file).expect("a text");
+            for (line, code) in offences(&text, forbidden) {
+                found.push(format!("{}:{line}: {code}", file.display()));
+            }
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "these name what they must not know:\n{}",
+        found.join("\n")
+    );
+}
+
+#[test]
+fn what_network_stores_share_does_not_speak_of_redis_either() {
+    for file in source("store/common") {
+        let text = std::fs::read_to_string(&file).expect("a text");
+        let spoken = text.to_ascii_lowercase().contains("redis");
+        assert!(!spoken, "{} speaks of one of them", file.display());
+    }
+}
+
+#[test]
+fn an_import_and_a_path_are_seen_and_a_comment_is_not() {
+    let text =
+        "use crate::store::redis::X;\nlet y = ::Redis::y();\n// redis\nlet z = 1; // redis\n";
+    let lines: Vec<usize> = offences(text, &["redis"]).iter().map(|o| o.0).collect();
+    assert_eq!(lines, [1, 2]);
+}
