@@ -1,15 +1,18 @@
-//! `cargo xtask interop`: Lockkeeper beside clients of other projects, installed from their registries.
+//! `cargo xtask interop`: Lockkeeper beside clients of other projects, installed from their registries, and beside itself
+//! as it was.
 
+mod old;
 mod plain;
 mod redisson;
 
 /// Runs the tests with one group of peers.
 pub fn run(peers: &str) -> Result<(), String> {
     match peers {
+        "old" => old::run(),
         "plain" => plain::run(),
         "redisson" => redisson::run(),
         other => Err(format!(
-            "{other:?} is no group of peers; there are: redisson, plain"
+            "{other:?} is no group of peers; there are: redisson, plain, old"
         )),
     }
 }

@@ -27,6 +27,7 @@ usage: cargo xtask COMMAND
   interop redisson  Redis locks shared with Java's Redisson, from its registry
   interop plain     the plain dialect of Redis with redis-py, redsync and redlock,
                     which are installed from their registries
+  interop old       stores shared with the command of an earlier commit, which is built first
   bench peers [--quick]
                     Lockkeeper on Redis beside other libraries: writes docs/benchmarks/;
                     --quick only sees whether it works, in a minute";
