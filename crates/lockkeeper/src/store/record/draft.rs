@@ -19,8 +19,6 @@ pub(super) struct Draft<'a> {
     left: Vec<ClaimId>,
     /// Processes that turned out to be dead. Their entries have left the queue.
     dead: Vec<ProcessId>,
-    /// An entry that this verb put at the end of the queue.
-    joined: Option<Queued>,
     /// Whether lapsed entries were seen.
     lapsed: bool,
     last_token: u64,
@@ -37,7 +35,6 @@ impl<'a> Draft<'a> {
             head: 0,
             left: Vec::new(),
             dead: Vec::new(),
-            joined: None,
             lapsed: false,
             last_token: record.last_token,
             changes: Vec::new(),
@@ -84,7 +81,7 @@ impl<'a> Draft<'a> {
         if self.record.queue.more {
             return Err(Missing::Queue);
         }
-        Ok(self.joined.clone())
+        Ok(None)
     }
 
     fn lives(&self, process: ProcessId) -> Result<bool, Missing> {
@@ -159,7 +156,7 @@ impl<'a> Draft<'a> {
         ended
     }
 
-    /// Puts a claim at the end of the queue, or keeps its place.
+    /// Puts a claim at the end of the queue, or keeps its place. The last step of a verb: [`Draft::head`] does not see it.
     pub fn enqueue(&mut self, claim: &Claim) {
         let until = self.now.moment + QUEUE_TTL;
         let mut known = self.record.queue.first.iter().skip(self.head);
@@ -174,17 +171,14 @@ impl<'a> Draft<'a> {
             return;
         }
         let entry = self.entry(claim);
-        self.changes.push(Change::Enqueue(entry.clone()));
-        self.joined = Some(entry);
+        self.changes.push(Change::Enqueue(entry));
     }
 
     /// Takes a claim out of the queue.
     pub fn leave(&mut self, claim: ClaimId) {
         let queue = &self.record.queue;
         let is_it = |entry: &Queued| entry.claim == claim;
-        if self.joined.as_ref().is_some_and(is_it) {
-            self.joined = None;
-        } else if queue.first.get(self.head).is_some_and(is_it) {
+        if queue.first.get(self.head).is_some_and(is_it) {
             self.head += 1;
         } else if queue.more || queue.first.iter().skip(self.head).any(is_it) {
             self.left.push(claim);

@@ -316,8 +316,9 @@ fn check(before: &Record, verb: &Verb, step: &Step<Outcome>, now: Now<'_>) {
                 last = hold.grant.token.get() + u64::from(hold.grant.tokens) - 1;
                 if *direct {
                     assert_eq!(head, Some(hold.claim), "{verb:?} passed over a waiter");
-                } else if let Verb::Try(claim) = verb {
-                    let goes_first = queue.is_empty() || claim.beside.is_some();
+                } else {
+                    let beside = matches!(verb, Verb::Try(claim) if claim.beside.is_some());
+                    let goes_first = queue.is_empty() || beside;
                     assert!(goes_first, "{verb:?} was granted past a waiter");
                 }
             }

@@ -3,7 +3,7 @@
 use super::draft::Draft;
 use super::{Ended, Missing, Now, Record, Step};
 use crate::store::{
-    Attempt, Break, BreakTarget, Claim, ClaimId, Mode, Release, Released, Renewal, Renewed,
+    Attempt, Break, BreakTarget, Claim, ClaimId, Grant, Mode, Release, Released, Renewal, Renewed,
 };
 
 impl Record {
@@ -13,17 +13,7 @@ impl Record {
         if now.moment > claim.not_after {
             return Ok(draft.done(Attempt::TooLate));
         }
-        // A claim id is granted once: a try that finds itself holding is the same try.
-        if let Some(grant) = draft.prolong(claim.id, claim.lease) {
-            return Ok(draft.done(Attempt::Granted(grant)));
-        }
-        let beside = draft.beside(claim);
-        let others = draft.holds.iter();
-        let others = others.filter(|hold| Some(hold.claim) != beside);
-        let fits = now.may_grant && claim.mode.admits(others.map(|hold| hold.mode));
-        // The queue is settled: a live head does not fit yet, and goes first.
-        if fits && (beside.is_some() || draft.head()?.is_none()) {
-            let grant = draft.grant(claim);
+        if let Some(grant) = draft.admit(claim)? {
             return Ok(draft.done(Attempt::Granted(grant)));
         }
         if claim.enqueue && claim.beside.is_none() && can_ever_hold(claim) {
@@ -64,12 +54,14 @@ impl Record {
             .requeue
             .as_ref()
             .filter(|next| was_held && now.moment <= next.not_after && can_ever_hold(next));
-        if let Some(next) = next {
-            draft.enqueue(next);
-        }
         draft.settle()?;
-        // A direct grant to the claim that asks needs no confirmation: it has its whole lease at once.
-        let regrant = next.and_then(|next| draft.prolong(next.id, next.lease));
+        let mut regrant = None;
+        if let Some(next) = next {
+            regrant = draft.admit(next)?;
+            if regrant.is_none() {
+                draft.enqueue(next);
+            }
+        }
         Ok(draft.done(Released { was_held, regrant }))
     }
 
@@ -96,6 +88,21 @@ impl Record {
 }
 
 impl Draft<'_> {
+    /// Lets a claim of the process that asks hold, if it fits and nobody waits before it. Returns its grant.
+    fn admit(&mut self, claim: &Claim) -> Result<Option<Grant>, Missing> {
+        // A claim id is granted once: a request that finds itself holding is the same request.
+        if let Some(grant) = self.prolong(claim.id, claim.lease) {
+            return Ok(Some(grant));
+        }
+        let beside = self.beside(claim);
+        let others = self.holds.iter();
+        let others = others.filter(|hold| Some(hold.claim) != beside);
+        let fits = self.now.may_grant && claim.mode.admits(others.map(|hold| hold.mode));
+        // The queue is settled: a live head does not fit yet, and goes first.
+        let first = fits && (beside.is_some() || self.head()?.is_none());
+        Ok(first.then(|| self.grant(claim)))
+    }
+
     /// The exclusive hold of the same keeper beside which a reader may stand, if it still holds.
     fn beside(&self, claim: &Claim) -> Option<ClaimId> {
         claim.beside.filter(|&beside| {
