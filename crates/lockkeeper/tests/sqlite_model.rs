@@ -10,7 +10,7 @@ use lockkeeper::clock::{Clock, Moment};
 use lockkeeper::store::memory::MemoryStore;
 use lockkeeper::store::sqlite::SqliteStore;
 use lockkeeper::store::*;
-use lockkeeper::{Name, Token};
+use lockkeeper::{Label, Name, Token};
 use proptest::prelude::*;
 
 /// Runs a future on this thread. The worker may have to answer: it counts idle fences when it starts.
@@ -264,7 +264,6 @@ impl Pair {
         let requeue = requeue.map(|next| Claim {
             name: claim.name.clone(),
             beside: None,
-            label: None,
             id: twin(self.claims[next].id),
             ..self.claim(next, true, next % 7 == 0)
         });
@@ -352,7 +351,7 @@ fn claim(at: usize) -> Claim {
             keeper,
             number: number - 3,
         }),
-        label: None,
+        label: (!at.is_multiple_of(3)).then(|| Label::new(&format!("order {at}")).expect("label")),
     }
 }
 
@@ -365,8 +364,11 @@ fn show(info: Option<LockInfo>) -> Option<String> {
     }
     let (name, token, broken) = (info.name, info.last_token, info.broken);
     let (holders, waiters) = (holders(&info.holders), info.waiters);
+    let queue = info.queue.iter();
+    let queue = queue.map(|w| format!("{:?} {:?} {:?} {:?}", w.claim, w.mode, w.label, w.since));
+    let queue: Vec<String> = queue.collect();
     Some(format!(
-        "{name:?} {holders:?} {waiters} {token:?} {broken:?}"
+        "{name:?} {holders:?} {waiters} {queue:?} {token:?} {broken:?}"
     ))
 }
 
@@ -374,8 +376,8 @@ fn holders(holders: &[Holder]) -> Vec<String> {
     let show = |h: &Holder| {
         let (claim, mode, token) = (h.claim, h.mode, h.token);
         format!(
-            "{claim:?} {mode:?} {token:?} {:?} {:?}",
-            h.since, h.remaining
+            "{claim:?} {mode:?} {token:?} {:?} {:?} {:?} {:?}",
+            h.since, h.remaining, h.lease, h.label
         )
     };
     holders.iter().map(show).collect()
@@ -430,4 +432,53 @@ fn a_lapsed_claim_comes_back_at_the_end_of_the_queue() {
         .expect("known");
     assert_eq!(holders.holders[0].claim, pair.claims[stays].id);
     assert_eq!(holders.waiters, 1);
+}
+
+/// More than are listed, and more than one page: they wait, are counted and get in in their order.
+#[test]
+fn a_long_queue_is_listed_and_served_in_its_order() {
+    let pair = Pair::new();
+    let crowd = 250;
+    let ask = |at: u64, mode| Claim {
+        id: ClaimId {
+            keeper: KeeperId::from_bits(9),
+            number: at,
+        },
+        mode,
+        not_after: Moment::NEVER,
+        beside: None,
+        lease: Duration::from_secs(30),
+        ..claim(0)
+    };
+    let both = |claim: &Claim| {
+        let want = now(pair.memory.try_acquire(claim)).expect("memory");
+        assert_eq!(now(pair.sqlite().try_acquire(claim)), Ok(want));
+    };
+    let release = |claim: &Claim| {
+        let release = Release {
+            name: claim.name.clone(),
+            claim: claim.id,
+            requeue: None,
+        };
+        let want = now(pair.memory.release(&release)).expect("memory");
+        assert_eq!(now(pair.sqlite().release(&release)), Ok(want));
+    };
+    let first = ask(0, Mode::Exclusive);
+    both(&first);
+    for at in 1..=crowd {
+        both(&ask(at, Mode::Read));
+    }
+    let last = ask(crowd + 1, Mode::Write);
+    both(&last);
+    pair.inspect(0);
+    pair.list("");
+    let info = now(pair.sqlite().inspect(&name(0))).expect("sqlite");
+    let info = info.expect("known");
+    assert_eq!((info.waiters, info.queue.len()), (251, MAX_LISTED));
+    release(&first);
+    pair.inspect(0);
+    let info = now(pair.sqlite().inspect(&name(0))).expect("sqlite");
+    let info = info.expect("known");
+    assert_eq!((info.holders.len(), info.waiters), (250, 1));
+    assert_eq!(info.queue[0].claim, last.id);
 }

@@ -1,6 +1,6 @@
 //! The command `lockkeeper` of an earlier commit.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
 
 /// The earlier command on a store.
@@ -11,6 +11,9 @@ pub fn old(store: &str) -> Command {
     command.env("LOCKKEEPER_STORE", store);
     command
 }
+
+/// What its command does: says that it runs, until its input ends.
+const HELD: &str = "echo held $LOCKKEEPER_TOKEN; cat";
 
 /// Runs the earlier command to its end. Returns its exit code and all that it printed.
 pub fn run_old(store: &str, arguments: &[&str]) -> (i32, String) {
@@ -29,27 +32,30 @@ pub fn run_old(store: &str, arguments: &[&str]) -> (i32, String) {
 /// The earlier `lockkeeper run`, while its command runs. Dropping it kills both.
 pub struct OldRun {
     run: Child,
+    /// Its fencing token.
+    pub token: u64,
 }
 
 impl OldRun {
     /// Waits until it holds `name`.
     pub fn holding(store: &str, name: &str) -> OldRun {
         let mut command = old(store);
-        command.args(["run", name, "--", "sh", "-c", "echo held; cat"]);
+        command.args(["run", name, "--", "sh", "-c", HELD]);
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut run = command.spawn().expect("it starts");
         let said = run.stdout.as_mut().expect("piped");
         let mut line = String::new();
         let read = BufReader::new(said).read_line(&mut line);
         read.expect("it says that it holds");
-        assert_eq!(line, "held\n");
-        OldRun { run }
+        let token = line.trim_end().strip_prefix("held ");
+        let token = token.and_then(|token| token.parse().ok());
+        let token = token.unwrap_or_else(|| panic!("it should hold: {line:?}"));
+        OldRun { run, token }
     }
 
     /// Lets its command end, and waits until it has released.
     pub fn end(mut self) {
-        let stdin = self.run.stdin.take();
-        stdin.expect("piped").write_all(b"").expect("it listens");
+        drop(self.run.stdin.take());
         let mut rest = String::new();
         let said = self.run.stdout.as_mut().expect("piped");
         said.read_to_string(&mut rest).expect("it ends");

@@ -13,13 +13,17 @@ use uuid::Uuid;
 
 use super::fault::{Fault, refused};
 use super::sql;
+use super::upgrade;
 use super::volume;
 use crate::Error;
+use crate::clock::Clock;
 
 /// Marks a file as ours: "Lock".
 pub(super) const APPLICATION_ID: i32 = 0x4C6F_636B;
 /// The version of the tables.
-pub(super) const SCHEMA_VERSION: i32 = 1;
+pub(super) const SCHEMA_VERSION: i32 = 2;
+/// The version before, which can be upgraded.
+const OLD_VERSION: i32 = 1;
 /// How long another program may keep the file locked before a verb fails.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -29,13 +33,13 @@ pub(super) const PAGE_SIZE: u32 = 1024;
 pub(super) const LOG_LIMIT: u32 = 4 << 20;
 
 /// Opens the database at `path`, creating it if there is none. Answers its real path as well.
-pub(super) fn open(path: &Path, boot: &str) -> Result<(Connection, PathBuf), Error> {
+pub(super) fn open(path: &Path, clock: &Clock) -> Result<(Connection, PathBuf), Error> {
     // Absolute, so that no name looks like one of SQLite's special ones.
     let path = std::path::absolute(path)
         .map_err(|error| refused(format!("{path:?} is not a usable path: {error}")))?;
     check_folder(&path)?;
     check_file(&path)?;
-    let conn = retry(|| establish(&path, boot)).map_err(|fault| fault.explain(&path))?;
+    let conn = retry(|| establish(&path, clock)).map_err(|fault| fault.explain(&path))?;
     // Different links to one file must lead to the same folder of keepers.
     let real = fs::canonicalize(&path)
         .map_err(|error| refused(format!("{path:?} cannot be found again: {error}")))?;
@@ -48,8 +52,14 @@ pub(super) fn reopen(path: &Path) -> Result<Connection, Error> {
 }
 
 /// Tries again while another program has the file locked, as long as patience lasts.
-pub(super) fn retry<T>(mut attempt: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
-    let give_up = Instant::now() + PATIENCE;
+pub(super) fn retry<T>(attempt: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
+    retry_until(Instant::now() + PATIENCE, attempt)
+}
+
+pub(super) fn retry_until<T>(
+    give_up: Instant,
+    mut attempt: impl FnMut() -> Result<T, Fault>,
+) -> Result<T, Fault> {
     let mut pause = Pause::default();
     loop {
         match attempt() {
@@ -161,25 +171,38 @@ fn create(path: &Path) -> Result<(), Error> {
 }
 
 /// Connects, and makes sure that the file is ours or becomes it.
-fn establish(path: &Path, boot: &str) -> Result<Connection, Fault> {
-    let conn = Connection::open_with_flags(path, flags())?;
-    if conn.is_readonly("main")? {
-        return Err(Fault::Told(refused(format!(
-            "{path:?} is read-only; give this user write access to the file"
-        ))));
+fn establish(path: &Path, clock: &Clock) -> Result<Connection, Fault> {
+    loop {
+        let conn = Connection::open_with_flags(path, flags())?;
+        if conn.is_readonly("main")? {
+            return Err(Fault::Told(refused(format!(
+                "{path:?} is read-only; give this user write access to the file"
+            ))));
+        }
+        let content = {
+            // One snapshot: another process may be making the same file just now.
+            let snapshot = conn.unchecked_transaction()?;
+            check_content(&snapshot, path)?
+        };
+        // What others do meanwhile shows when it is looked at again.
+        match content {
+            Content::Current => {
+                configure(&conn)?;
+                return Ok(conn);
+            }
+            Content::Empty => {
+                conn.pragma_update(None, "page_size", PAGE_SIZE)?;
+                set_log(&conn)?;
+                create_tables(&conn, path, &clock.boot_id())?;
+            }
+            Content::Old => {
+                // A connection keeps a lock on the file only if that has a log.
+                set_log(&conn)?;
+                drop(conn);
+                upgrade::run(path, clock)?;
+            }
+        }
     }
-    let is_ours = {
-        // One snapshot: another process may be making the same file just now.
-        let snapshot = conn.unchecked_transaction()?;
-        check_content(&snapshot, path)?
-    };
-    if !is_ours {
-        conn.pragma_update(None, "page_size", PAGE_SIZE)?;
-        set_log(&conn)?;
-        create_tables(&conn, path, boot)?;
-    }
-    configure(&conn)?;
-    Ok(conn)
 }
 
 fn connect(path: &Path) -> Result<Connection, Fault> {
@@ -188,18 +211,29 @@ fn connect(path: &Path) -> Result<Connection, Fault> {
     Ok(conn)
 }
 
-fn flags() -> OpenFlags {
+pub(super) fn flags() -> OpenFlags {
     // Not CREATE: the file is there, and one that was deleted since must not come back empty.
     OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX
 }
 
-/// Whether the file is ours already; false if it is empty. Any other file is refused unchanged.
-fn check_content(conn: &Connection, path: &Path) -> Result<bool, Fault> {
+/// What a file that is ours, or may become it, contains.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Content {
+    /// Nothing yet.
+    Empty,
+    /// The tables of the version before.
+    Old,
+    /// The tables of this version.
+    Current,
+}
+
+/// What the file contains. One that is not ours is refused unchanged.
+pub(super) fn check_content(conn: &Connection, path: &Path) -> Result<Content, Fault> {
     let pragma = |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
     let (id, version) = (pragma("application_id")?, pragma("user_version")?);
     let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if id == 0 && version == 0 && tables == 0 {
-        return Ok(false);
+        return Ok(Content::Empty);
     }
     let refuse = |reason: String| Err(Fault::Told(refused(reason)));
     if id != APPLICATION_ID {
@@ -207,19 +241,23 @@ fn check_content(conn: &Connection, path: &Path) -> Result<bool, Fault> {
             "{path:?} is the database of another program; name another file"
         ));
     }
-    if version > SCHEMA_VERSION {
-        return refuse(format!(
-            "{path:?} was made by a newer Lockkeeper (its tables are version {version}, this program knows \
+    match version {
+        SCHEMA_VERSION => Ok(Content::Current),
+        OLD_VERSION => Ok(Content::Old),
+        newer if newer > SCHEMA_VERSION => refuse(format!(
+            "{path:?} was made by a newer Lockkeeper (its tables are version {newer}, this program knows \
              {SCHEMA_VERSION}); update this program"
-        ));
+        )),
+        unknown => refuse(format!(
+            "{path:?} has tables of version {unknown}, which no Lockkeeper made; move it away"
+        )),
     }
-    Ok(true)
 }
 
 fn create_tables(conn: &Connection, path: &Path, boot: &str) -> Result<(), Fault> {
     let tx = rusqlite::Transaction::new_unchecked(conn, rusqlite::TransactionBehavior::Immediate)?;
     // Another process may have been faster.
-    if check_content(&tx, path)? {
+    if check_content(&tx, path)? != Content::Empty {
         return Ok(());
     }
     tx.execute_batch(sql::SCHEMA)?;

@@ -22,9 +22,9 @@ use rustix::io::Errno;
 use uuid::Uuid;
 
 use super::fault::refused;
-use super::record::ProcessId;
 use crate::Error;
 use crate::store::Process;
+use crate::store::record::ProcessId;
 
 /// The longest address of a socket that every system takes.
 const MAX_SOCKET_PATH: usize = 100;

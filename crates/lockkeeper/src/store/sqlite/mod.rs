@@ -23,8 +23,8 @@
 //!   tokens then go on by the clock.
 //!
 //! # Layout
-//! `file` opens and checks the database. A `session` is a connection with its transactions, in which the
-//! `verbs` change a `record`. A verb runs at once where it was called, unless someone else is writing: then
+//! `file` opens and checks the database, `upgrade` brings an old one up to date. A `session` is a connection with its transactions, in which the
+//! `verbs` apply the rules of [`record`](super::record) to `rows`. A verb runs at once where it was called, unless someone else is writing: then
 //! the `worker` does it. `liveness` is about who is alive, `wake` about who is told, `users` about who has the file
 //! locked, `forks` about processes that were forked.
 
@@ -33,9 +33,10 @@ mod fault;
 mod file;
 mod forks;
 mod liveness;
-mod record;
+mod rows;
 mod session;
 mod sql;
+mod upgrade;
 mod users;
 mod verbs;
 mod volume;
@@ -57,6 +58,7 @@ use self::forks::Opened;
 use self::liveness::{Instance, Peer, Pulse};
 use self::session::Session;
 use self::wake::{Inbox, Outbox, Sentry};
+use super::record::ProcessId;
 use super::*;
 use crate::clock::Clock;
 
@@ -80,7 +82,7 @@ pub struct SqliteStore {
     sentry: Sentry,
     worker: Option<JoinHandle<()>>,
     instance: Instance,
-    me: record::ProcessId,
+    me: ProcessId,
     /// Dropped last: the connections are closed by then.
     _opened: Opened,
 }
@@ -92,7 +94,7 @@ impl SqliteStore {
     ///
     /// # Errors
     /// [`Error::Refused`] for what cannot be a store of locks: a folder, another program's database, a damaged
-    /// or read-only file, a file of a newer version, a network file system. Also in a process that was forked from one
+    /// or read-only file, a file of a newer version, or of an older one that is in use, a network file system. Also in a process that was forked from one
     /// that had such a store open. [`Error::Unavailable`] if another program keeps it locked for more than five seconds or
     /// the disk is full.
     pub fn open(path: &Path) -> Result<SqliteStore, Error> {
@@ -107,7 +109,7 @@ impl SqliteStore {
         // The first, so that it is dropped last.
         let opened = Opened::here()?;
         let boot = clock.boot_id();
-        let (conn, path) = file::open(path, &boot)?;
+        let (conn, path) = file::open(path, &clock)?;
         let folder: Arc<Path> = keepers_folder(&path).into();
         let log = file::reopen(&path)?;
         let mut session = Session::new(conn, clock, path.clone(), folder.clone())?;
@@ -235,11 +237,7 @@ impl SqliteStore {
 }
 
 /// Adds this store to the process table, after ending what an earlier boot left.
-fn sign_in(
-    session: &mut Session,
-    instance: &Instance,
-    boot: &str,
-) -> Result<record::ProcessId, Fault> {
+fn sign_in(session: &mut Session, instance: &Instance, boot: &str) -> Result<ProcessId, Fault> {
     let process = Process::current();
     let socket = std::os::unix::ffi::OsStrExt::as_bytes(instance.socket.as_os_str());
     let (me, _) = session.write(|tx| {

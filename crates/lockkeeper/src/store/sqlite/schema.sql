@@ -1,8 +1,8 @@
--- The tables of a Lockkeeper file, version 1. Run once, in the transaction that also marks the file with
+-- The tables of a Lockkeeper file, version 2. Run once, in the transaction that also marks the file with
 -- its application id and version.
 --
 -- Times called `expires` and `until` are nanoseconds of the clock since boot; `meta.boot` names the boot
--- they belong to. Times called `since` and `broken` are wall-clock microseconds, for display alone.
+-- they belong to. `lease` is a length in nanoseconds. Times called `since` and `broken` are wall-clock microseconds, for display alone.
 -- `claim` is 24 bytes: the keeper's 16, then the claim's number, both big-endian.
 -- No index stands on `process`: it would cost a page in every acquire, and is only wanted when one dies.
 
@@ -45,6 +45,8 @@ CREATE TABLE lock (
     waited  INTEGER,
     reason  TEXT,
     broken  INTEGER,
+    lease   INTEGER,
+    label   TEXT,
     PRIMARY KEY (name, claim)
 ) WITHOUT ROWID;
 
@@ -61,6 +63,8 @@ CREATE TABLE waiter (
     lease   INTEGER NOT NULL,
     reserve INTEGER NOT NULL,
     until   INTEGER NOT NULL,
+    since   INTEGER NOT NULL DEFAULT 0,
+    label   TEXT,
     PRIMARY KEY (name, seq)
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX waiter_claim ON waiter (name, claim);

@@ -11,11 +11,12 @@ use rusqlite::{Connection, params};
 
 use super::fault::{Fault, refused};
 use super::liveness::Peer;
-use super::record::{ProcessId, Record, claim_bytes, nanos};
+use super::rows::{Rows, claim_bytes, nanos};
 use super::sql;
 use super::users::beside;
 use crate::clock::{Clock, Moment};
-use crate::store::ClaimId;
+use crate::store::record::{Change, Missing, Now, ProcessId, Record, Step};
+use crate::store::{ClaimId, Process};
 use crate::{Error, Name};
 
 /// How often to look whether the file is still the one that was opened.
@@ -29,9 +30,9 @@ type Identity = [(u64, u64); 3];
 
 /// The time of one verb.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Now {
+pub(super) struct Time {
     pub moment: Moment,
-    pub micros: u64,
+    wall_micros: u64,
 }
 
 #[derive(Debug)]
@@ -68,7 +69,7 @@ pub(super) struct Effects {
 #[derive(Debug)]
 pub(super) struct Tx<'s> {
     pub conn: &'s Connection,
-    pub now: Now,
+    pub now: Time,
     pub me: ProcessId,
     pub effects: Effects,
     folder: &'s Arc<Path>,
@@ -127,9 +128,9 @@ impl Session {
         let mut tx = Tx {
             conn: &self.conn,
             // Read while nobody else can write, so that no verb runs at an earlier time than the one before.
-            now: Now {
+            now: Time {
                 moment: self.clock.now(),
-                micros: self.clock.unix_micros(),
+                wall_micros: self.clock.unix_micros(),
             },
             me: self.me,
             effects: Effects::default(),
@@ -220,36 +221,57 @@ impl Session {
     }
 }
 
-impl Tx<'_> {
+impl<'s> Tx<'s> {
     /// Every open store but this one, as far as their rows tell.
     pub fn others(&self) -> Result<Vec<Arc<Peer>>, Fault> {
         others(self.conn, self.folder, self.me)
     }
 
-    /// Runs one verb on the settled record of a name and settles again.
-    pub fn on_record<T>(
+    /// Applies one rule to the record of a name, and writes what it changes. Returns the answer and the rows afterwards.
+    pub fn apply<'a, T>(
         &mut self,
-        name: &Name,
-        verb: impl FnOnce(&mut Tx<'_>, &mut Record<'_>) -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
-        let mut record = Record::load(self.conn, name, self.now)?;
-        let was_new = !record.exists();
-        record.settle(|process| self.is_dead(process))?;
-        let answer = verb(self, &mut record)?;
-        record.settle(|process| self.is_dead(process))?;
-        record.save()?;
-        if record.changed {
-            for granted in std::mem::take(&mut record.granted) {
-                let peer = self.peer(granted.process)?;
-                self.effects
-                    .granted
-                    .push((name.clone(), granted.claim, peer));
+        name: &'a Name,
+        rule: impl Fn(&Record, Now<'_>) -> Result<Step<T>, Missing>,
+    ) -> Result<(T, Rows<'a>), Fault>
+    where
+        's: 'a,
+    {
+        let mut rows = Rows::load(self.conn, name)?;
+        let was_new = !rows.exists();
+        let mut seen: Vec<(ProcessId, bool)> = Vec::new();
+        let step = loop {
+            let lives = |process| {
+                let mut seen = seen.iter();
+                let found = seen.find(|(known, _)| *known == process);
+                found.map(|(_, lives)| *lives)
+            };
+            let now = Now {
+                moment: self.now.moment,
+                wall_micros: self.now.wall_micros,
+                may_grant: true,
+                me: self.me,
+                lives: &lives,
+            };
+            match rule(&rows.record, now) {
+                Ok(step) => break step,
+                Err(Missing::Queue) => rows.load_more()?,
+                Err(Missing::Alive(process)) => seen.push((process, !self.is_dead(process)?)),
             }
-            self.effects.wrote += 1;
-            self.effects.new_names += usize::from(was_new);
+        };
+        for change in &step.changes {
+            if let Change::Start { hold, direct: true } = change {
+                let peer = self.peer(hold.process)?;
+                self.effects.granted.push((name.clone(), hold.claim, peer));
+            }
+        }
+        if step.changes.iter().any(Change::is_visible) {
             self.effects.changed.push(name.clone());
         }
-        Ok(answer)
+        if rows.save(step.changes, self.now.moment)? {
+            self.effects.wrote += 1;
+            self.effects.new_names += usize::from(was_new);
+        }
+        Ok((step.answer, rows))
     }
 
     /// What is known about a process; `None` for this one, and for one without a row.
@@ -273,7 +295,22 @@ impl Tx<'_> {
         Ok(peer)
     }
 
-    pub fn is_dead(&mut self, process: ProcessId) -> Result<bool, Fault> {
+    /// The process behind a number, for people.
+    pub fn process(&mut self, process: ProcessId) -> Result<Process, Fault> {
+        if process == self.me {
+            return Ok(Process::current());
+        }
+        Ok(match self.peer(process)? {
+            Some(peer) => peer.process.clone(),
+            None => Process {
+                host: "unknown".into(),
+                pid: 0,
+                program: "unknown".into(),
+            },
+        })
+    }
+
+    fn is_dead(&mut self, process: ProcessId) -> Result<bool, Fault> {
         Ok(self.peer(process)?.is_some_and(|peer| peer.is_dead()))
     }
 }

@@ -4,6 +4,9 @@
 //! cut off here, when the program is compiled.
 
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
+pub(super) const UPGRADE: &str = include_str!("upgrade.sql");
+/// What is left of a lease of version 1, which did not say how long it was, is taken for the whole.
+pub(super) const UPGRADE_LEASES: &str = "UPDATE lock SET lease=max(expires-?1,0) WHERE claim>x''";
 
 pub(super) const LOAD: &str = body(include_str!("load.sql"));
 pub(super) const RELEASE: &str = body(include_str!("release.sql"));
@@ -17,8 +20,10 @@ pub(super) const COMMIT: &str = "COMMIT";
 pub(super) const ROLLBACK: &str = "ROLLBACK";
 
 pub(super) const LEASE_START: &str = "INSERT INTO lock \
-     (name,claim,token,process,mode,permits,taken,tokens,expires,since) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)";
-pub(super) const LEASE_MOVE: &str = "UPDATE lock SET expires=?3 WHERE name=?1 AND claim=?2";
+     (name,claim,token,process,mode,permits,taken,tokens,expires,since,lease,label) \
+     VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)";
+pub(super) const LEASE_MOVE: &str =
+    "UPDATE lock SET expires=?3,lease=?4 WHERE name=?1 AND claim=?2";
 pub(super) const LEASE_END: &str = "DELETE FROM lock WHERE name=?1 AND claim=?2";
 
 pub(super) const FENCE_START: &str =
@@ -35,11 +40,12 @@ pub(super) const FENCES_IDLE: &str =
 pub(super) const FLOOR: &str = "SELECT floor FROM meta";
 pub(super) const FLOOR_RAISE: &str = "UPDATE meta SET floor=max(floor,?1)";
 
-pub(super) const QUEUE_HEAD: &str = "SELECT claim,process,mode,permits,taken,lease,reserve,until,seq \
-     FROM waiter WHERE name=?1 ORDER BY seq LIMIT 1";
+pub(super) const QUEUE_PAGE: &str = "SELECT seq,claim,process,mode,permits,taken,lease,reserve,until,since,label \
+     FROM waiter WHERE name=?1 AND seq>?2 ORDER BY seq LIMIT ?3";
+pub(super) const QUEUE_LIVE: &str = "SELECT seq,claim,process,mode,permits,taken,lease,reserve,until,since,label \
+     FROM waiter WHERE name=?1 AND until>?2 ORDER BY seq LIMIT ?3";
 pub(super) const QUEUE_KEEP: &str =
     "UPDATE waiter SET until=?3 WHERE name=?1 AND claim=?2 AND until>?4";
-pub(super) const QUEUE_POP: &str = "DELETE FROM waiter WHERE name=?1 AND seq=?2";
 pub(super) const QUEUE_LEAVE: &str = "DELETE FROM waiter WHERE name=?1 AND claim=?2";
 pub(super) const QUEUE_LEAVE_ALL: &str = "DELETE FROM waiter WHERE name=?1 AND process=?2";
 pub(super) const QUEUE_EXPIRE: &str = "DELETE FROM waiter WHERE name=?1 AND until<=?2";
@@ -49,10 +55,11 @@ pub(super) const NAMES: &str = "\
      SELECT name FROM lock WHERE name>=?1 AND name<?1||CAST(x'FF' AS TEXT) AND claim>x'' \
      UNION SELECT name FROM waiter WHERE name>=?1 AND name<?1||CAST(x'FF' AS TEXT) ORDER BY 1";
 
-pub(super) const LATCH: &str = "SELECT count FROM latch WHERE name=?1";
+pub(super) const LATCH: &str = "SELECT count,\
+     EXISTS (SELECT 1 FROM arrival WHERE name=?1 AND id=?2) FROM latch WHERE name=?1";
 pub(super) const LATCH_SET: &str = "INSERT INTO latch VALUES (?1,?2)";
 pub(super) const LATCH_DOWN: &str = "UPDATE latch SET count=count-1 WHERE name=?1";
-pub(super) const LATCH_ARRIVE: &str = "INSERT OR IGNORE INTO arrival VALUES (?1,?2)";
+pub(super) const LATCH_ARRIVE: &str = "INSERT INTO arrival VALUES (?1,?2)";
 pub(super) const LATCH_OPEN: &str = "DELETE FROM latch WHERE name=?1";
 pub(super) const LATCH_FORGET: &str = "DELETE FROM arrival WHERE name=?1";
 

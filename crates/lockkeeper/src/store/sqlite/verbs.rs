@@ -1,21 +1,22 @@
 //! The verbs of the contract, each inside one transaction.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rusqlite::params;
+use rusqlite::{ToSql, params};
 
 use super::fault::Fault;
 use super::liveness::Peer;
-use super::record::{Hold, ProcessId, Record, claim_bytes, nanos};
+use super::rows::{claim_bytes, length, nanos};
 use super::session::Tx;
 use super::sql;
+use crate::Name;
+use crate::store::record::{Ended, Hold, Latch, LatchChange, Now, ProcessId, Record};
 use crate::store::{
-    Attempt, Break, BreakOutcome, BreakTarget, Broken, Claim, ClaimId, Holder, LatchOp,
-    LatchRequest, LatchState, LockInfo, Mode, Process, Release, Released, Renewal, Renewed,
+    Attempt, Break, BreakOutcome, Claim, ClaimId, Holder, LatchRequest, LatchState, LockInfo,
+    Release, Released, Renewal, Renewed,
 };
-use crate::{Name, Token};
 
 /// How many fences are looked at in one transaction.
 const SLICE: usize = 500;
@@ -24,50 +25,18 @@ const BURY_SLICE: usize = 2000;
 
 /// One try, and which other stores are in its way.
 pub(super) fn acquire(tx: &mut Tx<'_>, claim: &Claim) -> Result<(Attempt, Vec<Arc<Peer>>), Fault> {
-    tx.on_record(&claim.name, |tx, record| {
-        let attempt = attempt(tx, record, claim)?;
-        let mut in_the_way = Vec::new();
-        if let Attempt::Busy { .. } = attempt {
-            in_the_way = peers(tx, record)?;
-        }
-        Ok((attempt, in_the_way))
-    })
+    let (attempt, rows) = tx.apply(&claim.name, |record, now| record.try_acquire(claim, now))?;
+    let mut in_the_way = Vec::new();
+    if let Attempt::Busy { .. } = attempt {
+        in_the_way = peers(tx, &rows.record)?;
+    }
+    Ok((attempt, in_the_way))
 }
 
-fn attempt(tx: &Tx<'_>, record: &mut Record<'_>, claim: &Claim) -> Result<Attempt, Fault> {
-    if tx.now.moment > claim.not_after {
-        return Ok(Attempt::TooLate);
-    }
-    if let Some(grant) = record.prolong(claim.id, claim.lease) {
-        return Ok(Attempt::Granted(grant));
-    }
-    let beside = claim.beside.filter(|&beside| {
-        let own = beside.keeper == claim.id.keeper && claim.mode == Mode::Read;
-        let hold = record.holds.iter().find(|hold| hold.claim == beside);
-        own && hold.is_some_and(|hold| hold.mode.is_exclusive())
-    });
-    let others = record.holds.iter();
-    let others = others.filter(|hold| Some(hold.claim) != beside);
-    let fits = claim.mode.admits(others.map(|hold| hold.mode));
-    // Settled: a queue that is not empty has a live head that goes first.
-    if fits && (beside.is_some() || !record.someone_waits()?) {
-        let (mode, reserve) = (claim.mode, claim.reserve);
-        let grant = record.grant(claim.id, tx.me, mode, reserve, claim.lease);
-        return Ok(Attempt::Granted(grant));
-    }
-    if claim.enqueue && claim.beside.is_none() && claim.mode.admits([]) {
-        record.enqueue(claim, tx.me)?;
-    }
-    let first_end = record.holds.iter().map(|hold| hold.expires).min();
-    Ok(Attempt::Busy {
-        free_in: first_end.map(|end| end.since(tx.now.moment)),
-    })
-}
-
-/// The other stores that hold or are first to wait.
-fn peers(tx: &mut Tx<'_>, record: &Record<'_>) -> Result<Vec<Arc<Peer>>, Fault> {
+/// The other stores that hold or are first to wait, as far as that is loaded.
+fn peers(tx: &mut Tx<'_>, record: &Record) -> Result<Vec<Arc<Peer>>, Fault> {
     let mut processes: Vec<ProcessId> = record.holds.iter().map(|hold| hold.process).collect();
-    processes.extend(record.head_process());
+    processes.extend(record.queue.first.front().map(|head| head.process));
     processes.sort_unstable();
     processes.dedup();
     let mut peers = Vec::new();
@@ -78,27 +47,13 @@ fn peers(tx: &mut Tx<'_>, record: &Record<'_>) -> Result<Vec<Arc<Peer>>, Fault> 
 }
 
 pub(super) fn withdraw(tx: &mut Tx<'_>, (name, claim): &(Name, ClaimId)) -> Result<(), Fault> {
-    tx.on_record(name, |_, record| {
-        record.leave_queue(*claim)?;
-        record.end(|hold| hold.claim == *claim);
-        Ok(())
-    })
+    tx.apply(name, |record, now| record.withdraw(*claim, now))?;
+    Ok(())
 }
 
 pub(super) fn release(tx: &mut Tx<'_>, release: &Release) -> Result<Released, Fault> {
-    tx.on_record(&release.name, |tx, record| {
-        let was_held = record.end(|hold| hold.claim == release.claim) > 0;
-        let mut regrant = None;
-        if let (true, Some(next)) = (was_held, &release.requeue)
-            && tx.now.moment <= next.not_after
-            && next.mode.admits([])
-        {
-            record.enqueue(next, tx.me)?;
-            record.settle(|process| tx.is_dead(process))?;
-            regrant = record.prolong(next.id, next.lease);
-        }
-        Ok(Released { was_held, regrant })
-    })
+    let rule = |record: &Record, now: Now<'_>| record.release(release, now);
+    Ok(tx.apply(&release.name, rule)?.0)
 }
 
 pub(super) fn renew(tx: &mut Tx<'_>, renewals: &[Renewal]) -> Result<Vec<Renewed>, Fault> {
@@ -118,7 +73,8 @@ fn renew_one(tx: &mut Tx<'_>, renewal: &Renewal) -> Result<Renewed, Fault> {
     let claim = claim_bytes(renewal.claim);
     let waited_for: Option<bool> = {
         let mut renew = tx.conn.prepare_cached(sql::RENEW)?;
-        let row = params![renewal.name.as_str(), claim, end, nanos(tx.now.moment)];
+        let (now, lease) = (nanos(tx.now.moment), length(renewal.lease));
+        let row = params![renewal.name.as_str(), claim, end, now, lease];
         let mut rows = renew.query(row)?;
         let mut found = None;
         while let Some(row) = rows.next()? {
@@ -130,49 +86,58 @@ fn renew_one(tx: &mut Tx<'_>, renewal: &Renewal) -> Result<Renewed, Fault> {
     if waited_for == Some(false) {
         return Ok(Renewed::Renewed);
     }
-    tx.on_record(&renewal.name, |_, record| {
-        Ok(match record.prolong(renewal.claim, renewal.lease) {
-            Some(_) => Renewed::Renewed,
-            None => Renewed::NotHeld,
-        })
-    })
+    let rule = |record: &Record, now: Now<'_>| record.renew(renewal, now);
+    Ok(tx.apply(&renewal.name, rule)?.0)
 }
 
 pub(super) fn break_lock(tx: &mut Tx<'_>, request: &Break) -> Result<BreakOutcome, Fault> {
-    tx.on_record(&request.name, |tx, record| {
-        if tx.now.moment > request.not_after {
-            return Ok(BreakOutcome::TooLate);
-        }
-        let mut ended = Vec::new();
-        for hold in &record.holds {
-            if request.target.means(hold.claim, hold.grant) {
-                ended.push(holder(tx, hold)?);
+    let rule = |record: &Record, now: Now<'_>| record.break_lock(request, now);
+    Ok(match tx.apply(&request.name, rule)?.0 {
+        Ended::These(holds) => {
+            for hold in &holds {
                 let peer = tx.peer(hold.process)?;
                 tx.effects.broken.push((hold.claim, peer));
             }
+            BreakOutcome::Ended(holders(tx, &holds)?)
         }
-        if ended.is_empty() && request.target != BreakTarget::All {
-            return Ok(BreakOutcome::NotHeld(holders(tx, record)?));
-        }
-        record.break_holds(request.target, &request.reason)?;
-        Ok(BreakOutcome::Ended(ended))
+        Ended::NotHeld(holds) => BreakOutcome::NotHeld(holders(tx, &holds)?),
+        Ended::TooLate => BreakOutcome::TooLate,
     })
 }
 
 pub(super) fn inspect(tx: &mut Tx<'_>, name: &Name) -> Result<Option<LockInfo>, Fault> {
-    tx.on_record(name, |tx, record| {
-        if !record.exists() {
-            return Ok(None);
+    describe(tx, name, true)
+}
+
+/// What is known about a name; with those that wait, or only their number.
+fn describe(tx: &mut Tx<'_>, name: &Name, listed: bool) -> Result<Option<LockInfo>, Fault> {
+    let ((), mut rows) = tx.apply(name, Record::inspect)?;
+    if !rows.exists() {
+        return Ok(None);
+    }
+    rows.load_broken()?;
+    rows.record.queue.first.clear();
+    if listed {
+        rows.load_listed(tx.now.moment)?;
+    }
+    let record = &rows.record;
+    let holding = record.holds.iter().map(|hold| hold.process);
+    let waiting = record.queue.first.iter().map(|entry| entry.process);
+    let mut processes = HashMap::new();
+    for process in holding.chain(waiting) {
+        if let Entry::Vacant(unknown) = processes.entry(process) {
+            unknown.insert(tx.process(process)?);
         }
-        Ok(Some(LockInfo {
-            name: name.clone(),
-            holders: holders(tx, record)?,
-            waiters: record.waiters()?,
-            last_token: (record.last_token > 0).then(|| Token::new(record.last_token)),
-            broken: broken(tx, name)?,
-            queue: Vec::new(),
-        }))
-    })
+    }
+    let mut info = record.info(name, tx.now.moment, |process| processes[&process].clone());
+    info.waiters = rows.waiters(tx.now.moment)?;
+    Ok(Some(info))
+}
+
+fn holders(tx: &mut Tx<'_>, holds: &[Hold]) -> Result<Vec<Holder>, Fault> {
+    let now = tx.now.moment;
+    let holder = |hold: &Hold| Ok(hold.holder(now, tx.process(hold.process)?));
+    holds.iter().map(holder).collect()
 }
 
 /// The names in use that start with a prefix.
@@ -186,112 +151,44 @@ pub(super) fn names(tx: &mut Tx<'_>, prefix: &str) -> Result<Vec<String>, Fault>
 pub(super) fn inspect_all(tx: &mut Tx<'_>, names: &[Name]) -> Result<Vec<LockInfo>, Fault> {
     let mut infos = Vec::with_capacity(names.len());
     for name in names {
-        infos.extend(inspect(tx, name)?);
+        infos.extend(describe(tx, name, false)?);
     }
     infos.retain(|info| !info.holders.is_empty() || info.waiters > 0);
     Ok(infos)
 }
 
-fn holders(tx: &mut Tx<'_>, record: &Record<'_>) -> Result<Vec<Holder>, Fault> {
-    record.holds.iter().map(|hold| holder(tx, hold)).collect()
-}
-
-fn holder(tx: &mut Tx<'_>, hold: &Hold) -> Result<Holder, Fault> {
-    let process = if hold.process == tx.me {
-        Process::current()
-    } else {
-        match tx.peer(hold.process)? {
-            Some(peer) => peer.process.clone(),
-            None => Process {
-                host: "unknown".into(),
-                pid: 0,
-                program: "unknown".into(),
-            },
-        }
-    };
-    Ok(Holder {
-        claim: hold.claim,
-        process,
-        mode: hold.mode,
-        token: hold.grant.token,
-        since: wall(hold.since_micros),
-        remaining: hold.expires.since(tx.now.moment),
-        depth: None,
-        lease: None,
-        label: None,
-    })
-}
-
-fn broken(tx: &Tx<'_>, name: &Name) -> Result<Option<Broken>, Fault> {
-    let mut find = tx.conn.prepare_cached(sql::FENCE_BROKEN)?;
-    let mut rows = find.query([name.as_str()])?;
-    let Some(row) = rows.next()? else {
-        return Ok(None);
-    };
-    let (reason, at): (Option<String>, Option<i64>) = (row.get(0)?, row.get(1)?);
-    Ok(reason.zip(at).map(|(reason, at)| Broken {
-        reason,
-        at: wall(at as u64),
-    }))
-}
-
-fn wall(micros: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_micros(micros)
-}
-
 pub(super) fn latch(tx: &mut Tx<'_>, request: &LatchRequest) -> Result<LatchState, Fault> {
-    let name = request.name.as_str();
-    let late = tx.now.moment > request.not_after;
-    let count = latch_count(tx, name)?;
-    let mut state = LatchState {
-        count,
-        changed: false,
+    let (name, id) = (request.name.as_str(), claim_bytes(request.id));
+    let latch = {
+        let mut find = tx.conn.prepare_cached(sql::LATCH)?;
+        let mut rows = find.query(params![name, id])?;
+        match rows.next()? {
+            Some(row) => Latch {
+                count: row.get(0)?,
+                arrived: row.get(1)?,
+            },
+            None => Latch::default(),
+        }
     };
-    match request.op {
-        LatchOp::Set(initial) if !late && count == 0 && initial > 0 => {
-            let mut set = tx.conn.prepare_cached(sql::LATCH_SET)?;
-            set.execute(params![name, initial])?;
-            state = LatchState {
-                count: initial,
-                changed: true,
-            };
+    let (state, change) = latch.apply(request, tx.now.moment);
+    let write = |sql, row: &[&dyn ToSql]| tx.conn.prepare_cached(sql)?.execute(row);
+    match change {
+        Some(LatchChange::Set(count)) => {
+            write(sql::LATCH_SET, params![name, count])?;
         }
-        LatchOp::CountDown if !late && count > 0 => {
-            let mut arrive = tx.conn.prepare_cached(sql::LATCH_ARRIVE)?;
-            if arrive.execute(params![name, claim_bytes(request.id)])? > 0 {
-                tx.conn.prepare_cached(sql::LATCH_DOWN)?.execute([name])?;
-                state = LatchState {
-                    count: count - 1,
-                    changed: true,
-                };
-            }
+        Some(LatchChange::Arrive) => {
+            write(sql::LATCH_ARRIVE, params![name, id])?;
+            write(sql::LATCH_DOWN, params![name])?;
         }
-        LatchOp::Open if !late && count > 0 => {
-            state = LatchState {
-                count: 0,
-                changed: true,
-            };
+        Some(LatchChange::Open) => {
+            write(sql::LATCH_OPEN, params![name])?;
+            write(sql::LATCH_FORGET, params![name])?;
         }
-        _ => {}
+        None => return Ok(state),
     }
-    if state.changed {
-        if state.count == 0 {
-            tx.conn.prepare_cached(sql::LATCH_OPEN)?.execute([name])?;
-            tx.conn.prepare_cached(sql::LATCH_FORGET)?.execute([name])?;
-        }
-        tx.effects.wrote += 2;
-        tx.effects.latches.push(request.name.clone());
-    }
+    tx.effects.wrote += 2;
+    tx.effects.latches.push(request.name.clone());
     Ok(state)
-}
-
-fn latch_count(tx: &Tx<'_>, name: &str) -> Result<u32, Fault> {
-    let mut find = tx.conn.prepare_cached(sql::LATCH)?;
-    let mut rows = find.query([name])?;
-    Ok(match rows.next()? {
-        Some(row) => row.get(0)?,
-        None => 0,
-    })
 }
 
 /// Ends what a dead process held and waited for, and lets the next ones in. Answers whether all is done;
@@ -326,7 +223,7 @@ pub(super) fn bury(tx: &mut Tx<'_>, process: &ProcessId) -> Result<bool, Fault> 
             continue;
         };
         if waited {
-            tx.on_record(&name, |_, _| Ok(()))?;
+            tx.apply(&name, Record::inspect)?;
         }
         tx.effects.changed.push(name);
     }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use super::core::Core;
 use super::fault::refused;
 use super::liveness::Peer;
-use super::record::{claim_bytes, claim_of};
+use super::rows::{claim_bytes, claim_of};
 use crate::store::{ClaimId, Interest, Subscription};
 use crate::{Error, MAX_NAME_BYTES, Name};
 
