@@ -26,6 +26,7 @@ mod replicas;
 mod rows;
 mod sentinel;
 mod short_ways;
+mod shown;
 mod spent;
 mod tls;
 mod tokens;

@@ -36,7 +36,7 @@ async fn a_lock_is_what_redisson_writes() {
     let held = claim("order:42", Mode::Exclusive);
     let grant = granted(&store, &held).await;
     let id = held.id.to_string();
-    assert_eq!(server.strings(&["HGET", "order:42", &id]), ["1"]);
+    assert_eq!(server.strings(&["HGET", "order:42", &id]), ["1 30000"]);
     // And a field of ours, which no client of Redisson's asks for: no number, so that those who add up skip it.
     let mut fields = server.strings(&["HKEYS", "order:42"]);
     fields.sort();
@@ -544,7 +544,7 @@ async fn a_lock_that_was_aside_is_left_to_java_at_its_name() {
         let next = claim("both", Mode::Exclusive);
         if let Ok(Attempt::Granted(_)) = store.try_acquire(&next).await {
             let id = next.id.to_string();
-            assert_eq!(server.strings(&["HGET", "both", &id]), ["1"]);
+            assert_eq!(server.strings(&["HGET", "both", &id]), ["1 30000"]);
             assert_eq!(release(&store, &next).await, Ok(true));
         }
     }

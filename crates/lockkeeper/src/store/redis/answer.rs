@@ -1,14 +1,15 @@
 //! What scripts answer, in our types.
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::redis::Value;
 
 use super::fault::{Fault, refused};
-use crate::Token;
 use crate::clock::Moment;
 use crate::store::common::ServerClock;
 use crate::store::*;
+use crate::{Label, Token};
 
 /// An answer that is a list.
 #[derive(Debug)]
@@ -174,27 +175,73 @@ pub(super) fn holders(values: &[Value]) -> Result<Vec<Holder>, Error> {
     replies.map(|reply| holder(&reply?)).collect()
 }
 
-fn holder(reply: &Reply) -> Result<Holder, Error> {
-    let (limit, count) = (reply.number(5)? as u32, reply.number(6)? as u32);
-    let mode = match reply.text(1)?.as_str() {
+/// The mode that a letter stands for, its limit and count from this place on.
+fn mode(letter: &str, reply: &Reply, at: usize) -> Result<Mode, Error> {
+    let (limit, count) = (reply.number(at)? as u32, reply.number(at + 1)? as u32);
+    Ok(match letter {
         "f" => Mode::Fair,
         "r" => Mode::Read,
         "w" => Mode::Write,
         "p" => Mode::Permit { limit, count },
         _ => Mode::Exclusive,
-    };
+    })
+}
+
+fn holder(reply: &Reply) -> Result<Holder, Error> {
     Ok(Holder {
         claim: reply.text(0)?.parse()?,
         process: process(&reply.text(7)?),
-        mode,
+        mode: mode(&reply.text(1)?, reply, 5)?,
         token: Token::new(reply.number(3)?),
         since: wall(reply.number(4)?),
         remaining: Duration::from_millis(reply.number(2)?),
         depth: None,
-        lease: None,
-        label: None,
+        lease: match reply.is_nil(8) {
+            true => None,
+            false => Some(Duration::from_millis(reply.number(8)?)),
+        },
+        label: label(reply, 9)?,
     })
 }
+
+/// What stands there is shown to people, whoever wrote it.
+fn label(reply: &Reply, at: usize) -> Result<Option<Label>, Error> {
+    match reply.is_nil(at) {
+        true => Ok(None),
+        false => Ok(Label::shortened(&reply.text(at)?)),
+    }
+}
+
+/// Claims that wait as inspect answers them.
+pub(super) fn waiters(values: &[Value]) -> Result<Vec<Waiter>, Error> {
+    let replies = values.iter().map(|value| Reply::new(value.clone()));
+    replies.map(|reply| waiter(&reply?)).collect()
+}
+
+fn waiter(reply: &Reply) -> Result<Waiter, Error> {
+    let id = reply.text(0)?;
+    if reply.is_nil(1) {
+        // In Redisson's line.
+        let Holder { claim, process, .. } = stranger(&id, Mode::Fair, 0, REDISSON);
+        return Ok(Waiter {
+            claim,
+            process,
+            mode: Mode::Fair,
+            label: None,
+            since: None,
+        });
+    }
+    Ok(Waiter {
+        claim: id.parse()?,
+        process: process(&reply.text(5)?),
+        mode: mode(&reply.text(1)?, reply, 3)?,
+        label: label(reply, 6)?,
+        since: Some(wall(reply.number(2)?)),
+    })
+}
+
+/// How a client of Redisson's is called: nothing more is known of it.
+pub(in crate::store) const REDISSON: &str = "a Redisson client";
 
 /// A hold of another kind of client, as far as its key tells.
 pub(in crate::store) fn stranger(id: &str, mode: Mode, left: i64, program: &str) -> Holder {
@@ -240,6 +287,25 @@ pub(in crate::store) fn describe(channel: &str, process: &Process) -> String {
     format!("{channel}\n{host}\n{pid}\n{program}")
 }
 
+/// What [`describe`] wrote, with a label behind the channel. Older versions show nothing of the first line.
+pub(in crate::store) fn with_label<'a>(who: &'a str, label: Option<&Label>) -> Cow<'a, str> {
+    match (label, who.split_once('\n')) {
+        (Some(label), Some((channel, process))) => format!("{channel} {label}\n{process}").into(),
+        _ => who.into(),
+    }
+}
+
+/// The lease and the label of a first line `<lease>ms <channel> <label>`. Older versions write the channel alone.
+pub(in crate::store) fn lease_and_label(who: &str) -> (Option<Duration>, Option<Label>) {
+    let mut parts = who.lines().next().unwrap_or_default().splitn(3, ' ');
+    let lease = parts.next().and_then(|part| part.strip_suffix("ms"));
+    let Some(lease) = lease.and_then(|lease| lease.parse().ok()) else {
+        return (None, None);
+    };
+    let label = parts.nth(1).and_then(Label::shortened);
+    (Some(Duration::from_millis(lease)), label)
+}
+
 /// The process that [`describe`] wrote.
 pub(in crate::store) fn process(text: &str) -> Process {
     let mut parts = text.splitn(4, '\n').skip(1).map(str::to_owned);
@@ -264,6 +330,20 @@ mod tests {
             };
             assert_eq!(super::process(&describe("channel", &process)), process);
         }
+    }
+
+    #[test]
+    fn a_first_line_reads_back_and_an_older_one_has_neither_lease_nor_label() {
+        let process = Process::current();
+        let who = describe("lockkeeper_wake:1", &process);
+        let lease = Duration::from_millis(30_000);
+        for label in [None, Label::shortened("order 42"), Label::shortened(" ")] {
+            let text = format!("30000ms {}", with_label(&who, label.as_ref()));
+            assert_eq!(lease_and_label(&text), (Some(lease), label));
+            assert_eq!(super::process(&text), process);
+        }
+        assert_eq!(lease_and_label(&who), (None, None));
+        assert_eq!(lease_and_label(""), (None, None));
     }
 
     #[test]

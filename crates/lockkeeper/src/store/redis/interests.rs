@@ -50,7 +50,7 @@ impl RedisStore {
         let again = move || {
             let servers = servers.upgrade()?;
             let (us, name) = (us.clone(), name.clone());
-            Some(async move { look(&servers, &us.who, &name).await })
+            Some(async move { look(&servers, &us.who, &name, 0).await })
         };
         polling::watch(self.servers.runtime(), again).await
     }

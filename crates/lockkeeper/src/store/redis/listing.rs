@@ -34,7 +34,7 @@ impl RedisStore {
         }
         let mut infos = Vec::new();
         for name in &names {
-            infos.extend(self.look(name).await?);
+            infos.extend(self.look(name, 0).await?);
         }
         infos.retain(|info| !info.holders.is_empty() || info.waiters > 0);
         Ok(infos)

@@ -138,8 +138,9 @@ impl RedisStore {
         Plain { connection, who }
     }
 
-    async fn look(&self, name: &Name) -> Result<Option<LockInfo>, Error> {
-        look(&self.servers, &self.us.who, name).await
+    /// Describes a name, with so many of those who wait.
+    async fn look(&self, name: &Name, listed: usize) -> Result<Option<LockInfo>, Error> {
+        look(&self.servers, &self.us.who, name, listed).await
     }
 
     async fn count(&self, request: &LatchRequest) -> Result<LatchState, Error> {
@@ -213,11 +214,16 @@ pub fn read_answer(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
     }
 }
 
-async fn look(servers: &Servers, who: &str, name: &Name) -> Result<Option<LockInfo>, Error> {
+async fn look(
+    servers: &Servers,
+    who: &str,
+    name: &Name,
+    listed: usize,
+) -> Result<Option<LockInfo>, Error> {
     let route = servers.route(name)?;
     match servers.settings().dialect {
         Dialect::Redisson => visit!(route, |connection| Redisson { connection, who }
-            .inspect(name)),
+            .inspect(name, listed)),
         Dialect::Plain => visit!(route, |connection| Plain { connection, who }.inspect(name)),
     }
 }
@@ -279,7 +285,7 @@ impl Store for RedisStore {
         Box::pin(self.subscribe_to(interest))
     }
     fn inspect<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<LockInfo>> {
-        Box::pin(self.look(name))
+        Box::pin(self.look(name, MAX_LISTED))
     }
     fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>> {
         Box::pin(self.look_all(prefix))

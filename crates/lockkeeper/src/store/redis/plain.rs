@@ -54,9 +54,10 @@ impl Plain<'_> {
             true => clock.proposal(sent, claim.not_after),
             false => None,
         };
+        let who = answer::with_label(self.who, claim.label.as_ref());
         let op = Op {
             verb: &scripts::PLAIN_TRY,
-            who: self.who,
+            who: &who,
             keys: &|cmd: &mut Cmd| keys.write_plain(cmd),
             witness: None,
             weight: 1,
@@ -67,7 +68,11 @@ impl Plain<'_> {
                     .arg(not_after);
             },
         };
-        let answer = self.connection.run_verb(op).await;
+        let answer = match claim.label {
+            None => self.connection.run_verb(op).await,
+            // The verbs of a batch share who asks.
+            Some(_) => self.connection.run_alone(op).await,
+        };
         if answer.as_ref().is_err_and(Fault::came_midway) {
             // A proposal is tried with the key in place.
             let _ = self.release(&claim.name, claim.id).await;
@@ -168,7 +173,7 @@ fn held(reply: &Reply, at: usize) -> Result<Vec<Holder>, Error> {
     Ok(vec![holder(&value, reply.signed(at + 1)?)])
 }
 
-/// `<claim> <token> <tokens> <since> <process>`, or whatever a peer of ours wrote.
+/// `<claim> <token> <tokens> <since> <lease>ms <who>`, or whatever a peer of ours wrote. An older version leaves out the lease.
 fn holder(value: &str, left: i64) -> Holder {
     let ours = || {
         let mut parts = value.splitn(5, ' ');
@@ -177,8 +182,12 @@ fn holder(value: &str, left: i64) -> Holder {
         let token = parts.next()?.parse().ok()?;
         let _tokens: u32 = parts.next()?.parse().ok()?;
         let since = parts.next()?.parse().ok()?;
+        let who = parts.next()?;
+        let (lease, label) = answer::lease_and_label(who);
         Some(Holder {
-            process: answer::process(parts.next()?),
+            process: answer::process(who),
+            lease,
+            label,
             token: Token::new(token),
             since: wall(since),
             ..answer::stranger(id, Mode::Exclusive, left, "")

@@ -3,7 +3,7 @@
 
 use ::redis::{Cmd, Value};
 
-use super::answer::{self, Reply, Tried};
+use super::answer::{self, REDISSON, Reply, Tried};
 use super::batch::{Op, id_arg};
 use super::fault::Fault;
 use super::keys::Keys;
@@ -12,9 +12,9 @@ use super::scripts::{self, Verb};
 use super::subscriptions::Topic;
 use super::way::Way;
 use super::{BREAK_MEMORY, MAX_PERMITS, millis};
-use crate::Token;
 use crate::clock::Moment;
 use crate::store::*;
+use crate::{Label, Token};
 
 /// The verbs of the contract, as scripts.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Redisson<'_> {
         args: &(dyn Fn(&mut Cmd) + Sync),
     ) -> Result<Value, Fault> {
         let write = |cmd: &mut Cmd| match verb.letter {
-            "r" | "R" => keys.write_release(cmd),
+            "r" | "R" | "S" => keys.write_release(cmd),
             _ => keys.write_record(cmd),
         };
         let op = Op {
@@ -97,13 +97,14 @@ impl Redisson<'_> {
 
     async fn try_once(&self, claim: &Claim, keys: &Keys) -> Result<Tried, Error> {
         let (mode, limit, count) = letter(claim.mode);
+        let label = claim.label.as_ref().map(Label::as_str);
         let clock = self.connection.clock();
         let (sent, not_after) = (Moment::now(), clock.at(claim.not_after));
         let enqueue = match claim.enqueue {
             true => self.ears(claim, sent),
             false => 0,
         };
-        let least = !claim.enqueue && claim.beside.is_none() && count == 0;
+        let least = !claim.enqueue && claim.beside.is_none() && count == 0 && label.is_none();
         let simple = least && claim.mode == Mode::Exclusive && claim.reserve == 1;
         // Who has to wait for a connection may find another server, or one that lost its fence.
         let proposed = match simple && self.connection.is_up() {
@@ -112,6 +113,10 @@ impl Redisson<'_> {
         };
         let args = |cmd: &mut Cmd| {
             id_arg(cmd, claim.id);
+            let mode = match (mode, label) {
+                ("x", Some(_)) => "X",
+                _ => mode,
+            };
             cmd.arg(mode)
                 .arg(millis(claim.lease))
                 .arg(proposed.unwrap_or(claim.reserve.into()))
@@ -124,11 +129,13 @@ impl Redisson<'_> {
                         cmd.arg("");
                     }
                 }
+                cmd.arg(label);
             }
         };
-        let verb = match least {
-            true => &scripts::TRY,
-            false => &scripts::TRY_OR_QUEUE,
+        let verb = match (least, label) {
+            (true, _) => &scripts::TRY,
+            (false, None) => &scripts::TRY_OR_QUEUE,
+            (false, Some(_)) => &scripts::TRY_WITH_LABEL,
         };
         let weight = count.max(1);
         let answer = self.run_verb(verb, self.who, keys, weight, &args).await;
@@ -209,10 +216,12 @@ impl Redisson<'_> {
                     .arg(self.connection.clock().at(next.not_after))
                     .arg(limit)
                     .arg(count)
-                    .arg(self.ears(next, sent));
+                    .arg(self.ears(next, sent))
+                    .arg(next.label.as_ref().map(Label::as_str));
             }
         };
         let (verb, who) = match next {
+            Some(next) if next.label.is_some() => (&scripts::LET_GO_AND_QUEUE_WITH_LABEL, self.who),
             Some(_) => (&scripts::LET_GO_AND_QUEUE, self.who),
             None => (&scripts::LET_GO, ""),
         };
@@ -259,11 +268,13 @@ impl Redisson<'_> {
         self.connection.renew(script, renewals, write).await
     }
 
-    pub async fn inspect(&self, name: &Name) -> Result<Option<LockInfo>, Error> {
+    /// Describes a name, with so many of those who wait.
+    pub async fn inspect(&self, name: &Name, listed: usize) -> Result<Option<LockInfo>, Error> {
         let keys = self.keys(name)?;
         let write = |cmd: &mut Cmd| {
             keys.write_alone(cmd, Some(keys.broken()));
             self.write_head(cmd);
+            cmd.arg(listed);
         };
         let answer = self.connection.run(&scripts::INSPECT, write).await;
         let reply = Reply::new(answer.map_err(Fault::of_look)?)?;
@@ -275,7 +286,7 @@ impl Redisson<'_> {
                 .filter(|token| *token > 0)
                 .map(Token::new),
             broken: answer::broken(reply.list(6)?)?,
-            queue: Vec::new(),
+            queue: answer::waiters(reply.list(7)?)?,
         };
         Ok(info.if_known())
     }
@@ -365,5 +376,5 @@ fn foreign(field: &str, mode: &str, left: i64) -> Holder {
         "w" => Mode::Write,
         _ => Mode::Exclusive,
     };
-    answer::stranger(id, mode, left, "a Redisson client")
+    answer::stranger(id, mode, left, REDISSON)
 }

@@ -89,9 +89,9 @@ publishing! {
 
 silent! {
     RENEW = files!("clock.lua", "time.lua", "stay.lua", "renew.lua");
-    PLAIN_ACQUIRE = files!("alone.lua", "clock.lua", "plain_proposed.lua", "time.lua", "fence.lua", "plain_acquire.lua");
+    PLAIN_ACQUIRE = files!("alone.lua", "clock.lua", "plain_proposed.lua", "time.lua", "fence.lua", "plain_prolong.lua", "plain_acquire.lua");
     PLAIN_RELEASE = files!("alone.lua", "plain_release.lua");
-    PLAIN_RENEW = files!("clock.lua", "time.lua", "stay.lua", "plain_renew.lua");
+    PLAIN_RENEW = files!("clock.lua", "time.lua", "stay.lua", "plain_prolong.lua", "plain_renew.lua");
     PLAIN_INSPECT = files!("plain_inspect.lua");
     PLAIN_BREAK = files!("clock.lua", "time.lua", "fence.lua", "plain_break.lua");
     // Nodes of a cluster run no batches: there is one text.
@@ -105,12 +105,12 @@ silent! {
         files!("release_fast.lua"),
         "end\nlocal function release(KEYS, ARGV)\n",
         files!("queue.lua", "pass.lua", "record.lua", "release.lua"),
-        "end\nlocal VERBS = { a = { 4, 5, nil, try, acquire }, A = { 4, 9, nil, try, acquire }, r = { 4, 1, nil, let_go, release }, \
-         R = { 4, 9, nil, nil, release } }\n",
+        "end\nlocal VERBS = { a = { 4, 5, nil, try, acquire }, A = { 4, 9, nil, try, acquire }, B = { 4, 10, nil, try, acquire }, \
+         r = { 4, 1, nil, let_go, release }, R = { 4, 9, nil, nil, release }, S = { 4, 10, nil, nil, release } }\n",
         files!("batch.lua")
     );
     PLAIN_BATCH = concat!(
-        files!("clock.lua", "time.lua", "fence.lua"),
+        files!("clock.lua", "time.lua", "fence.lua", "plain_prolong.lua"),
         "local function acquire(k, a)\n",
         files!("plain_proposed.lua", "plain_acquire.lua"),
         "end\nlocal function release(k, a)\n",
@@ -133,12 +133,15 @@ macro_rules! verbs {
     )*};
 }
 
-// Letters, keys and arguments as VERBS above has them. Capitals have all arguments, the others the least.
+// Letters, keys and arguments as VERBS above has them. Capitals have all arguments, the others the least; after A and R, the
+// next letter has a label as well.
 verbs! {
     TRY = ACQUIRE, 4, "a", BATCH;
     TRY_OR_QUEUE = ACQUIRE, 4, "A", BATCH;
+    TRY_WITH_LABEL = ACQUIRE, 4, "B", BATCH;
     LET_GO = RELEASE, 4, "r", BATCH;
     LET_GO_AND_QUEUE = RELEASE, 4, "R", BATCH;
+    LET_GO_AND_QUEUE_WITH_LABEL = RELEASE, 4, "S", BATCH;
     PLAIN_TRY = PLAIN_ACQUIRE, 2, "a", PLAIN_BATCH;
     PLAIN_LET_GO = PLAIN_RELEASE, 1, "r", PLAIN_BATCH;
 }

@@ -102,11 +102,14 @@ impl<'a> Way<'a> {
                 Err(Fault::NotSent(_)) => express.main.run_verb(&op).await,
                 answer => answer,
             },
-            Server::Node(node) => {
-                let write = |cmd: &mut Cmd| op.write(cmd, node.batch());
-                self.run(op.verb.script, write).await
-            }
+            Server::Node(_) => self.run_alone(op).await,
         }
+    }
+
+    /// Runs a verb by itself.
+    pub async fn run_alone(&self, op: Op<'_>) -> Result<Value, Fault> {
+        let write = |cmd: &mut Cmd| op.write(cmd, self.batch());
+        self.run(op.verb.script, write).await
     }
 
     fn judge(&self, error: RedisError) -> Fault {

@@ -1,9 +1,13 @@
-local id, mode, lease = ARGV[3], ARGV[4], tonumber(ARGV[5])
+local id, mode, lease, label = ARGV[3], string.lower(ARGV[4]), tonumber(ARGV[5]), ARGV[12]
 local wanted = #ARGV[6] == 16 and 1 or tonumber(ARGV[6])
 local limit, count, beside = tonumber(ARGV[9] or '0'), tonumber(ARGV[10] or '0'), ARGV[11] or ''
 
 local function answer(hold)
   prolong(hold, lease)
+  -- An older version may have made it the holder, and left its label behind.
+  if label and not hold[LABEL] then
+    hold[LEASE], hold[LABEL], changed = hold[LEASE] or lease, label, true
+  end
   save()
   return { 1, hold[TOKEN], hold[RUN], us }
 end
@@ -25,7 +29,7 @@ if wait == 0 then
   hold = find(id)
   if hold then return answer(hold) end
   if first and not spent and admits(mode, limit, count, excused) and not (mode == 'f' and foreign_fair_head()) then
-    hold = grant(id, mode, lease, wanted, limit, count, who)
+    hold = grant(id, mode, lease, wanted, limit, count, who, label)
     -- It may have waited before it had a hold to stand beside; any other is not in the line now.
     if hold and stands then drop_waiter(id, mode) end
   end
@@ -36,7 +40,7 @@ if wait == 0 then
 end
 -- What can never be granted must not keep others waiting.
 if ARGV[8] and ARGV[8] ~= '0' and beside == '' and count <= limit then
-  enqueue(id, mode, lease, wanted, limit, count, who, ARGV[8])
+  enqueue(id, mode, lease, wanted, limit, count, who, ARGV[8], label)
 end
 save()
 local theirs = wait > 0 or foreign or foreign_permits > 0 or (pool and made == 0) or foreign_fair_head()

@@ -2,10 +2,11 @@
 --
 -- KEYS  1 the name  2 holders  3 queue  4 fence; the others follow from these
 -- ARGV  1 who: channel and process  2 how long the fence is kept in ms, 0 for ever: so in all of these scripts
---       3 claim  4 mode: x f r w p  5 lease in ms  6 tokens wanted, or the one token that is proposed, of 16 digits
+--       3 claim  4 mode: x f r w p, or X: x with a label, which takes no short way  5 lease in ms
+--       6 tokens wanted, or the one token that is proposed, of 16 digits
 --       7 server time in us past which to do nothing, 0 for never
 --       or also 8 whether to queue: 0 not, or else as `waiter_of` has it  9 limit  10 count
---       11 claim to stand beside, or empty
+--       11 claim to stand beside, or empty  12 label, if there is one
 -- Result  1: granted the token that was proposed · us: granted, and that is its only token · {1, token, tokens, us}
 --         granted · {0, ms until it may be free or -1, whether a holder that is not ours is in the way, us} busy ·
 --         {2, 0, 0, us} too late
@@ -27,8 +28,9 @@ if #proposed == 16 and ARGV[a + 4] == 'x' and string.sub(proposed, 1, 10) == tim
   end
   if not last or #last < 16 or #last == 16 and last < proposed then
     local key, claim = KEYS[k + 1], ARGV[a + 3]
-    redis.call('HSET', key, claim, '1', 'lockkeeper:' .. claim, proposed .. ' 1 ' .. ARGV[1])
-    redis.call('PEXPIRE', key, ARGV[a + 5])
+    local lease = ARGV[a + 5]
+    redis.call('HSET', key, claim, '1 ' .. lease, 'lockkeeper:' .. claim, proposed .. ' 1 ' .. ARGV[1])
+    redis.call('PEXPIRE', key, lease)
     return 1
   end
   -- It cannot be late within this second, so the rest of the script moves the fence, and says how long it is kept.

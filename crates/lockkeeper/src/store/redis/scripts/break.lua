@@ -31,8 +31,7 @@ local function describe(all)
   local ours, others = {}, {}
   for _, hold in ipairs(holds) do
     if all or is_meant(hold) then
-      ours[#ours + 1] = { hold[ID], hold[MODE], hold[EXPIRES] - now, hold[TOKEN], hold[SINCE], hold[LIMIT],
-        hold[COUNT], hold[WHO] }
+      ours[#ours + 1] = shown(hold)
     end
   end
   for field in pairs(kind == 'hash' and fields or {}) do

@@ -6,12 +6,15 @@ local function try_held()
   local main, id, fields = KEYS[1], ARGV[3], redis.pcall('HGETALL', KEYS[1])
   if #fields ~= 4 then return end
   -- A record counts beside its hold only.
-  local held, note, record = fields[1], fields[3], fields[4]
-  if note ~= 'lockkeeper:' .. held then held, note, record = fields[3], fields[1], fields[2] end
+  local held, count, note, record = fields[1], fields[2], fields[3], fields[4]
+  if note ~= 'lockkeeper:' .. held then held, count, note, record = fields[3], fields[4], fields[1], fields[2] end
   if note ~= 'lockkeeper:' .. held then return end
   local left = redis.call('PTTL', main)
   if note == 'lockkeeper:' .. id then
-    if left < tonumber(ARGV[5]) then redis.call('PEXPIRE', main, ARGV[5]) end
+    if left < tonumber(ARGV[5]) then
+      redis.call('HSET', main, id, '1 ' .. ARGV[5] .. (string.match(count, '^1 %d+(.*)$') or ''))
+      redis.call('PEXPIRE', main, ARGV[5])
+    end
     local last, run = string.match(record, '^(%d+) (%d+) ')
     return { 1, last - run + 1, tonumber(run), us }
   end

@@ -1,7 +1,7 @@
 -- The next common case: a hold with its record in the hash goes to whoever waits first, or else to the claim to be
 -- queued; all of them exclusive, and no client of Redisson's waits. Whatever is not so, the rest of the script sees to.
 -- Who that is; of one that waited also where it listens, and when it asked.
-local heir, lease, wanted, heir_who, channel, asked
+local heir, lease, wanted, heir_who, label, channel, asked
 local fence, waiters
 
 -- Whether there is such an heir. Changes nothing.
@@ -23,9 +23,9 @@ local function find_heir()
     local waiter = packed and cmsgpack.unpack(packed)
     if not waiter or waiter[1] ~= 'x' or waiter[7] <= now then return end
     lease, wanted, heir_who, deaf, asked = math.min(waiter[2], GRANT_LEASE), waiter[3], waiter[6], waiter[8], waiter[9]
-    channel = wake_channel(own, heir_who)
+    label, channel = waiter[10], wake_channel(own, heir_who)
   else
-    heir, lease, wanted, heir_who = next_id, ARGV[6], tonumber(ARGV[7]), ARGV[1]
+    heir, lease, wanted, heir_who, label = next_id, ARGV[6], tonumber(ARGV[7]), ARGV[1], ARGV[12]
   end
   local heard = redis.call('PUBSUB', NUMSUB, 'redisson_lock__channel:' .. tag, 'redisson_rwlock:' .. tag,
     'redisson_sc:' .. tag, listen, channel or listen)
@@ -38,7 +38,7 @@ local function pass()
   redis.call('DEL', KEYS[1])
   if channel then
     if ARGV[4] then
-      local waiter = waiter_of('x', tonumber(ARGV[6]), tonumber(ARGV[7]), 0, 0, ARGV[1], ARGV[11])
+      local waiter = waiter_of('x', tonumber(ARGV[6]), tonumber(ARGV[7]), 0, 0, ARGV[1], ARGV[11], ARGV[12])
       line_up(KEYS[3], waiters, ARGV[4], waiter, true)
       keep_line(KEYS[3], waiters, 2 * QUEUE_TTL)
     end
@@ -51,9 +51,10 @@ local function pass()
     redis.call('HDEL', waiters, heir)
   end
   if text then
-    redis.call('HSET', KEYS[1], heir, '1', 'lockkeeper:' .. heir, text .. ' ' .. run .. ' ' .. heir_who)
+    local count = '1 ' .. lease .. (label and ' ' .. label or '')
+    redis.call('HSET', KEYS[1], heir, count, 'lockkeeper:' .. heir, text .. ' ' .. run .. ' ' .. heir_who)
   else
-    local hold = { heir, 'x', now + lease, token, run, us, 0, 0, heir_who }
+    local hold = { heir, 'x', now + lease, token, run, us, 0, 0, heir_who, lease + 0, label }
     redis.call('HSET', KEYS[1], heir, '1')
     redis.call('SET', KEYS[2], cmsgpack.pack({ 0, 0, { hold } }), 'PX', lease)
   end

@@ -9,17 +9,15 @@ if held then
   if holder ~= claim then
     return { 0, redis.call('PTTL', key), 0, us }
   end
-  if redis.call('PTTL', key) < tonumber(lease) then
-    redis.call('PEXPIRE', key, lease)
-  end
+  prolong(key, held, lease)
   return { 1, tonumber(token), tonumber(run), us }
 end
 local first, run, text = reserve(KEYS[k + 2], #ARGV[a + 5] == 16 and 1 or ARGV[a + 5] + 0, ARGV[2])
 if not first then return { err = spent } end
 if run == 1 and text then
   -- The token is the time: no number has to become text, and no list an answer. Each takes as long as a call.
-  redis.call('SET', key, claim .. ' ' .. text .. ' 1 ' .. text .. ' ' .. ARGV[1], 'PX', lease)
+  redis.call('SET', key, claim .. ' ' .. text .. ' 1 ' .. text .. ' ' .. lease .. 'ms ' .. ARGV[1], 'PX', lease)
   return us
 end
-redis.call('SET', key, string.format('%s %.0f %.0f %.0f ', claim, first, run, us) .. ARGV[1], 'PX', lease)
+redis.call('SET', key, string.format('%s %.0f %.0f %.0f %sms ', claim, first, run, us, lease) .. ARGV[1], 'PX', lease)
 return { 1, first, run, us }

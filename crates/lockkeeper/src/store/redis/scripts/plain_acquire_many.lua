@@ -4,14 +4,14 @@ local function acquire_many(k, a, many)
   local keep = ARGV[2] ~= '0' and ARGV[2]
   local fences, answers, moves, granted, seen = {}, {}, {}, {}, {}
   for number = 1, many do fences[number] = KEYS[k + 2 * number] end
-  local last, who, now, moved = redis.call('MGET', unpack(fences)), ' ' .. ARGV[1], time[1], 0
+  local last, who, now, moved = redis.call('MGET', unpack(fences)), 'ms ' .. ARGV[1], time[1], 0
   for number = 1, many do
     local before, fence, at = last[number], fences[number], a + 4 * number
     local key, proposed = KEYS[k + 2 * number - 1], ARGV[at + 1]
     -- Of two tries for one name the second sees what became of the first.
     if before and not seen[fence] and #proposed == 16 and now == string.sub(proposed, 1, 10)
       and (#before < 16 or #before == 16 and before < proposed) then
-      local value = ARGV[at - 1] .. ' ' .. proposed .. ' 1 ' .. proposed .. who
+      local value = ARGV[at - 1] .. ' ' .. proposed .. ' 1 ' .. proposed .. ' ' .. ARGV[at] .. who
       -- pcall: those before it have no fence yet, or no answer.
       local set = redis.pcall('SET', key, value, 'NX', 'PX', ARGV[at])
       if set and set.ok and keep then

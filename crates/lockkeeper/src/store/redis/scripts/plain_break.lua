@@ -9,14 +9,15 @@
 -- Invariant: ends the hold that is meant, of whatever client, moves the fence past it, and tells the keeper that held.
 if ARGV[4] ~= '0' and us > tonumber(ARGV[4]) then return { 2, us } end
 local held, left = redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])
-local claim, first, run, channel = string.match(held or '', '^(%S+) (%d+) (%d+) %d+ ([^\n]*)')
+local claim, first, run, line = string.match(held or '', '^(%S+) (%d+) (%d+) %d+ ([^\n]*)')
 local token = tonumber(ARGV[6])
 if ARGV[5] ~= '' and claim ~= ARGV[5]
   or token and not (claim and first + 0 <= token and token < first + run) then
   return { 0, us, held, left }
 end
 redis.call('DEL', KEYS[1])
-if claim then redis.call('PUBLISH', channel, '! ' .. claim) end
+local channel = string.match(line or '', 'lockkeeper_wake:%S+')
+if channel then redis.call('PUBLISH', channel, '! ' .. claim) end
 reserve(KEYS[2], 1, ARGV[3])
 redis.call('HSET', KEYS[3], 'reason', ARGV[1], 'at', string.format('%.0f', us))
 redis.call('PEXPIRE', KEYS[3], ARGV[2])

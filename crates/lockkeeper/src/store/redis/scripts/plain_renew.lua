@@ -8,7 +8,7 @@
 --            own hold, and none of the others.
 local answers = {}
 for number, key in ipairs(KEYS) do
-  local claim, lease, not_after = ARGV[3 * number - 2], tonumber(ARGV[3 * number - 1]), ARGV[3 * number]
+  local claim, lease, not_after = ARGV[3 * number - 2], ARGV[3 * number - 1], ARGV[3 * number]
   local held = redis.pcall('GET', key)
   if type(held) == 'table' then
     held = not string.find(held.err, 'WRONGTYPE', 1, true) and redis.call('GET', key)
@@ -17,7 +17,7 @@ for number, key in ipairs(KEYS) do
   if not_after ~= '0' and us > not_after + 0 then
     answers[number] = 2
   elseif held and string.match(held, '^%S+') == claim then
-    if lease > 0 and redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, lease) end
+    if lease ~= '0' then prolong(key, held, lease) end
     stay('lockkeeper_token:' .. (string.find(key, '{', 1, true) and ':' .. key or '{' .. key .. '}'))
     answers[number] = 1
   end

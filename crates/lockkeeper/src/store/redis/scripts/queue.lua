@@ -4,10 +4,10 @@
 local GRANT_LEASE, QUEUE_TTL = 1000, 5000
 
 -- Who waits, as it is written down. `ears`: 1 it listens, 2 it listens to no channel; or it listens, and this is when it
--- asked, on its own clock, which a grant tells it again.
-local function waiter_of(mode, lease, wanted, limit, count, who, ears)
-  local asked = #ears > 1 and ears or nil
-  return { mode, lease, wanted, limit, count, who, now + QUEUE_TTL, ears == '2', asked }
+-- asked, on its own clock, which a grant tells it again. Its label comes last, if it has one.
+local function waiter_of(mode, lease, wanted, limit, count, who, ears, label)
+  local asked = #ears > 1 and ears
+  return { mode, lease, wanted, limit, count, who, now + QUEUE_TTL, ears == '2', asked, label }
 end
 
 -- Puts a claim at the end of the line, or keeps its place unless it is `new` there, and says that it lives. One that said

@@ -1,7 +1,8 @@
 -- What the lock scripts share: who holds a name, who waits, and how both show in Redisson's keys.
 --
 -- `holders` has a record of every hold of ours; Redisson's keys have the same holds as its clients read them. An
--- exclusive hold that stands alone has its record in the field `lockkeeper:<claim>` of Redisson's hash instead.
+-- exclusive hold that stands alone has its record in the field `lockkeeper:<claim>` of Redisson's hash instead, and its
+-- lease and label behind Redisson's count, which nobody else reads: `1 <lease in ms> <label>`.
 -- A hold counts while both say so: our record knows each lease, and whatever a Redisson client deletes
 -- (forceUnlock, delete) is gone.
 local MAIN, HOLDERS, QUEUE = KEYS[1], KEYS[2], KEYS[3]
@@ -13,10 +14,10 @@ local WAITERS, ASIDE = 'lockkeeper_waiters:' .. own, 'lockkeeper_aside:' .. own
 local LATCH, TURN = 'lockkeeper_latch:' .. own, 'lockkeeper_turn:' .. own
 local FAIR_TIMEOUTS, PERMITS = 'redisson_lock_timeout:' .. tag, tag .. ':timeout'
 
--- Parts of a hold.
-local ID, MODE, EXPIRES, TOKEN, RUN, SINCE, LIMIT, COUNT, WHO = 1, 2, 3, 4, 5, 6, 7, 8, 9
--- Parts of a waiter.
-local W_MODE, W_LEASE, W_WANTED, W_LIMIT, W_COUNT, W_WHO, W_UNTIL, W_DEAF, W_ASKED = 1, 2, 3, 4, 5, 6, 7, 8, 9
+-- Parts of a hold. An older version knows the first nine, and keeps the others as they are.
+local ID, MODE, EXPIRES, TOKEN, RUN, SINCE, LIMIT, COUNT, WHO, LEASE, LABEL = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+-- Parts of a waiter. An older version knows all but the last.
+local W_MODE, W_LEASE, W_WANTED, W_LIMIT, W_COUNT, W_WHO, W_UNTIL, W_DEAF, W_ASKED, W_LABEL = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 
 -- In ms: what is left of a hold whose key has no end, because somebody took that away. Longer than most holders take to
 -- renew.
@@ -170,6 +171,10 @@ local function load_hash()
   for _, hold in ipairs(holds) do
     local field = field_of(hold)
     if fields[field] and hold[EXPIRES] > now then
+      if not hold[LEASE] then
+        local lease, label = string.match(fields[field], '^1 (%d+) ?(.*)$')
+        hold[LEASE], hold[LABEL] = tonumber(lease), label ~= '' and label or nil
+      end
       kept[#kept + 1] = hold
       ours[field] = true
     else
@@ -254,10 +259,10 @@ local function admits(mode, limit, count, beside)
 end
 
 -- Nothing if there are no more tokens.
-local function grant(id, mode, lease, wanted, limit, count, who)
+local function grant(id, mode, lease, wanted, limit, count, who, label)
   local first, run = reserve(FENCE, wanted, keep)
   if not first then return end
-  local hold = { id, mode, now + lease, first, run, us, limit, count, who }
+  local hold = { id, mode, now + lease, first, run, us, limit, count, who, lease, label }
   if mode == 'p' then
     -- Nobody has said how many permits there are: this claim does.
     if pool == nil then made, pool = 1, limit end
@@ -284,7 +289,7 @@ end
 
 local function prolong(hold, lease)
   if now + lease <= hold[EXPIRES] then return end
-  hold[EXPIRES] = now + lease
+  hold[EXPIRES], hold[LEASE] = now + lease, lease
   changed = true
   if hold[MODE] == 'r' then
     redis.call('SET', timeout_key(hold[ID], 1), 1, 'PX', lease)
@@ -365,8 +370,8 @@ end
 
 -- Puts a claim at the end of the queue, or keeps its place. A fair claim stands in Redisson's line as well,
 -- with the score its clients would give it.
-local function enqueue(id, mode, lease, wanted, limit, count, who, ears)
-  local new = line_up(QUEUE, WAITERS, id, waiter_of(mode, lease, wanted, limit, count, who, ears))
+local function enqueue(id, mode, lease, wanted, limit, count, who, ears, label)
+  local new = line_up(QUEUE, WAITERS, id, waiter_of(mode, lease, wanted, limit, count, who, ears, label))
   if mode == 'f' then
     local score = tonumber(redis.call('ZSCORE', FAIR_TIMEOUTS, id) or '0')
     if new and score ~= 0 then
@@ -511,7 +516,7 @@ local function settle(asking)
         return false
       end
       local hold = grant(id, mode, math.min(waiter[W_LEASE], GRANT_LEASE), waiter[W_WANTED], waiter[W_LIMIT],
-        waiter[W_COUNT], waiter[W_WHO])
+        waiter[W_COUNT], waiter[W_WHO], waiter[W_LABEL])
       if not hold then return false end
       drop_waiter(id, mode)
       hint(id, waiter, hold)
@@ -574,7 +579,9 @@ local function write_down()
   if only and only[MODE] == 'x' and only[TOKEN] == only[SINCE] and aside == 0 and not foreign then
     -- Exclusive again, and granted when its first token says: short ways know it by the hash.
     local record = string.format('%.0f %.0f ', only[TOKEN] + only[RUN] - 1, only[RUN]) .. only[WHO]
-    redis.call('HSET', home, 'lockkeeper:' .. only[ID], record)
+    local count = only[LEASE] and string.format('1 %.0f', only[LEASE]) or '1'
+    if only[LABEL] then count = count .. ' ' .. only[LABEL] end
+    redis.call('HSET', home, only[ID], count, 'lockkeeper:' .. only[ID], record)
     redis.call('DEL', HOLDERS)
     redis.call('PEXPIRE', home, left)
     return
@@ -605,6 +612,12 @@ local function save()
   write_down()
   for _, one in ipairs(news) do redis.call(PUBLISH, one[1], one[2]) end
   news = {}
+end
+
+-- A hold of ours as people see it.
+local function shown(hold)
+  return { hold[ID], hold[MODE], hold[EXPIRES] - now, hold[TOKEN], hold[SINCE], hold[LIMIT], hold[COUNT], hold[WHO],
+    hold[LEASE] or false, hold[LABEL] or false }
 end
 
 -- When the earliest lease in the way ends, in ms from now; -1 if it is not known.

@@ -7,7 +7,7 @@ finish(hold, index)
 local next_id, regrant = ARGV[4], nil
 if next_id and tonumber(ARGV[10]) <= tonumber(ARGV[9]) and (ARGV[8] == '0' or us <= tonumber(ARGV[8])) then
   enqueue(next_id, ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[9]), tonumber(ARGV[10]), who,
-    ARGV[11])
+    ARGV[11], ARGV[12])
 end
 if not leave_to_others() then
   settle(next_id)

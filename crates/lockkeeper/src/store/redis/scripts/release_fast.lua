@@ -4,7 +4,7 @@
 -- ARGV  1 who  2 how long the fence is kept  3 claim
 --       or also a claim to queue: 4 claim  5 mode  6 lease in ms  7 tokens wanted
 --       8 server time in us past which to leave it  9 limit  10 count
---       11 who listens for it, as `waiter_of` has it
+--       11 who listens for it, as `waiter_of` has it  12 its label, if it has one
 -- Result  whether it was held: 0 1, or {that, token of the queued claim if it was granted at once or 0, tokens, us}
 -- Invariant: changes nothing unless exactly this claim holds. Whoever waits first becomes the holder in the
 --            same step; with nobody of ours waiting, Redisson's clients are told.

@@ -16,7 +16,7 @@ local function renew(number)
   for _, hold in ipairs(record and record[3] or {}) do
     if hold[1] == id and hold[3] > now then
       found = hold
-      hold[3] = math.max(hold[3], now + lease)
+      if now + lease > hold[3] then hold[3], hold[10] = now + lease, lease end
     end
     last = math.max(last, hold[3])
   end
@@ -26,7 +26,11 @@ local function renew(number)
     -- An exclusive hold with its record in the hash, whose lease is that of the key.
     local both = redis.call('HMGET', home, id, 'lockkeeper:' .. id)
     renewed = both[1] and both[2]
-    if renewed and lease > 0 and redis.call('PTTL', home) < lease then redis.call('PEXPIRE', home, lease) end
+    if renewed and lease > 0 and redis.call('PTTL', home) < lease then
+      redis.call('PEXPIRE', home, lease)
+      local count = '1 ' .. ARGV[arg + 3] .. (string.match(both[1], '^1 %d+(.*)$') or '')
+      if count ~= both[1] then redis.call('HSET', home, id, count) end
+    end
   elseif mode == 'p' then
     -- Ids as in the other scripts.
     local permits, count, hex = KEYS[key + 4], found[8], string.sub(redis.sha1hex(id), 1, 24)
