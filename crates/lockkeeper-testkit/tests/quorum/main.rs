@@ -21,6 +21,7 @@ mod nodes;
 mod quarantine;
 mod refusals;
 mod scripts;
+mod shown;
 mod sick;
 mod tokens;
 mod wire;

@@ -144,7 +144,7 @@ async fn with_quarantine_off_a_second_holder_gets_in() {
 /// The node has kept the hold all the time.
 fn has_hold(server: &RedisServer, held: &Claim) {
     let (name, id) = (held.name.to_string(), held.id.to_string());
-    assert_eq!(server.command(&["HGET", &name, &id]), "$1\r\n1\r\n");
+    assert_eq!(server.command(&["HEXISTS", &name, &id]), ":1\r\n");
 }
 
 #[tokio::test]

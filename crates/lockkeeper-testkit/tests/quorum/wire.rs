@@ -26,7 +26,7 @@ async fn a_lock_is_a_lock_of_redissons_on_every_node() {
     .await;
     let id = held.id.to_string();
     for server in nodes.servers() {
-        has(server, &["HGET", "order:42", &id], "$1\r\n1\r\n");
+        has(server, &["HGET", "order:42", &id], "$7\r\n1 60000\r\n");
         let left: i64 = server.strings(&["PTTL", "order:42"])[0]
             .parse()
             .expect("ms");

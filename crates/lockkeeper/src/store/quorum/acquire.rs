@@ -138,13 +138,14 @@ impl Inner {
             run,
             mode: claim.mode,
             lease: claim.lease,
+            label: claim.label.clone(),
             asked,
             holds: NodeSet::default(),
             granted: false,
             ending: false,
             ends: began + claim.lease + self.node_timeout,
         };
-        self.holds.begin(entry);
+        self.holds.begin(entry.clone());
         // What comes after the round is over anyway does no good, and is to do no harm.
         let not_after = claim.not_after.min(began + 2 * self.node_timeout);
         let votes = self.dialect.votes(
@@ -158,6 +159,7 @@ impl Inner {
                 not_after: None,
                 beside: claim.beside,
             },
+            claim.label.as_ref(),
             false,
         );
         let voting = Voting {
@@ -168,7 +170,8 @@ impl Inner {
         };
         let question = Question::put(self, voting, None, silent, tickets, |node, ticket| {
             let not_after = node.link.server_time(not_after);
-            on_node(votes.clone(), ticket.admission.floor, not_after).into()
+            let (floor, label) = (ticket.admission.floor, claim.label.as_ref());
+            on_node(votes.clone(), floor, not_after, label).into()
         });
         let (ended, silent) = question.outcome().await;
         match ended {

@@ -1,5 +1,6 @@
 //! What is on the wire: the requests to one node in either dialect, and their answers.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,13 +10,13 @@ use super::node::{Node, Silence};
 use super::protocol::{Ask, Life, RoundId, Run, Terms, Vote};
 use super::scripts;
 use crate::clock::{Clock, Moment};
-use crate::store::redis::answer::Reply;
+use crate::store::redis::answer::{Reply, with_label};
 use crate::store::redis::breaking::Broke;
 use crate::store::redis::keys::Keys;
 use crate::store::redis::node::{Call, NodeSettings, Ticket};
 use crate::store::redis::{BREAK_MEMORY, answer, millis};
 use crate::store::{Break, ClaimId, Mode};
-use crate::{Error, Name};
+use crate::{Error, Label, Name};
 
 /// How many holds one script renews: longer ones would keep others waiting.
 const RENEW_SLICE: usize = 64;
@@ -93,7 +94,7 @@ impl Dialect {
     }
 
     /// Asks for votes, or to keep a hold again: what is the same for all nodes.
-    pub fn votes(&self, keys: &Keys, ask: &Ask, re_add: bool) -> Call {
+    pub fn votes(&self, keys: &Keys, ask: &Ask, label: Option<&Label>, re_add: bool) -> Call {
         let script = match self.plain {
             true => &scripts::PLAIN_ACQUIRE,
             false => &scripts::ACQUIRE,
@@ -101,8 +102,15 @@ impl Dialect {
         let Ask { round, run, .. } = ask;
         let since = Clock::real().unix_micros();
         let (last, count, number) = (run.last(), run.count, round.number);
+        let who = match self.plain {
+            true => {
+                let who = with_label(&self.who, label);
+                format!("{}ms {who}", millis(ask.lease)).into()
+            }
+            false => Cow::from(&self.who),
+        };
         let call = Call::new(script, &[&keys.main, &self.fence(keys)])
-            .arg(format!("{last} {count} {number} {since} {}", self.who))
+            .arg(format!("{last} {count} {number} {since} {who}"))
             .arg(&self.keep)
             .arg(round.claim.to_string())
             .arg(letter(ask.mode))
@@ -124,10 +132,12 @@ impl Dialect {
         ticket: Ticket,
         keys: &Keys,
         ask: Ask,
+        label: Option<&Label>,
         re_add: bool,
     ) -> impl Future<Output = Result<Vote, Silence>> + Send + 'static {
         let node = node.clone();
-        let call = on_node(self.votes(keys, &ask, re_add), ask.floor, ask.not_after);
+        let votes = self.votes(keys, &ask, label, re_add);
+        let call = on_node(votes, ask.floor, ask.not_after, label);
         async move {
             let sent = Moment::now();
             let answer = node.clone().ask(ticket, call).await?;
@@ -260,8 +270,14 @@ impl Dialect {
 }
 
 /// A call for votes, with what is another on each node.
-pub(super) fn on_node(votes: Call, floor: u64, not_after: Option<u64>) -> Call {
-    votes.arg(floor).arg(not_after.unwrap_or(0))
+pub(super) fn on_node(
+    votes: Call,
+    floor: u64,
+    not_after: Option<u64>,
+    label: Option<&Label>,
+) -> Call {
+    let votes = votes.arg(floor).arg(not_after.unwrap_or(0));
+    votes.arg(label.map(|label| format!(" {label}")))
 }
 
 pub(super) fn read_life(answer: &Value) -> Life {

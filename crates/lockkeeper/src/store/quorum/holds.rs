@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::dialect::LettingGo;
 use super::protocol::{RoundId, Run};
+use crate::Label;
 use crate::clock::Moment;
 use crate::store::{ClaimId, Mode};
 
@@ -39,12 +40,14 @@ impl NodeSet {
 }
 
 /// The newest round of a claim.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub round: RoundId,
     pub run: Run,
     pub mode: Mode,
     pub lease: Duration,
+    /// For nodes that are to have the hold again.
+    pub label: Option<Label>,
     /// Who was sent the round, or the hold, and may have it.
     pub asked: NodeSet,
     /// Who said that it has it.
@@ -92,7 +95,7 @@ impl Holds {
     }
 
     pub fn get(&self, claim: ClaimId) -> Option<Entry> {
-        self.lock().by_claim.get(&claim).copied()
+        self.lock().by_claim.get(&claim).cloned()
     }
 
     /// The entry of a claim that is to end.
@@ -100,7 +103,7 @@ impl Holds {
         let mut entries = self.lock();
         let entry = entries.by_claim.get_mut(&claim)?;
         entry.ending = true;
-        Some(*entry)
+        Some(entry.clone())
     }
 
     /// Changes the entry of a round, unless a later one has taken its place.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::redis::Value;
 
@@ -11,7 +12,7 @@ use super::gather::Gather;
 use super::node::Silence;
 use crate::store::redis::answer::{self, Reply, wall};
 use crate::store::{Broken, ClaimId, Holder, LockInfo, Mode};
-use crate::{Error, Name, Token};
+use crate::{Error, Label, Name, Token};
 
 /// What one node says of a name.
 #[derive(Default)]
@@ -137,7 +138,13 @@ impl Inner {
             // It is over when a majority is.
             votes.sort_by_key(|vote| std::cmp::Reverse(vote.remaining));
             let last = votes.len().min(self.terms.majority) - 1;
-            holders.push(votes.swap_remove(last));
+            let lease = commonest(votes.iter().map(|vote| vote.lease));
+            let label = commonest(votes.iter().map(|vote| vote.label.clone()));
+            holders.push(Holder {
+                lease,
+                label,
+                ..votes.swap_remove(last)
+            });
         }
         holders.sort_by_key(|holder| holder.token);
         holders
@@ -163,7 +170,7 @@ impl Inner {
         for field in reply.list(at + 1)? {
             let field = answer::text(field)?;
             let id = field.strip_suffix(":write").unwrap_or(&field).to_owned();
-            let holder = answer::stranger(&id, mode_of(&mode), left, "a Redisson client");
+            let holder = answer::stranger(&id, mode_of(&mode), left, answer::REDISSON);
             holders.push((id, holder));
         }
         Ok(holders)
@@ -214,6 +221,13 @@ impl Inner {
     }
 }
 
+/// What most nodes say. One that has just got a hold back knows what is left of its lease.
+fn commonest<T: Ord>(said: impl Iterator<Item = Option<T>>) -> Option<T> {
+    let mut counts = BTreeMap::new();
+    said.for_each(|one| *counts.entry(one).or_insert(0) += 1);
+    counts.into_iter().max_by_key(|(_, count)| *count)?.0
+}
+
 fn mode_of(letter: &str) -> Mode {
     match letter {
         "r" => Mode::Read,
@@ -222,13 +236,16 @@ fn mode_of(letter: &str) -> Mode {
     }
 }
 
-/// Holds of ours: claim, mode, ms left, record.
+/// Holds of ours: claim, mode, ms left, record, note.
 fn holders(values: &[Value]) -> Result<Vec<(String, Holder)>, Error> {
     let replies = values.iter().map(|value| Reply::new(value.clone()));
     let holder = |reply: Result<Reply, Error>| {
         let reply = reply?;
         let (id, mode) = (reply.text(0)?, mode_of(&reply.text(1)?));
-        let holder = holder(&id, mode, reply.signed(2)?, &reply.text(3)?);
+        let mut holder = holder(&id, mode, reply.signed(2)?, &reply.text(3)?);
+        if !reply.is_nil(4) {
+            (holder.lease, holder.label) = noted(&reply.text(4)?);
+        }
         Ok((id, holder))
     };
     replies.map(holder).collect()
@@ -254,6 +271,18 @@ fn plain_holder(reply: &Reply, at: usize) -> Result<Option<(String, Holder)>, Er
     }))
 }
 
+/// `<lease in ms> <label>`, or the lease alone.
+fn noted(note: &str) -> (Option<Duration>, Option<Label>) {
+    let (lease, label) = match note.split_once(' ') {
+        Some((lease, label)) => (lease, Label::shortened(label)),
+        None => (note, None),
+    };
+    match lease.parse() {
+        Ok(lease) => (Some(Duration::from_millis(lease)), label),
+        Err(_) => (None, None),
+    }
+}
+
 /// `<last token> <tokens> <round> <since> <who>`.
 fn holder(id: &str, mode: Mode, left: i64, record: &str) -> Holder {
     let mut parts = record.splitn(5, ' ');
@@ -261,10 +290,14 @@ fn holder(id: &str, mode: Mode, left: i64, record: &str) -> Holder {
     let (last, count) = (number().unwrap_or(0), number().unwrap_or(1));
     let (_round, since) = (number(), number().unwrap_or(0));
     let token = last.saturating_add(1).saturating_sub(count);
+    let who = parts.next().unwrap_or_default();
+    let (lease, label) = answer::lease_and_label(who);
     Holder {
-        process: answer::process(parts.next().unwrap_or_default()),
+        process: answer::process(who),
         token: Token::new(token),
         since: wall(since),
+        lease,
+        label,
         ..answer::stranger(id, mode, left, "")
     }
 }

@@ -62,10 +62,11 @@ impl Inner {
         let keys = self.dialect.keys(name)?;
         // Of a claim that is not known, perhaps of another keeper, any round is meant.
         let entry = self.holds.begin_end(claim);
-        let what = entry.map_or_else(|| any(claim), |entry| entry.letting_go());
-        let asked = entry.map_or(NodeSet::all(self.nodes.len()), |entry| entry.asked);
-        let ends = entry.map_or_else(Moment::now, |entry| self.end_of(&entry));
-        let poll = self.poll(entry.as_ref());
+        let known = entry.as_ref();
+        let what = known.map_or_else(|| any(claim), Entry::letting_go);
+        let asked = known.map_or(NodeSet::all(self.nodes.len()), |entry| entry.asked);
+        let ends = known.map_or_else(Moment::now, |entry| self.end_of(entry));
+        let poll = self.poll(known);
         let parting = self.part(name.clone(), &keys, what, asked, ends, poll);
         let (outcome, silent) = parting.outcome().await;
         if entry.is_some() {

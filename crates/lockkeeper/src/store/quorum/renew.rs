@@ -110,7 +110,7 @@ impl Inner {
             asked.push(Asked {
                 main: self.dialect.keys(name)?.main,
                 claim: *claim,
-                round: entry.map_or(0, |entry| entry.round.number),
+                round: entry.as_ref().map_or(0, |entry| entry.round.number),
                 lease: *lease,
                 not_after: *not_after,
             });
@@ -222,9 +222,9 @@ impl Inner {
             RenewalStep::Lost => {
                 // For good, and as an answer only if there was no other before.
                 hold.answer.get_or_insert(Renewed::NotHeld);
-                if let (Some(entry), Asks::ToGoOn(_)) = (hold.entry, &hold.asks) {
+                if let (Some(entry), Asks::ToGoOn(_)) = (&hold.entry, &hold.asks) {
                     self.holds.end(entry.round);
-                    self.undo(hold.name.clone(), entry);
+                    self.undo(hold.name.clone(), entry.clone());
                 }
             }
             RenewalStep::Unknown => {
@@ -235,7 +235,7 @@ impl Inner {
 
     /// Brings a hold that goes on to a node that does not have it. It counts from the next renewal on.
     fn re_add(self: &Arc<Self>, name: Name, entry: &Entry, number: usize, ends: Moment) {
-        let (inner, entry) = (self.clone(), *entry);
+        let (inner, entry) = (self.clone(), entry.clone());
         let node = self.nodes[number].clone();
         let (Ok(ticket), Ok(keys)) = (node.ticket(), self.dialect.keys(&name)) else {
             return;
@@ -267,7 +267,8 @@ impl Inner {
                 .server_time(ends.min(Moment::now() + self.node_timeout)),
             beside: None,
         };
-        let vote = self.dialect.vote(&node, ticket, &keys, ask, true);
+        let label = entry.label.as_ref();
+        let vote = self.dialect.vote(&node, ticket, &keys, ask, label, true);
         self.runtime.spawn(async move {
             let vote = vote.await;
             let mut stands = false;

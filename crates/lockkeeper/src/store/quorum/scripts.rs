@@ -23,7 +23,8 @@ scripts! {
     PLAIN_ACQUIRE = "../../redis/scripts/clock.lua", "lag.lua", "plain_acquire_fast.lua", "../../redis/scripts/time.lua", "token.lua",
         "least_token.lua", "plain_acquire.lua";
     PLAIN_RELEASE = "plain_release.lua", "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "token.lua", "used.lua";
-    PLAIN_RENEW = "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "../../redis/scripts/stay.lua", "plain_renew.lua";
+    PLAIN_RENEW = "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "../../redis/scripts/stay.lua",
+        "../../redis/scripts/plain_prolong.lua", "plain_renew.lua";
     PLAIN_INSPECT = "plain_inspect.lua";
     PLAIN_BREAK = "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "token.lua", "plain_break.lua";
 }

@@ -63,7 +63,7 @@ impl Trial {
         let keys = self.dialect.keys(&self.name)?;
         let vote = self
             .dialect
-            .vote(&self.node, self.ticket()?, &keys, ask, re_add);
+            .vote(&self.node, self.ticket()?, &keys, ask, None, re_add);
         vote.await.map_err(silent)
     }
 

@@ -5,7 +5,7 @@
 --       3 claim  4 mode: x r w  5 lease in ms  6 first token  7 last token
 --       8 how far ahead of this node's clock the last token may be in us, or empty to re-add a hold, whose tokens are
 --       not compared  9 round  10 claim to stand beside, or empty  11 floor of the fence in us
---       12 node time in us past which to do nothing, 0 for never
+--       12 node time in us past which to do nothing, 0 for never  13 a space and the label, if there is one
 -- Result  us: yes · {1, us} yes · {0, us, ms until those in the way end or -1, first token of one of them or 0} busy ·
 --         {2, us} too late · {3, us, last token} stale · {4, us, last token} too far ahead
 -- Invariant: no vote while others hold, and none for a token that is not above the last, or is half an hour behind

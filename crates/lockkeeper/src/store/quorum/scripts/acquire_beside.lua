@@ -2,7 +2,7 @@ if modes[claim] then
   local _, has = read(records[claim])
   local round = tonumber(ARGV[9])
   if has == round then
-    if not votes then prolong(claim, lease) end
+    if not votes then prolong(claim, lease, ARGV[13] or '') end
     return { 1, us }
   elseif has > round then
     return { 2, us }
@@ -30,5 +30,5 @@ end
 local refused = refusal()
 if refused then return refused end
 if excused then make_room(excused) end
-hold(claim, mode, lease, ARGV[1])
+hold(claim, mode, lease, ARGV[1], ARGV[13] or '')
 return voted()

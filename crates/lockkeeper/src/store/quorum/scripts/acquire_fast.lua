@@ -14,7 +14,8 @@ if ARGV[4] == 'x' and ARGV[8] ~= '' and (ARGV[12] == '0' or us <= ARGV[12] + 0)
     before = redis.call('SET', KEYS[2], ARGV[7], 'GET', 'PX', lead > 0 and keep + math.ceil(lead / 1000) or keep)
   end
   if not before or first > (tonumber(before) or 0) then
-    redis.call('HSET', KEYS[1], ARGV[3], '1', 'lockkeeper:' .. ARGV[3], ARGV[1])
+    local count = '1 ' .. ARGV[5] .. (ARGV[13] or '')
+    redis.call('HSET', KEYS[1], ARGV[3], count, 'lockkeeper:' .. ARGV[3], ARGV[1])
     redis.call('PEXPIRE', KEYS[1], ARGV[5])
     return us
   end

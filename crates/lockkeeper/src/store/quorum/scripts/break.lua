@@ -4,8 +4,8 @@
 -- ARGV  1 reason  2 how long to remember it, in ms  3 how long the fence is kept in ms, 0 for ever
 --       4 node time in us past which to do nothing, 0 for never  5 claim whose hold is meant, or empty
 --       6 token of the hold that is meant, or empty; without either all are
--- Result  {2, us} too late · {1, us, holds of ours that ended: {claim, mode, ms left, record}, fields of others that ended,
---         the mode of those others or '', ms they had left} · {0, us, the same of those that hold} the hold that is meant is
+-- Result  {2, us} too late · {1, us, holds of ours that ended: {claim, mode, ms left, record, note or nothing}, fields of others
+--         that ended, the mode of those others or '', ms they had left} · {0, us, the same of those that hold} the hold that is meant is
 --         not there
 -- Invariant: ends what is meant, of whatever client, moves the fence past it, and tells the keepers that held and those
 --            who wait.
@@ -31,7 +31,7 @@ end
 local function describe(all)
   local ours, others = {}, {}
   for id, mode in pairs(modes) do
-    if all or is_meant(id) then ours[#ours + 1] = { id, mode, left(id), records[id] } end
+    if all or is_meant(id) then ours[#ours + 1] = { id, mode, left(id), records[id], note(id) } end
   end
   for field in pairs(fields) do
     local id = other(field)

@@ -1,11 +1,11 @@
 -- Describes a name as one node knows it (dialect redisson).
 --
 -- KEYS  1 the name  2 fence  3 broken
--- Result  {holds of ours: {claim, mode, ms left, record}, fields of others, the mode of others or '', ms left for
+-- Result  {holds of ours: {claim, mode, ms left, record, note or nothing}, fields of others, the mode of others or '', ms left for
 --          others, fence or 0, why and when in us it was broken, or nothing}
 -- Invariant: ends what time has ended, and nothing else.
 local ours, others = {}, {}
-for id, mode in pairs(modes) do ours[#ours + 1] = { id, mode, left(id), records[id] } end
+for id, mode in pairs(modes) do ours[#ours + 1] = { id, mode, left(id), records[id], note(id) } end
 if foreign then
   for field in pairs(fields) do
     if field ~= 'mode' and not modes[string.gsub(field, ':write$', '')] then others[#others + 1] = field end

@@ -8,14 +8,15 @@
 --            those who wait.
 if ARGV[4] ~= '0' and us > tonumber(ARGV[4]) then return { 2, us } end
 local held, left = redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])
-local claim, last, run, channel = string.match(held or '', '^(%S+) (%d+) (%d+) %d+ %d+ ([^\n]*)')
+local claim, last, run, line = string.match(held or '', '^(%S+) (%d+) (%d+) %d+ %d+ ([^\n]*)')
 local token = tonumber(ARGV[6])
 if ARGV[5] ~= '' and claim ~= ARGV[5]
   or token and not (claim and last - run < token and token <= last + 0) then
   return { 0, us, held, left }
 end
 redis.call('DEL', KEYS[1])
-if claim then redis.call('PUBLISH', channel, '! ' .. claim) end
+local channel = string.match(line or '', 'lockkeeper_wake:%S+')
+if channel then redis.call('PUBLISH', channel, '! ' .. claim) end
 redis.call('PUBLISH', ARGV[7], '0')
 move_fence(KEYS[2], string.format('%.0f', math.max(last_token(KEYS[2], 0) + 1, us)), ARGV[3])
 redis.call('HSET', KEYS[3], 'reason', ARGV[1], 'at', string.format('%.0f', us))

@@ -8,7 +8,7 @@
 local answers = {}
 for number, key in ipairs(KEYS) do
   local at = 4 * number
-  local claim, round, lease, not_after = ARGV[at - 3], ARGV[at - 2], tonumber(ARGV[at - 1]), ARGV[at]
+  local claim, round, lease, not_after = ARGV[at - 3], ARGV[at - 2], ARGV[at - 1], ARGV[at]
   local held = redis.pcall('GET', key)
   if type(held) == 'table' then
     held = not string.find(held.err, 'WRONGTYPE', 1, true) and redis.call('GET', key)
@@ -18,7 +18,7 @@ for number, key in ipairs(KEYS) do
   if not_after ~= '0' and us > not_after + 0 then
     answers[number] = 2
   elseif holder == claim and (round == '0' or round == has) then
-    if lease > 0 and redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, lease) end
+    if lease ~= '0' then prolong(key, held, lease) end
     stay('lockkeeper_token:' .. (string.find(key, '{', 1, true) and ':' .. key or '{' .. key .. '}'))
     answers[number] = 1
   end

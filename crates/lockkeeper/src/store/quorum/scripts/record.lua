@@ -4,6 +4,9 @@
 -- token> <tokens> <round> <since in us> <who>`. The lease of a reader is that of its own timeout key, as in Redisson; so
 -- is that of a writer of ours, as a reader may stand beside it. An exclusive hold is alone: its lease is that of the
 -- hash. A hold counts while both fields are there: what a Redisson client removes is gone.
+--
+-- `<lease in ms>`, and a space and the label of a hold that has one, are its note. It is the value of the timeout key, and of
+-- an exclusive hold it follows the count in Redisson's field: Redisson's clients and older versions of ours read neither.
 local MAIN = KEYS[1]
 local tag = string.find(MAIN, '{', 1, true) and MAIN or '{' .. MAIN .. '}'
 local RECORD = 'lockkeeper:'
@@ -115,14 +118,25 @@ local function admits(mode, excused)
   return true
 end
 
--- The lease runs for at least so long: never shorter than it did.
-local function prolong(id, lease)
-  lease = tonumber(lease)
-  if redis.call('PTTL', MAIN) < lease then redis.call('PEXPIRE', MAIN, lease) end
-  if modes[id] ~= 'x' and left(id) < lease then redis.call('SET', timeout_key(id, 1), 1, 'PX', lease) end
+-- The note of a hold of ours, or false.
+local function note(id)
+  if modes[id] == 'x' then return string.match(fields[id], '^1 (.+)$') or false end
+  local noted = redis.call('GET', timeout_key(id, 1))
+  return noted ~= '1' and noted
 end
 
-local function hold(id, mode, lease, record)
+-- The lease runs for at least so long: never shorter than it did.
+local function prolong(id, lease, label)
+  local more = redis.call('PTTL', MAIN) < lease + 0
+  if more then redis.call('PEXPIRE', MAIN, lease) end
+  if modes[id] == 'x' then
+    if more then redis.call('HSET', MAIN, id, '1 ' .. lease .. label) end
+  elseif left(id) < lease + 0 then
+    redis.call('SET', timeout_key(id, 1), lease .. label, 'PX', lease)
+  end
+end
+
+local function hold(id, mode, lease, record, label)
   if mode == 'w' then
     redis.call('HSET', MAIN, 'mode', 'write', id .. ':write', 1, RECORD .. id, record)
   elseif mode == 'r' then
@@ -132,15 +146,16 @@ local function hold(id, mode, lease, record)
     redis.call('HSET', MAIN, id, 1, RECORD .. id, record)
   end
   modes[id], records[id] = mode, record
-  prolong(id, lease)
+  prolong(id, lease, label)
 end
 
 -- An exclusive hold that a reader is to stand beside becomes a writer's, which has a lease apart from the hash's.
 local function make_room(id)
   if modes[id] ~= 'x' then return end
+  local noted = note(id) or 1
   redis.call('HDEL', MAIN, id)
   redis.call('HSET', MAIN, 'mode', 'write', id .. ':write', 1)
-  redis.call('SET', timeout_key(id, 1), 1, 'PX', math.max(1, redis.call('PTTL', MAIN)))
+  redis.call('SET', timeout_key(id, 1), noted, 'PX', math.max(1, redis.call('PTTL', MAIN)))
   fields.mode, fields[id], fields[id .. ':write'], modes[id] = 'write', nil, 1, 'w'
 end
 

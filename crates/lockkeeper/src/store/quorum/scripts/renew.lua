@@ -17,9 +17,16 @@ local function renew(key, claim, round, lease, not_after)
     local timeout = tag .. ':' .. claim .. ':rwlock_timeout:1'
     local left = redis.call('PTTL', timeout)
     if left == -2 then return 0 end
-    if lease > 0 and left < lease then redis.call('SET', timeout, 1, 'PX', lease) end
+    if lease > 0 and left < lease then
+      local label = string.match(redis.call('GET', timeout) or '', '^%d+( .+)$') or ''
+      redis.call('SET', timeout, lease .. label, 'PX', lease)
+    end
   end
-  if lease > 0 and redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, lease) end
+  if lease > 0 and redis.call('PTTL', key) < lease then
+    redis.call('PEXPIRE', key, lease)
+    local count = not held[4] and '1 ' .. lease .. (string.match(held[2], '^1 %d+( .+)$') or '')
+    if count and count ~= held[2] then redis.call('HSET', key, claim, count) end
+  end
   stay('redisson_lock_token:' .. tag)
   return 1
 end
