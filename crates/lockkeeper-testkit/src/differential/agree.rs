@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use lockkeeper::Label;
 use lockkeeper::store::memory::MemoryStore;
-use lockkeeper::store::{Attempt, BreakOutcome, Grant, Holder, LockInfo, Released, Store};
+use lockkeeper::store::{Attempt, BreakOutcome, Grant, Holder, LockInfo, Released, Store, Waiter};
 
 /// The furthest that a token may be ahead of the clock, in microseconds, as long as tokens reserved are compared: past a
 /// second fewer are given, and a store that proposes tokens while its clock stands still may get there.
@@ -102,6 +103,7 @@ impl Tokens {
         };
         self.holders(model.holders, store.holders)?;
         same(("waiters", model.waiters), ("waiters", store.waiters))?;
+        queued(&model.queue, &store.queue)?;
         same(model.broken, store.broken)?;
         match (model.last_token, store.last_token) {
             (Some(model), Some(store)) => self.pair(model.get(), store.get()),
@@ -118,13 +120,49 @@ fn known(info: Option<LockInfo>) -> Option<LockInfo> {
     })
 }
 
+/// What is compared of a holder: claim, mode, label, what is left of its lease, and the whole of it.
+type Shown = (String, String, Option<Label>, Duration, Option<Duration>);
+
 /// Holders without what differs: tokens, and the process.
-fn shown(holders: &[Holder]) -> Vec<(String, String, Duration)> {
+fn shown(holders: &[Holder]) -> Vec<Shown> {
     let shown = |holder: &Holder| {
         let (claim, mode) = (holder.claim.to_string(), holder.mode.to_string());
-        (claim, mode, holder.remaining)
+        (
+            claim,
+            mode,
+            holder.label.clone(),
+            holder.remaining,
+            holder.lease,
+        )
     };
     holders.iter().map(shown).collect()
+}
+
+/// The same claims wait, in the same order, since the same time.
+fn queued(model: &[Waiter], store: &[Waiter]) -> Result<(), String> {
+    let shown = |queue: &[Waiter]| -> Vec<(String, String, Option<Label>)> {
+        let queue = queue.iter();
+        let shown = |one: &Waiter| {
+            (
+                one.claim.to_string(),
+                one.mode.to_string(),
+                one.label.clone(),
+            )
+        };
+        queue.map(shown).collect()
+    };
+    same(shown(model), shown(store))?;
+    for (model, store) in model.iter().zip(store) {
+        // Those who come in the same microsecond may be told apart by one more.
+        let apart = |(one, other): (SystemTime, SystemTime)| {
+            let apart = one.duration_since(other);
+            apart.unwrap_or_else(|error| error.duration())
+        };
+        if model.since.zip(store.since).map(apart) > Some(Duration::from_millis(1)) {
+            return same(model.since, store.since);
+        }
+    }
+    Ok(())
 }
 
 /// The names that are held or waited for are the same.

@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::Name;
 use lockkeeper::clock::{Clock, Moment};
 use lockkeeper::store::memory::MemoryStore;
 use lockkeeper::store::*;
+use lockkeeper::{Label, Name};
 
 use super::agree::{Tokens, same};
 use crate::random::Random;
@@ -149,10 +149,12 @@ impl Sequence {
 
     fn fresh(&mut self) -> Claim {
         let keeper = self.random.below(self.keepers.len() as u64) as usize;
+        let number = self.claims.len() as u64 + 1;
+        let label = self.random.chance(0.3).then(|| format!("claim {number}"));
         let claim = Claim {
             id: ClaimId {
                 keeper: self.keepers[keeper],
-                number: self.claims.len() as u64 + 1,
+                number,
             },
             name: self.name.clone(),
             mode: self.mode(),
@@ -161,7 +163,7 @@ impl Sequence {
             not_after: Moment::NEVER,
             enqueue: false,
             beside: None,
-            label: None,
+            label: label.and_then(|text| Label::shortened(&text)),
         };
         self.claims.push(claim.clone());
         claim
@@ -229,8 +231,9 @@ impl Sequence {
         let beside = claim
             .beside
             .map(|beside| format!(" beside {}", self.short(beside)));
+        let label = claim.label.as_ref().map_or("", |_| ", labelled");
         format!(
-            "{} ({}, {:?}, {} tokens){}{queues}{late}",
+            "{} ({}, {:?}, {} tokens{label}){}{queues}{late}",
             self.short(claim.id),
             claim.mode,
             claim.lease,
