@@ -14,7 +14,7 @@ use crate::engine::reaper::REQUEST_WINDOW;
 use crate::error::check_lease;
 use crate::store::{self, BreakOutcome, BreakTarget, Capabilities, Interest, KeeperId, Store};
 use crate::url::StoreUrl;
-use crate::{Error, Latch, Lock, MultiLock, Name, Observer, RwLock, Semaphore};
+use crate::{Error, Label, Latch, Lock, MultiLock, Name, Observer, RwLock, Semaphore};
 
 /// A client of a store: where locks come from. Clones are the same keeper.
 ///
@@ -106,6 +106,7 @@ pub struct Builder {
     #[cfg(feature = "redis")]
     quorum: Option<store::quorum::Quorum>,
     lease: Option<Duration>,
+    label: Option<String>,
     hand_off: HandOff,
     observer: Option<Arc<dyn Observer>>,
 }
@@ -140,6 +141,27 @@ impl Builder {
         self
     }
 
+    /// What holders and waiters of this keeper are called where others look at a lock, beside their process: 1 to 256
+    /// bytes without control characters, and none unless set. [`Lock::label`] is for one lock, or one piece of work.
+    ///
+    /// Everybody who can read the store can read labels, so they are no place for a secret.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # use lockkeeper::Lockkeeper;
+    /// let keeper = Lockkeeper::builder().url("memory:keeper-label").label("nightly import").connect().await?;
+    /// let _guard = keeper.lock("orders")?.acquire().await?;
+    ///
+    /// let seen = keeper.inspect("orders").await?.expect("it is held");
+    /// let label = seen.holders[0].label.as_ref();
+    /// assert_eq!(label.map(|label| label.as_str()), Some("nightly import"));
+    /// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+    /// ```
+    pub fn label(mut self, label: &str) -> Builder {
+        self.label = Some(label.to_owned());
+        self
+    }
+
     /// How long tasks of this process may hand a lock to each other.
     pub fn hand_off(mut self, hand_off: HandOff) -> Builder {
         self.hand_off = hand_off;
@@ -155,9 +177,10 @@ impl Builder {
     /// Opens the store.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`], [`Error::InvalidArgument`] for a lease out of range, or the store's error.
+    /// [`Error::InvalidUrl`], [`Error::InvalidArgument`] for a lease out of range or an unusable label, or the store's error.
     pub async fn connect(self) -> Result<Lockkeeper, Error> {
         self.lease.map_or(Ok(()), check_lease)?;
+        let label = self.label.as_deref().map(Label::new).transpose()?;
         let background = Background::start()?;
         let store = self.store;
         // A store that was open before is driven by the runtime that it was opened on, if by any.
@@ -192,6 +215,7 @@ impl Builder {
             store,
             drives_store,
             lease,
+            label,
             self.hand_off,
             self.observer,
         );
@@ -208,6 +232,7 @@ impl fmt::Debug for Builder {
             .field("url", &url)
             .field("store", &self.store)
             .field("lease", &self.lease)
+            .field("label", &self.label)
             .field("hand_off", &self.hand_off)
             .finish_non_exhaustive()
     }

@@ -7,10 +7,10 @@ use crate::engine::Core;
 use crate::engine::arbiter::Arbiter;
 use crate::engine::handle::Handle;
 use crate::engine::waiting::Patience;
-use crate::engine::wish::{Terms, Wish};
+use crate::engine::wish::{Terms, Wish, other_label};
 use crate::owner::OwnerId;
 use crate::store::Mode;
-use crate::{Error, Guard, Name, Owner};
+use crate::{Error, Guard, Label, Name, Owner};
 
 /// A lock that one holder has at a time, among all processes on the same store.
 ///
@@ -46,6 +46,7 @@ pub struct Lock {
     arbiter: Handle<Arbiter>,
     mode: Mode,
     terms: Terms,
+    label: Option<Label>,
     owner: Option<OwnerId>,
 }
 
@@ -55,6 +56,7 @@ impl Lock {
             arbiter: Handle::new(arbiter),
             mode: Mode::Exclusive,
             terms: Terms::Usual,
+            label: None,
             owner: None,
         }
     }
@@ -107,6 +109,41 @@ impl Lock {
     pub fn lease(&self, lease: Duration) -> Result<Lock, Error> {
         Ok(Lock {
             terms: Terms::fixed(lease)?,
+            ..self.clone()
+        })
+    }
+
+    /// The same lock with a label: what a holder or a waiter is called where others look at the lock, beside its process. 1 to
+    /// 256 bytes without control characters. [`Builder::label`](crate::Builder::label) is for all locks of a keeper.
+    ///
+    /// The label shown is that of the task that holds. So a task with another label than the keeper's has a claim of its
+    /// own in the store, as with a lease of its own, and takes no part in the [`HandOff`](crate::HandOff) between tasks. An
+    /// owner that enters again keeps the label of its first entry.
+    ///
+    /// Everybody who can read the store can read labels, so they are no place for a secret.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let keeper = lockkeeper::Lockkeeper::connect("memory:label-example").await?;
+    /// let guard = keeper.lock("stock:7")?.label("order 42")?.acquire().await?;
+    ///
+    /// let seen = keeper.inspect("stock:7").await?.expect("it is held");
+    /// for holder in &seen.holders {
+    ///     println!("{} holds it, for {:?}", holder.process, holder.label);     // …, for Some("order 42")
+    /// }
+    /// for waiter in &seen.queue {
+    ///     println!("{} waits, for {:?}", waiter.process, waiter.label);
+    /// }
+    /// # assert_eq!(seen.holders[0].label.as_ref().map(|label| label.as_str()), Some("order 42"));
+    /// # drop(guard);
+    /// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an empty label, one that is too long, or one with a control character.
+    pub fn label(&self, label: &str) -> Result<Lock, Error> {
+        Ok(Lock {
+            label: other_label(&self.arbiter.core, label)?,
             ..self.clone()
         })
     }
@@ -166,6 +203,7 @@ impl Lock {
         let wish = Wish {
             mode: self.mode,
             terms: self.terms,
+            label: self.label.clone(),
             owner: self.owner.or_else(OwnerId::of_scope),
             patience,
         };

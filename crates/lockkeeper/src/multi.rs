@@ -145,6 +145,29 @@ impl MultiLock {
         Ok(MultiLock { locks: locks? })
     }
 
+    /// The same locks with a label each, which others see beside the process that holds or waits; see [`Lock::label`].
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let keeper = lockkeeper::Lockkeeper::connect("memory:multi-label-example").await?;
+    /// let transfer = keeper.multi_lock(["account:3", "account:7"])?.label("transfer 12")?;
+    /// let guards = transfer.acquire().await?;
+    /// for name in transfer.names() {
+    ///     let seen = keeper.inspect(name).await?.expect("it is held");
+    ///     let label = seen.holders[0].label.as_ref();
+    ///     assert_eq!(label.map(|label| label.as_str()), Some("transfer 12"));
+    /// }
+    /// # drop(guards);
+    /// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an empty label, one that is too long, or one with a control character.
+    pub fn label(&self, label: &str) -> Result<MultiLock, Error> {
+        let locks: Result<_, _> = self.locks.iter().map(|lock| lock.label(label)).collect();
+        Ok(MultiLock { locks: locks? })
+    }
+
     /// The same locks, acquired for an owner.
     pub fn as_owner(&self, owner: &Owner) -> MultiLock {
         self.each(|lock| lock.as_owner(owner))

@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::engine::arbiter::Arbiter;
 use crate::engine::handle::Handle;
 use crate::engine::waiting::Patience;
-use crate::engine::wish::{Terms, Wish};
+use crate::engine::wish::{Terms, Wish, other_label};
 use crate::owner::OwnerId;
 use crate::store::Mode;
-use crate::{Error, Guard, Name, Owner};
+use crate::{Error, Guard, Label, Name, Owner};
 
 /// A lock that many readers or one writer have at a time.
 ///
@@ -40,6 +40,7 @@ use crate::{Error, Guard, Name, Owner};
 pub struct RwLock {
     arbiter: Handle<Arbiter>,
     terms: Terms,
+    label: Option<Label>,
     owner: Option<OwnerId>,
 }
 
@@ -48,6 +49,7 @@ impl RwLock {
         RwLock {
             arbiter: Handle::new(arbiter),
             terms: Terms::Usual,
+            label: None,
             owner: None,
         }
     }
@@ -76,6 +78,32 @@ impl RwLock {
     pub fn lease(&self, lease: Duration) -> Result<RwLock, Error> {
         Ok(RwLock {
             terms: Terms::fixed(lease)?,
+            ..self.clone()
+        })
+    }
+
+    /// The same lock with a label, which others see beside the process that holds or waits; see [`Lock::label`](crate::Lock::label).
+    /// Readers with another label than the keeper's have a claim of their own each. A downgrade keeps the label.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let keeper = lockkeeper::Lockkeeper::connect("memory:rwlock-label-example").await?;
+    /// let prices = keeper.rwlock("prices")?;
+    /// let page = prices.label("page of prices")?.read().await?;
+    /// let export = prices.label("export")?.read().await?;
+    ///
+    /// let seen = keeper.inspect("prices").await?.expect("it is held");
+    /// let labels: Vec<_> = seen.holders.iter().flat_map(|holder| &holder.label).collect();
+    /// assert_eq!(format!("{labels:?}"), r#"["page of prices", "export"]"#);
+    /// # drop((page, export));
+    /// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an empty label, one that is too long, or one with a control character.
+    pub fn label(&self, label: &str) -> Result<RwLock, Error> {
+        Ok(RwLock {
+            label: other_label(&self.arbiter.core, label)?,
             ..self.clone()
         })
     }
@@ -154,6 +182,7 @@ impl RwLock {
         let wish = Wish {
             mode,
             terms: self.terms,
+            label: self.label.clone(),
             owner: self.owner.or_else(OwnerId::of_scope),
             patience,
         };

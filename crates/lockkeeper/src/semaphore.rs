@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::engine::arbiter::Arbiter;
 use crate::engine::handle::Handle;
 use crate::engine::waiting::Patience;
-use crate::engine::wish::{Terms, Wish};
+use crate::engine::wish::{Terms, Wish, other_label};
 use crate::store::Mode;
-use crate::{Error, Guard, Name};
+use crate::{Error, Guard, Label, Name};
 
 /// A semaphore whose permits are leased: those of a process that died come back by themselves.
 ///
@@ -35,6 +35,7 @@ pub struct Semaphore {
     arbiter: Handle<Arbiter>,
     permits: u32,
     terms: Terms,
+    label: Option<Label>,
 }
 
 impl Semaphore {
@@ -49,6 +50,7 @@ impl Semaphore {
             arbiter: Handle::new(arbiter),
             permits,
             terms: Terms::Usual,
+            label: None,
         })
     }
 
@@ -76,6 +78,31 @@ impl Semaphore {
     pub fn lease(&self, lease: Duration) -> Result<Semaphore, Error> {
         Ok(Semaphore {
             terms: Terms::fixed(lease)?,
+            ..self.clone()
+        })
+    }
+
+    /// The same semaphore with a label, which others see beside the process that holds or waits; see
+    /// [`Lock::label`](crate::Lock::label).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let keeper = lockkeeper::Lockkeeper::connect("memory:semaphore-label-example").await?;
+    /// let printers = keeper.semaphore("printers", 3)?;
+    /// let guard = printers.label("invoices of May")?.acquire(1).await?;
+    ///
+    /// let seen = keeper.inspect("printers").await?.expect("it is held");
+    /// let label = seen.holders[0].label.as_ref();
+    /// assert_eq!(label.map(|label| label.as_str()), Some("invoices of May"));
+    /// # drop(guard);
+    /// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an empty label, one that is too long, or one with a control character.
+    pub fn label(&self, label: &str) -> Result<Semaphore, Error> {
+        Ok(Semaphore {
+            label: other_label(&self.arbiter.core, label)?,
             ..self.clone()
         })
     }
@@ -123,6 +150,7 @@ impl Semaphore {
         let wish = Wish {
             mode: Mode::Permit { limit, count },
             terms: self.terms,
+            label: self.label.clone(),
             owner: None,
             patience,
         };

@@ -42,6 +42,26 @@ impl Lock {
         self.0.lease(lease).map(Lock)
     }
 
+    /// With a label, which others see: see [`crate::Lock::label`].
+    ///
+    /// ```
+    /// use lockkeeper::blocking::Lockkeeper;
+    ///
+    /// let keeper = Lockkeeper::connect("memory:blocking-label-example")?;
+    /// let guard = keeper.lock("stock:7")?.label("order 42")?.acquire()?;
+    /// let seen = keeper.inspect("stock:7")?.expect("it is held");
+    /// let label = seen.holders[0].label.as_ref();
+    /// assert_eq!(label.map(|label| label.as_str()), Some("order 42"));
+    /// # drop(guard);
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub fn label(&self, label: &str) -> Result<Lock, Error> {
+        self.0.label(label).map(Lock)
+    }
+
     /// Waits as long as it takes.
     ///
     /// # Errors

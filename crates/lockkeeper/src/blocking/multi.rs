@@ -27,6 +27,14 @@ impl MultiLock {
         self.0.ttl(lease).map(MultiLock)
     }
 
+    /// With a label, which others see: see [`crate::MultiLock::label`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn label(&self, label: &str) -> Result<MultiLock, Error> {
+        self.0.label(label).map(MultiLock)
+    }
+
     /// Waits as long as it takes for all of them.
     ///
     /// # Errors

@@ -35,6 +35,14 @@ impl RwLock {
         self.0.lease(lease).map(RwLock)
     }
 
+    /// With a label, which others see: see [`crate::RwLock::label`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn label(&self, label: &str) -> Result<RwLock, Error> {
+        self.0.label(label).map(RwLock)
+    }
+
     /// Waits as long as it takes to read.
     ///
     /// # Errors

@@ -33,6 +33,14 @@ impl Semaphore {
         self.0.lease(lease).map(Semaphore)
     }
 
+    /// With a label, which others see: see [`crate::Semaphore::label`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn label(&self, label: &str) -> Result<Semaphore, Error> {
+        self.0.label(label).map(Semaphore)
+    }
+
     /// Waits as long as it takes for `count` permits.
     ///
     /// # Errors

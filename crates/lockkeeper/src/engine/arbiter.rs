@@ -2,8 +2,8 @@
 //!
 //! A plain lock is held in the store by one claim of the process, and handed from task to task here
 //! (*hand-off*), bounded by count and time; however many tasks wait, one claim contends. Readers share one
-//! hold in the same way. Everything else (fair locks, fixed or unusual leases, writers, permits) has a claim
-//! of its own and only passes through.
+//! hold in the same way. Everything else (fair locks, fixed or unusual leases, labels that are not the keeper's, writers,
+//! permits) has a claim of its own and only passes through.
 //!
 //! Here are the door, re-entry and claims of their own; [`lineup`] has turns with the process's claim, and who contends
 //! for it; [`handoff`] who goes on with a hold; [`leaving`] what is on its way out.
@@ -129,13 +129,13 @@ impl Arbiter {
 
     /// Acquires what the owner does not hold already.
     async fn take(self: &Arc<Self>, wish: &Wish) -> Result<Option<Entry>, Error> {
-        match (wish.mode, wish.terms) {
-            (Mode::Exclusive, Terms::Usual) => self.take_turn(Seat::Handed, wish).await,
+        match (wish.mode, wish.is_usual()) {
+            (Mode::Exclusive, true) => self.take_turn(Seat::Handed, wish).await,
             // A reader that will not wait cannot tell a local request under way from a writer: ask the store.
-            (Mode::Read, Terms::Usual) if wish.patience != Patience::None => {
+            (Mode::Read, true) if wish.patience != Patience::None => {
                 self.take_turn(Seat::Shared, wish).await
             }
-            (Mode::Read, Terms::Usual) => match self.join_open(wish) {
+            (Mode::Read, true) => match self.join_open(wish) {
                 Some(entry) => Ok(Some(entry)),
                 None => self.take_own(wish).await,
             },
@@ -178,21 +178,23 @@ impl Arbiter {
             Terms::Fixed(length) => (length, false),
         };
         let contest = Contest::new(&self.core, self.name.clone(), wish.mode, length);
-        let mut contest = contest.renewed(renewed);
+        let contest = contest.renewed(renewed);
+        let mut contest = contest.labelled(wish.label.as_ref());
         let won = contest.run(wish.patience, |_| 1, &Notify::new()).await?;
-        Ok(won.map(|won| self.settle_own(wish, won, length, renewed)))
+        Ok(won.map(|won| {
+            let hold = self.hold(wish.mode, &won, length, renewed);
+            self.settle_own(hold, wish.owner, won.grant.token)
+        }))
     }
 
     fn settle_own(
         self: &Arc<Self>,
-        wish: &Wish,
-        won: Won,
-        length: Duration,
-        renewed: bool,
+        hold: Arc<Hold>,
+        owner: Option<OwnerId>,
+        token: Token,
     ) -> Entry {
-        let hold = self.hold(wish.mode, &won, length, renewed);
         let mut state = self.state();
-        self.seat(&mut state, hold, wish.owner, won.grant.token, Seat::Own)
+        self.seat(&mut state, hold, owner, token, Seat::Own)
     }
 
     /// Turns a hold for writing into one for reading without letting go in between.
@@ -207,21 +209,14 @@ impl Arbiter {
         let length = tenure.hold.length();
         let renewed = tenure.hold.is_renewed();
         let contest = Contest::new(&self.core, self.name.clone(), Mode::Read, length);
+        let contest = contest.labelled(tenure.hold.label.as_ref());
         let attempt = contest.beside(tenure.hold.claim).try_once(1).await?;
         let Some(won) = attempt else {
             let name = self.name.clone();
             return Err(Error::Lost { name });
         };
-        let wish = Wish {
-            mode: Mode::Read,
-            terms: match renewed {
-                true => Terms::Renewed(length),
-                false => Terms::Fixed(length),
-            },
-            owner: tenure.owner,
-            patience: Patience::None,
-        };
-        let reader = self.settle_own(&wish, won, length, renewed);
+        let hold = self.hold(Mode::Read, &won, length, renewed);
+        let reader = self.settle_own(hold, tenure.owner, won.grant.token);
         match writer.leave().await {
             Ok(ReleaseOutcome::NotHeld { .. }) => Err(Error::Lost {
                 name: self.name.clone(),
@@ -233,7 +228,7 @@ impl Arbiter {
 
     fn hold(self: &Arc<Self>, mode: Mode, won: &Won, length: Duration, renewed: bool) -> Arc<Hold> {
         let lease = Lease::granted(won.sent, won.lease, length, renewed);
-        let hold = Hold::new(self.name.clone(), won.claim, mode, lease, self);
+        let hold = Hold::new(self.name.clone(), won, mode, lease, self);
         self.core.watchdog.watch(&hold);
         hold
     }

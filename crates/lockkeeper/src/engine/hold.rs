@@ -9,15 +9,17 @@ use tokio::sync::Notify;
 use super::Observers;
 use super::arbiter::Arbiter;
 use super::lease::{Due, Lease, Standing};
+use super::waiting::Won;
 use crate::clock::Moment;
 use crate::store::{ClaimId, Mode, Renewal};
-use crate::{Error, Event, Name};
+use crate::{Error, Event, Label, Name};
 
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub name: Name,
     pub claim: ClaimId,
     pub mode: Mode,
+    pub label: Option<Label>,
     lease: Mutex<Lease>,
     /// Notified at each change of the lease's standing.
     changed: Notify,
@@ -32,15 +34,16 @@ pub(crate) struct Hold {
 impl Hold {
     pub fn new(
         name: Name,
-        claim: ClaimId,
+        won: &Won,
         mode: Mode,
         lease: Lease,
         arbiter: &Arc<Arbiter>,
     ) -> Arc<Hold> {
         Arc::new(Hold {
             name,
-            claim,
+            claim: won.claim,
             mode,
+            label: won.label.clone(),
             lease: Mutex::new(lease),
             changed: Notify::new(),
             look: AtomicU64::new(0),

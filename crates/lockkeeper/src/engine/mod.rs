@@ -33,7 +33,7 @@ use tokio::task::unconstrained;
 use crate::clock::Moment;
 use crate::store::caller::apart;
 use crate::store::{ClaimId, Interest, KeeperId, NodeState, Store};
-use crate::{Error, Event, HandOff, Name, Observer};
+use crate::{Error, Event, HandOff, Label, Name, Observer};
 use arbiter::Arbiter;
 use background::{Background, END_PATIENCE, Pends, State};
 use handle::Home;
@@ -52,6 +52,8 @@ pub(crate) struct Core {
     pub shared: Arc<Shared>,
     /// The lease of locks that ask for no other.
     pub lease: Duration,
+    /// What claims are called that ask for no other label.
+    pub label: Option<Label>,
     pub hand_off: HandOff,
     ends_in_time: bool,
     /// Whether the keeper's thread drives what the store needs driven.
@@ -76,6 +78,7 @@ impl Core {
         store: Arc<dyn Store>,
         drives_store: bool,
         lease: Duration,
+        label: Option<Label>,
         hand_off: HandOff,
         observer: Option<Arc<dyn Observer>>,
     ) -> Result<Arc<Core>, Error> {
@@ -102,6 +105,7 @@ impl Core {
             next_claim: AtomicU64::new(1),
             shared,
             lease,
+            label,
             hand_off,
             ends_in_time,
             drives_store,

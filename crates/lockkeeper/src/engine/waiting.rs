@@ -10,7 +10,7 @@ use super::lease::until_lost;
 use super::reaper::REQUEST_WINDOW;
 use crate::clock::Moment;
 use crate::store::{Attempt, Claim, ClaimId, GRANT_LEASE, Grant, Interest, Mode, Subscription};
-use crate::{Error, Event, Name};
+use crate::{Error, Event, Label, Name};
 
 /// The longest sleep of a waiter: what a lost hint costs. Up to a fifth more, so that waiters spread.
 const SLEEP: Duration = Duration::from_millis(750);
@@ -51,6 +51,7 @@ pub(crate) struct Won {
     pub grant: Grant,
     pub sent: Moment,
     pub lease: Duration,
+    pub label: Option<Label>,
 }
 
 /// The store has not answered for a while.
@@ -93,7 +94,7 @@ impl Contest {
             not_after: Moment::NEVER,
             enqueue: false,
             beside: None,
-            label: None,
+            label: core.label.clone(),
         };
         Contest {
             core: core.clone(),
@@ -117,6 +118,14 @@ impl Contest {
     /// A claim for a hold that is renewed, or not.
     pub fn renewed(mut self, renewed: bool) -> Contest {
         self.renewed = renewed;
+        self
+    }
+
+    /// A claim with this label instead of the keeper's, if there is one.
+    pub fn labelled(mut self, label: Option<&Label>) -> Contest {
+        if let Some(label) = label {
+            self.claim.label = Some(label.clone());
+        }
         self
     }
 
@@ -155,6 +164,7 @@ impl Contest {
             grant,
             sent,
             lease: self.claim.lease,
+            label: self.claim.label.clone(),
         })
     }
 
@@ -174,6 +184,7 @@ impl Contest {
             grant: direct.grant,
             sent: direct.sent,
             lease,
+            label: self.claim.label.clone(),
         })
     }
 

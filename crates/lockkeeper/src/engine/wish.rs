@@ -4,18 +4,33 @@ use std::time::Duration;
 
 use super::Core;
 use super::waiting::Patience;
-use crate::Error;
 use crate::error::check_lease;
 use crate::owner::OwnerId;
 use crate::store::Mode;
+use crate::{Error, Label};
 
 /// How a lock is wanted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Wish {
     pub mode: Mode,
     pub terms: Terms,
+    /// A label that is not the keeper's.
+    pub label: Option<Label>,
     pub owner: Option<OwnerId>,
     pub patience: Patience,
+}
+
+impl Wish {
+    /// Whether the process's claim will do, which tasks hand on and share: it shows the keeper's label and lease.
+    pub fn is_usual(&self) -> bool {
+        self.terms == Terms::Usual && self.label.is_none()
+    }
+}
+
+/// Checks a label. `None` if it is the keeper's.
+pub(crate) fn other_label(core: &Core, label: &str) -> Result<Option<Label>, Error> {
+    let label = Label::new(label)?;
+    Ok((core.label.as_ref() != Some(&label)).then_some(label))
 }
 
 /// For how long a lock is wanted.

@@ -19,6 +19,9 @@ pub const MAX_LISTED: usize = 100;
 ///     for holder in &info.holders {
 ///         println!("{} holds it, for {:?} more", holder.process, holder.remaining);
 ///     }
+///     for waiter in &info.queue {
+///         println!("{} waits since {:?}", waiter.process, waiter.since);
+///     }
 /// }
 /// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
 /// ```

@@ -8,5 +8,6 @@ mod corners;
 mod crowds;
 mod ends;
 mod faults;
+mod labels;
 mod late;
 mod leases;
