@@ -7,7 +7,7 @@ use lockkeeper::store::{BreakOutcome, BreakTarget, ClaimId, Holder};
 use serde::Serialize;
 
 use crate::exit::{Failure, NOT_THE_HOLDER, USAGE};
-use crate::output::{ago, human, plain, print, print_json};
+use crate::output::{ago, human, plain, print, print_json, who};
 use crate::store::{self, StoreArgs};
 use crate::view::HolderView;
 
@@ -92,7 +92,7 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
         return Ok(print(&format!("nobody held {}", plain(&args.name)))?);
     }
     for holder in broken {
-        let mut line = format!("took {} from {}", plain(&args.name), who(holder));
+        let mut line = format!("took {} from {}", plain(&args.name), of(holder));
         // Of clients of other projects it is not known.
         if holder.since > UNIX_EPOCH {
             line += &format!(", which held it for {}", human(ago(holder.since)));
@@ -102,14 +102,15 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn who(holder: &Holder) -> String {
-    format!("{} ({})", plain(&holder.process.to_string()), holder.mode)
+fn of(holder: &Holder) -> String {
+    let who = who(&holder.process, holder.label.as_ref());
+    format!("{who} ({})", holder.mode)
 }
 
 /// With what names its hold.
 fn described(holder: &Holder) -> String {
     match holder.token.get() {
-        0 => format!("{}, owner {}", who(holder), holder.claim),
-        token => format!("{}, token {token}, owner {}", who(holder), holder.claim),
+        0 => format!("{}, owner {}", of(holder), holder.claim),
+        token => format!("{}, token {token}, owner {}", of(holder), holder.claim),
     }
 }

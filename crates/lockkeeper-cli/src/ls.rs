@@ -1,9 +1,10 @@
 //! `lockkeeper ls`: the locks that are held or waited for.
 
+use comfy_table::Table;
 use lockkeeper::store::LockInfo;
 
 use crate::exit::Failure;
-use crate::output::{ago, human, plain, print, print_json, table, table_text};
+use crate::output::{ago, cut, human, plain, print, print_json, table, table_text};
 use crate::store::{self, StoreArgs};
 use crate::view::LockView;
 
@@ -20,30 +21,77 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     let locks = keeper.list(&args.prefix).await?;
     if store.json {
         return Ok(print_json(
-            &locks.iter().map(LockView::new).collect::<Vec<_>>(),
+            &locks.iter().map(LockView::listed).collect::<Vec<_>>(),
         )?);
     }
     if locks.is_empty() {
         return Ok(print("no lock is held or waited for")?);
     }
-    let mut table = table(&[
-        "NAME", "MODE", "HOLDER", "SINCE", "LEASE", "TOKEN", "WAITING",
-    ]);
-    for lock in &locks {
-        for row in rows(lock) {
-            table.add_row(row);
-        }
-    }
+    let plain = of_locks(&locks, 0);
+    let columns = plain.width().filter(|&width| width > 0);
+    let room = columns.map_or(usize::MAX, |width| {
+        usize::from(width).saturating_sub(natural_width(&plain) + MARGIN)
+    });
+    let labelled = locks.iter().flat_map(|lock| &lock.holders);
+    let labelled = labelled.into_iter().any(|holder| holder.label.is_some());
+    let table = match labelled && room >= LEAST_LABEL {
+        true => of_locks(&locks, room),
+        false => plain,
+    };
     Ok(print(&table_text(&table))?)
 }
 
+/// A column for labels is worth it from this width on.
+const LEAST_LABEL: usize = 8;
+
+/// What the table puts around a column.
+const MARGIN: usize = 2;
+
+const HEADER: [&str; 8] = [
+    "NAME", "MODE", "HOLDER", "SINCE", "LEASE", "TOKEN", "WAITING", "LABEL",
+];
+
+/// All of them, with labels of at most so many columns of the terminal.
+fn of_locks(locks: &[LockInfo], label: usize) -> Table {
+    let columns = if label == 0 {
+        HEADER.len() - 1
+    } else {
+        HEADER.len()
+    };
+    let mut table = table(&HEADER[..columns]);
+    for row in locks.iter().flat_map(rows) {
+        let [cells @ .., last] = row;
+        let row = cells.into_iter().chain([cut(&last, label)]);
+        table.add_row(row.take(columns));
+    }
+    table
+}
+
+/// How wide the table is where nothing has to be broken into lines.
+fn natural_width(table: &Table) -> usize {
+    let widths = table.column_max_content_widths();
+    widths
+        .iter()
+        .map(|width| usize::from(*width) + MARGIN)
+        .sum()
+}
+
 /// One row a holder; a lock that is only waited for has a row as well.
-fn rows(lock: &LockInfo) -> Vec<[String; 7]> {
+fn rows(lock: &LockInfo) -> Vec<[String; 8]> {
     let name = plain(&lock.name);
     let waiting = lock.waiters.to_string();
     if lock.holders.is_empty() {
         let none = || "-".to_owned();
-        return vec![[name, none(), none(), none(), none(), none(), waiting]];
+        return vec![[
+            name,
+            none(),
+            none(),
+            none(),
+            none(),
+            none(),
+            waiting,
+            none(),
+        ]];
     }
     let row = |holder: &lockkeeper::store::Holder| {
         [
@@ -54,6 +102,10 @@ fn rows(lock: &LockInfo) -> Vec<[String; 7]> {
             human(holder.remaining),
             holder.token.get().to_string(),
             waiting.clone(),
+            holder
+                .label
+                .as_ref()
+                .map_or("-".to_owned(), |label| plain(label.as_str())),
         ]
     };
     lock.holders.iter().map(row).collect()

@@ -3,7 +3,7 @@
 //! # Layout
 //! One file a verb: [`run`], [`ls`], [`show`], [`watch`], [`break_`], [`stores`], [`completions`], [`man`].
 //! Under `run`: [`supervise`] runs the command, [`guardian`] is the second process that ends it in time,
-//! [`plan`] is the rule both follow, [`ending`] says what became of it; [`group`], [`signals`], [`terminal`] and
+//! [`plan`] is the rule both follow, [`label`] names it for others, [`ending`] says what became of it; [`group`], [`signals`], [`terminal`] and
 //! [`notes`] are its tools.
 //! [`bench`] and [`shop`] are folders. [`lab`] plays the laboratory's chapters.
 //! Shared by verbs: [`store`] opens a store, [`secrecy`] keeps its password from other programs, [`warnings`] tells what is wrong with how it is set up, [`output`] and
@@ -17,6 +17,7 @@ mod exit;
 mod group;
 mod guardian;
 mod lab;
+mod label;
 mod ls;
 mod man;
 mod notes;

@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
+use lockkeeper::Label;
+use lockkeeper::store::Process;
 use serde::Serialize;
 
 /// Prints a line, or several. Our own may have control characters; text of others goes through [`plain`] before.
@@ -71,6 +73,31 @@ pub fn table_text(table: &Table) -> String {
 /// Text of others, such as the name of their program, without what could play tricks on a terminal.
 pub fn plain(text: &str) -> String {
     text.replace(deceives, "\u{fffd}")
+}
+
+/// A process and what its caller calls its claim. A label is quoted, so that it cannot pass for what stands around it.
+pub fn who(process: &Process, label: Option<&Label>) -> String {
+    let process = plain(&process.to_string());
+    match label {
+        Some(label) => format!("{process} {:?}", plain(label.as_str())),
+        None => process,
+    }
+}
+
+/// The beginning of a text that fits into so many columns of a terminal.
+pub fn cut(text: &str, columns: usize) -> String {
+    // Ideographs take two; what takes one of the others leaves some room.
+    let width = |c: char| if c.is_ascii() { 1 } else { 2 };
+    if text.chars().map(width).sum::<usize>() <= columns {
+        return text.to_owned();
+    }
+    let mut left = columns.saturating_sub(1);
+    let fits = text.chars().take_while(|&c| {
+        let fits = width(c) <= left;
+        left = left.saturating_sub(width(c));
+        fits
+    });
+    fits.chain(['…']).collect()
 }
 
 /// Whether a character steers the terminal, or makes text look like another.
@@ -153,6 +180,27 @@ mod tests {
         ] {
             assert_eq!(plain(&format!("a{c}b")), "a\u{fffd}b", "{c:?}");
         }
+    }
+
+    #[test]
+    fn a_label_cannot_pass_for_what_stands_around_it() {
+        let process = Process {
+            host: "vm".into(),
+            pid: 7,
+            program: "a".into(),
+        };
+        assert_eq!(who(&process, None), "a[7] on vm");
+        let label = Label::new("x\" for 9d \u{202e}").expect("a label");
+        let shown = who(&process, Some(&label));
+        assert_eq!(shown, "a[7] on vm \"x\\\" for 9d \u{fffd}\"");
+    }
+
+    #[test]
+    fn text_is_cut_to_the_room_there_is() {
+        assert_eq!(cut("backup", 6), "backup");
+        assert_eq!(cut("backups", 6), "backu…");
+        assert_eq!(cut("订单号码", 8), "订单号码");
+        assert_eq!(cut("订单号码", 6), "订单…");
     }
 
     #[test]

@@ -9,14 +9,15 @@ use std::time::{Duration, SystemTime};
 
 use lockkeeper::clock::Moment;
 use lockkeeper::store::{NodeState, Reach};
-use lockkeeper::{Error, Guard, Lockkeeper};
+use lockkeeper::{Error, Guard, Label, Lockkeeper};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
 use crate::ending::{Report, Trouble, finish};
 use crate::exit::{self, Failure};
+use crate::label::{self, LabelArg};
 use crate::notes::{self, Notes};
-use crate::output::{ago, human, json, millis, plain, unix_ms};
+use crate::output::{ago, human, json, millis, plain, unix_ms, who};
 use crate::signals::Signals;
 use crate::store::{self, StoreArgs};
 use crate::supervise::{self, Hold, supervise};
@@ -54,6 +55,10 @@ pub struct Args {
     /// Take one of N permits instead of a lock; all must name the same N
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     permits: Option<u32>,
+    /// What others see beside this process, where they look at who holds the lock or waits: up to 256 bytes, nothing for
+    /// none [default: the command; on a store that other machines use, the program without its arguments]
+    #[arg(long, value_name = "TEXT", value_parser = label::parse)]
+    label: Option<LabelArg>,
     /// Give the command, joined by spaces, to a shell
     #[arg(short = 'c', long)]
     shell: bool,
@@ -111,7 +116,7 @@ async fn who_holds(keeper: &Lockkeeper, args: &Args) -> Option<String> {
     };
     Some(format!(
         "held by {} for {}{others}",
-        plain(&holder.process.to_string()),
+        who(&holder.process, holder.label.as_ref()),
         human(ago(holder.since)),
     ))
 }
@@ -203,14 +208,17 @@ async fn hold_and_run(
             return Ok(exit::signaled(signal));
         }
     };
-    if keeper.capabilities().reach == Reach::Process {
+    let reach = keeper.capabilities().reach;
+    if reach == Reach::Process {
         notes.add("this store's locks hold within one process only: nobody else is kept out");
     }
     let ttl = args.ttl.unwrap_or(keeper.lease());
     report.ttl = ttl;
+    let label = label::of_run(args.label.as_ref(), &args.command, args.shell, reach);
+    let wanted = Wanted { args, ttl, label };
     let mut answered = None;
     let acquired = tokio::select! {
-        acquired = acquire_or_say_why(&keeper, args, ttl, &mut answered) => acquired,
+        acquired = acquire_or_say_why(&keeper, &wanted, &mut answered) => acquired,
         never = say_why_it_takes_long(&keeper, args, &mut why, notes) => match never {},
         never = terminal::stop_when_asked(&keeper) => match never {},
         // The dropped future leaves the queue; closing waits for that.
@@ -265,11 +273,11 @@ async fn close(keeper: &Lockkeeper) {
 /// The lock, or why it could not be had in time; and when that was known, as asking who has it may take a while.
 async fn acquire_or_say_why(
     keeper: &Lockkeeper,
-    args: &Args,
-    ttl: Duration,
+    wanted: &Wanted<'_>,
     answered: &mut Option<Moment>,
 ) -> Result<Result<Guard, String>, Error> {
-    let acquired = acquire(keeper, args, ttl).await?;
+    let args = wanted.args;
+    let acquired = acquire(keeper, wanted).await?;
     *answered = Some(Moment::now());
     Ok(match acquired {
         Some(guard) => Ok(guard),
@@ -280,16 +288,27 @@ async fn acquire_or_say_why(
     })
 }
 
+/// What to hold the lock with.
+struct Wanted<'a> {
+    args: &'a Args,
+    ttl: Duration,
+    label: Option<Label>,
+}
+
 /// `None` when it could not be had in time.
-async fn acquire(keeper: &Lockkeeper, args: &Args, ttl: Duration) -> Result<Option<Guard>, Error> {
-    let name = &args.name;
+async fn acquire(keeper: &Lockkeeper, wanted: &Wanted<'_>) -> Result<Option<Guard>, Error> {
+    let Wanted { args, ttl, label } = wanted;
+    let (name, ttl) = (&args.name, *ttl);
     let wait = if args.no_wait {
         Some(Duration::ZERO)
     } else {
         args.wait
     };
     if let Some(permits) = args.permits {
-        let semaphore = keeper.semaphore(name, permits)?.ttl(ttl)?;
+        let mut semaphore = keeper.semaphore(name, permits)?.ttl(ttl)?;
+        if let Some(label) = label {
+            semaphore = semaphore.label(label.as_str())?;
+        }
         return match wait {
             None => semaphore.acquire(1).await.map(Some),
             Some(Duration::ZERO) => semaphore.try_acquire(1).await,
@@ -297,14 +316,20 @@ async fn acquire(keeper: &Lockkeeper, args: &Args, ttl: Duration) -> Result<Opti
         };
     }
     if args.shared {
-        let lock = keeper.rwlock(name)?.ttl(ttl)?;
+        let mut lock = keeper.rwlock(name)?.ttl(ttl)?;
+        if let Some(label) = label {
+            lock = lock.label(label.as_str())?;
+        }
         return match wait {
             None => lock.read().await.map(Some),
             Some(Duration::ZERO) => lock.try_read().await,
             Some(wait) => lock.read_within(wait).await,
         };
     }
-    let lock = keeper.lock(name)?.ttl(ttl)?;
+    let mut lock = keeper.lock(name)?.ttl(ttl)?;
+    if let Some(label) = label {
+        lock = lock.label(label.as_str())?;
+    }
     let guard = match wait {
         None => Some(lock.acquire().await?),
         Some(Duration::ZERO) => lock.try_acquire().await?,

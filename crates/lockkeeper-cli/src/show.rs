@@ -5,11 +5,11 @@ use std::fmt::Write;
 use lockkeeper::store::{LockInfo, NodeStatus};
 
 use crate::exit::Failure;
-use crate::output::{ago, human, plain, print, print_json};
+use crate::output::{ago, human, plain, print, print_json, who};
 use crate::store::{self, StoreArgs};
 use crate::view::{LockView, NodeView};
 
-/// Shows who holds a lock, since when and for how long still
+/// Shows who holds a lock, since when and for how long still, and who waits for it
 ///
 /// Exits with 0 whether the lock is held, free or unknown to the store.
 #[derive(Debug, clap::Args)]
@@ -22,7 +22,7 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     let keeper = store::open(store).await?;
     let info = keeper.inspect(&args.name).await?;
     if store.json {
-        let view = info.as_ref().map(LockView::new);
+        let view = info.as_ref().map(LockView::inspected);
         let mut view = view.unwrap_or_else(|| LockView::unknown(&args.name));
         view.nodes = keeper.nodes().iter().map(NodeView::new).collect();
         return Ok(print_json(&view)?);
@@ -57,9 +57,14 @@ fn text(info: &LockInfo) -> String {
     }
     for holder in &info.holders {
         line("held by", plain(&holder.process.to_string()));
+        if let Some(label) = &holder.label {
+            line("label", plain(label.as_str()));
+        }
         line("mode", holder.mode.to_string());
         line("since", format!("{} ago", human(ago(holder.since))));
-        line("lease", format!("{} left", human(holder.remaining)));
+        let whole = holder.lease.map(|lease| format!(" of {}", human(lease)));
+        let left = human(holder.remaining);
+        line("lease", format!("{left} left{}", whole.unwrap_or_default()));
         line("token", holder.token.get().to_string());
         line("owner", holder.claim.to_string());
         if let Some(depth) = holder.depth {
@@ -67,6 +72,19 @@ fn text(info: &LockInfo) -> String {
         }
     }
     line("waiting", info.waiters.to_string());
+    for (place, waiter) in info.queue.iter().enumerate() {
+        let who = who(&waiter.process, waiter.label.as_ref());
+        let since = waiter
+            .since
+            .map(|since| format!(", for {}", human(ago(since))));
+        let text = format!("{who}, {}{}", waiter.mode, since.unwrap_or_default());
+        line(&format!("  {}", place + 1), text);
+    }
+    // Where a store lists none it only counts them.
+    let more = info.waiters.saturating_sub(info.queue.len());
+    if more > 0 && !info.queue.is_empty() {
+        line("", format!("and {more} more"));
+    }
     if info.holders.is_empty()
         && let Some(token) = info.last_token
     {

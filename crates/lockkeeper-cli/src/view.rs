@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use lockkeeper::Label;
 use lockkeeper::store::sqlite::{FileStatus, FileUser, UserState};
-use lockkeeper::store::{Broken, Holder, LockInfo, Mode, NodeState, NodeStatus};
+use lockkeeper::store::{Broken, Holder, LockInfo, Mode, NodeState, NodeStatus, Waiter};
 use serde::Serialize;
 
-use crate::output::{millis, plain, unix_ms};
+use crate::output::{millis, plain, unix_ms, who};
 
 /// One lock.
 #[derive(Debug, Serialize)]
@@ -17,6 +18,8 @@ pub struct LockView<'a> {
     pub known: bool,
     pub holders: Vec<HolderView<'a>>,
     pub waiters: usize,
+    /// The first of them, in order; `None` where they are only counted.
+    pub queue: Option<Vec<WaiterView<'a>>>,
     pub last_token: Option<u64>,
     pub broken: Option<BrokenView<'a>>,
     /// How the nodes of a quorum are.
@@ -25,16 +28,26 @@ pub struct LockView<'a> {
 }
 
 impl<'a> LockView<'a> {
-    pub fn new(info: &'a LockInfo) -> LockView<'a> {
+    /// As `list` has it, which only counts those who wait.
+    pub fn listed(info: &'a LockInfo) -> LockView<'a> {
         LockView {
             name: &info.name,
             held: !info.holders.is_empty(),
             known: true,
             holders: info.holders.iter().map(HolderView::new).collect(),
             waiters: info.waiters,
+            queue: None,
             last_token: info.last_token.map(|token| token.get()),
             broken: info.broken.as_ref().map(BrokenView::new),
             nodes: Vec::new(),
+        }
+    }
+
+    /// As `inspect` has it.
+    pub fn inspected(info: &'a LockInfo) -> LockView<'a> {
+        LockView {
+            queue: Some(info.queue.iter().map(WaiterView::new).collect()),
+            ..LockView::listed(info)
         }
     }
 
@@ -46,6 +59,7 @@ impl<'a> LockView<'a> {
             known: false,
             holders: Vec::new(),
             waiters: 0,
+            queue: Some(Vec::new()),
             last_token: None,
             broken: None,
             nodes: Vec::new(),
@@ -65,18 +79,21 @@ pub struct HolderView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permits: Option<(u32, u32)>,
     pub token: u64,
+    pub label: Option<&'a str>,
     pub since_unix_ms: u64,
+    /// How long the lease is as a whole.
+    pub lease_ms: Option<u64>,
     pub remaining_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
+    /// For people.
+    #[serde(skip)]
+    pub text: String,
 }
 
 impl<'a> HolderView<'a> {
     pub fn new(holder: &'a Holder) -> HolderView<'a> {
-        let (mode, permits) = match holder.mode {
-            Mode::Permit { limit, count } => ("permit".to_owned(), Some((count, limit))),
-            mode => (mode.to_string(), None),
-        };
+        let (mode, permits) = mode(holder.mode);
         HolderView {
             owner: holder.claim.to_string(),
             host: &holder.process.host,
@@ -85,10 +102,55 @@ impl<'a> HolderView<'a> {
             mode,
             permits,
             token: holder.token.get(),
+            label: holder.label.as_ref().map(Label::as_str),
             since_unix_ms: unix_ms(holder.since),
+            lease_ms: holder.lease.map(millis),
             remaining_ms: millis(holder.remaining),
             depth: holder.depth,
+            text: who(&holder.process, holder.label.as_ref()),
         }
+    }
+}
+
+/// One claim in the queue.
+#[derive(Debug, Serialize)]
+pub struct WaiterView<'a> {
+    pub owner: String,
+    pub host: &'a str,
+    pub pid: u32,
+    pub program: &'a str,
+    pub mode: String,
+    /// Of a semaphore: how many permits it wants, and how many there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permits: Option<(u32, u32)>,
+    pub label: Option<&'a str>,
+    pub since_unix_ms: Option<u64>,
+    /// For people.
+    #[serde(skip)]
+    pub text: String,
+}
+
+impl<'a> WaiterView<'a> {
+    pub fn new(waiter: &'a Waiter) -> WaiterView<'a> {
+        let (mode, permits) = mode(waiter.mode);
+        WaiterView {
+            owner: waiter.claim.to_string(),
+            host: &waiter.process.host,
+            pid: waiter.process.pid,
+            program: &waiter.process.program,
+            mode,
+            permits,
+            label: waiter.label.as_ref().map(Label::as_str),
+            since_unix_ms: waiter.since.map(unix_ms),
+            text: who(&waiter.process, waiter.label.as_ref()),
+        }
+    }
+}
+
+fn mode(mode: Mode) -> (String, Option<(u32, u32)>) {
+    match mode {
+        Mode::Permit { limit, count } => ("permit".to_owned(), Some((count, limit))),
+        mode => (mode.to_string(), None),
     }
 }
 

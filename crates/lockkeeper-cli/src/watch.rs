@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use lockkeeper::store::{Broken, ClaimId, Holder, LockInfo};
+use lockkeeper::store::{Broken, ClaimId, Holder, LockInfo, Waiter};
 use lockkeeper::{Lockkeeper, Token};
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use crate::output::{ago, human, plain, print, print_json, time_of_day, unix_ms};
 use crate::signals::Signals;
 use crate::store::{self, StoreArgs};
 use crate::terminal;
-use crate::view::HolderView;
+use crate::view::{HolderView, WaiterView};
 
 /// Look at least this often: hints may be lost, and a lease that runs out gives none.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -21,7 +21,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Shows what happens to a lock, as it happens, until Ctrl-C
 ///
 /// Begins with what is. Holds that come and go between two looks are not seen one by one; where that can be
-/// told, "missed" says so. "released" means no longer held, whether let go or run out.
+/// told, "missed" says so. "released" means no longer held, whether let go or run out. "queued" and "left" tell of those
+/// who begin to wait, and of those who no longer wait and do not hold; of the first 100 in the queue. "waiting" counts all.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The lock
@@ -43,6 +44,13 @@ enum Event<'a> {
     Broken {
         reason: &'a str,
     },
+    Queued {
+        waiter: WaiterView<'a>,
+    },
+    /// It no longer waits and does not hold.
+    Left {
+        waiter: WaiterView<'a>,
+    },
     Waiting {
         waiters: usize,
     },
@@ -63,6 +71,8 @@ struct Line<'a> {
 struct Seen {
     holders: BTreeMap<ClaimId, Holder>,
     waiters: usize,
+    /// The first of them, in order.
+    queue: Vec<Waiter>,
     last_token: Option<Token>,
     broken: Option<Broken>,
 }
@@ -76,6 +86,7 @@ impl Seen {
         Seen {
             holders,
             waiters: info.waiters,
+            queue: info.queue,
             last_token: info.last_token,
             broken: info.broken,
         }
@@ -132,8 +143,9 @@ fn events<'a>(before: Option<&'a Seen>, now: &'a Seen) -> Vec<Event<'a>> {
     let nothing = Seen::default();
     let first = before.is_none();
     let mut events = Vec::new();
-    // Reborrowed for 'a: an absent look has no holders to tell of.
+    // Reborrowed for 'a: an absent look has nobody to tell of.
     let gone = before.into_iter().flat_map(|before| &before.holders);
+    let waited = before.into_iter().flat_map(|before| &before.queue);
     let before = before.unwrap_or(&nothing);
     let broken = now.broken.as_ref().filter(|_| now.broken != before.broken);
     if let (Some(broken), false) = (broken, first) {
@@ -165,6 +177,21 @@ fn events<'a>(before: Option<&'a Seen>, now: &'a Seen) -> Vec<Event<'a>> {
     if moved && !first && !someone_new && broken.is_none() {
         events.push(Event::Missed);
     }
+    let waits = |seen: &Seen, claim| seen.queue.iter().any(|waiter| waiter.claim == claim);
+    for waiter in waited {
+        if !waits(now, waiter.claim) && !now.holders.contains_key(&waiter.claim) {
+            events.push(Event::Left {
+                waiter: WaiterView::new(waiter),
+            });
+        }
+    }
+    for waiter in &now.queue {
+        if !waits(before, waiter.claim) {
+            events.push(Event::Queued {
+                waiter: WaiterView::new(waiter),
+            });
+        }
+    }
     if now.waiters != before.waiters {
         events.push(Event::Waiting {
             waiters: now.waiters,
@@ -182,23 +209,19 @@ fn show(name: &str, event: &Event<'_>, json: bool) -> Result<(), Failure> {
             event,
         })?);
     }
-    let who = |holder: &HolderView<'_>| {
-        let HolderView {
-            program, pid, host, ..
-        } = holder;
-        plain(&format!("{program}[{pid}] on {host}"))
-    };
     let text = match event {
         Event::Free => "free".to_owned(),
         Event::Acquired { holder } => {
             let (mode, token) = (&holder.mode, holder.token);
-            format!("acquired by {}, {mode}, token {token}", who(holder))
+            format!("acquired by {}, {mode}, token {token}", holder.text)
         }
         Event::Released { holder } => {
             let since = SystemTime::UNIX_EPOCH + Duration::from_millis(holder.since_unix_ms);
-            format!("released by {} after {}", who(holder), human(ago(since)))
+            format!("released by {} after {}", holder.text, human(ago(since)))
         }
         Event::Broken { reason } => format!("broken: {}", plain(reason)),
+        Event::Queued { waiter } => format!("queued: {}, {}", waiter.text, waiter.mode),
+        Event::Left { waiter } => format!("left the queue: {}", waiter.text),
         Event::Waiting { waiters } => format!("waiting: {waiters}"),
         Event::Missed => "missed: someone held it and let go between two looks".to_owned(),
     };
@@ -211,19 +234,27 @@ mod tests {
 
     use super::*;
 
+    fn claim(number: u64) -> ClaimId {
+        ClaimId {
+            keeper: KeeperId::from_bits(7),
+            number,
+        }
+    }
+
+    fn process() -> Process {
+        Process {
+            host: "host".into(),
+            pid: 1,
+            program: "program".into(),
+        }
+    }
+
     fn seen(holders: &[u64], last_token: u64) -> Seen {
         let holder = |&number: &u64| {
-            let claim = ClaimId {
-                keeper: KeeperId::from_bits(7),
-                number,
-            };
+            let claim = claim(number);
             let holder = Holder {
                 claim,
-                process: Process {
-                    host: "host".into(),
-                    pid: 1,
-                    program: "program".into(),
-                },
+                process: process(),
                 mode: Mode::Read,
                 token: Token::new(number),
                 since: SystemTime::now(),
@@ -248,6 +279,8 @@ mod tests {
             Event::Acquired { holder } => format!("+{}", holder.token),
             Event::Released { holder } => format!("-{}", holder.token),
             Event::Broken { reason } => format!("broken {reason}"),
+            Event::Queued { waiter } => format!("queued {}", waiter.label.unwrap_or("-")),
+            Event::Left { waiter } => format!("left {}", waiter.label.unwrap_or("-")),
             Event::Waiting { waiters } => format!("waiting {waiters}"),
             Event::Missed => "missed".into(),
         };
@@ -265,6 +298,35 @@ mod tests {
         waiting.waiters = 3;
         assert_eq!(told(Some(&before), &waiting), "waiting 3");
         assert_eq!(told(Some(&waiting), &before), "waiting 0");
+    }
+
+    #[test]
+    fn those_who_wait_are_told_of_when_they_come_and_when_they_go_without_a_hold() {
+        let waiting = |holders: &[u64], queue: &[u64]| Seen {
+            waiters: queue.len(),
+            queue: queue
+                .iter()
+                .map(|&number| Waiter {
+                    claim: claim(number),
+                    process: process(),
+                    mode: Mode::Exclusive,
+                    label: lockkeeper::Label::shortened(&format!("order {number}")),
+                    since: None,
+                })
+                .collect(),
+            ..seen(holders, 9)
+        };
+        let before = waiting(&[1], &[2, 3]);
+        assert_eq!(
+            told(None, &before),
+            "+1, queued order 2, queued order 3, waiting 2"
+        );
+        // The second has its turn, the third gives up, a fourth comes.
+        let now = waiting(&[2], &[4]);
+        assert_eq!(
+            told(Some(&before), &now),
+            "-1, +2, left order 3, queued order 4, waiting 1"
+        );
     }
 
     #[test]

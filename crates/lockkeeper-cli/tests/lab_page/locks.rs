@@ -8,7 +8,7 @@ use crate::http::{ask, send};
 use crate::lab::{Lab, Run};
 
 /// Markup, a script, quotes, and a sign that turns the direction of what follows.
-const HOSTILE: &str =
+pub const HOSTILE: &str =
     "<img src=x onerror=alert(1)>\"'</td><script>alert(2)</script>\u{202e}gnp.exe";
 
 #[test]

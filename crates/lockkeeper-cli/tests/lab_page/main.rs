@@ -11,3 +11,4 @@ mod http;
 mod lab;
 mod locks;
 mod looks;
+mod waiting;

@@ -4,8 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lockkeeper::clock::Moment;
-use lockkeeper::store::{Holder, LockInfo, Mode};
-use lockkeeper::{Error, Lockkeeper};
+use lockkeeper::store::{Holder, LockInfo, Mode, Waiter};
+use lockkeeper::{Error, Label, Lockkeeper};
 use serde::Serialize;
 use tokio::sync::Notify;
 
@@ -21,6 +21,8 @@ const REST: u32 = 5;
 const AGAIN: Duration = Duration::from_secs(2);
 /// More locks than this are counted, but not sent.
 const MOST: usize = 500;
+/// Once so many of those who wait are listed, those who wait for further locks are counted only.
+const MOST_WAITERS: usize = 500;
 
 /// What browsers are told.
 #[derive(Serialize)]
@@ -46,6 +48,8 @@ struct LockView<'a> {
     name: &'a str,
     holders: Vec<HolderView<'a>>,
     waiters: usize,
+    /// The first of them, in order.
+    queue: Vec<WaiterView<'a>>,
 }
 
 impl<'a> LockView<'a> {
@@ -57,6 +61,11 @@ impl<'a> LockView<'a> {
                 .map(|holder| HolderView::new(holder, wall))
                 .collect(),
             waiters: info.waiters,
+            queue: info
+                .queue
+                .iter()
+                .map(|waiter| WaiterView::new(waiter, wall))
+                .collect(),
         }
     }
 }
@@ -72,17 +81,17 @@ struct HolderView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     permits: Option<(u32, u32)>,
     token: u64,
+    label: Option<&'a str>,
     age_ms: u64,
+    /// How long the lease is as a whole, if that is known.
+    ttl_ms: Option<u64>,
     remaining_ms: u64,
     depth: Option<u32>,
 }
 
 impl<'a> HolderView<'a> {
     fn new(holder: &'a Holder, wall: SystemTime) -> HolderView<'a> {
-        let (mode, permits) = match holder.mode {
-            Mode::Permit { limit, count } => ("permit".to_owned(), Some((count, limit))),
-            mode => (mode.to_string(), None),
-        };
+        let (mode, permits) = mode(holder.mode);
         HolderView {
             claim: holder.claim.to_string(),
             program: &holder.process.program,
@@ -91,15 +100,75 @@ impl<'a> HolderView<'a> {
             mode,
             permits,
             token: holder.token.get(),
-            age_ms: millis(wall.duration_since(holder.since).unwrap_or_default()),
+            label: holder.label.as_ref().map(Label::as_str),
+            age_ms: age(holder.since, wall),
+            ttl_ms: holder.lease.map(millis),
             remaining_ms: millis(holder.remaining),
             depth: holder.depth,
         }
     }
 }
 
+#[derive(Serialize)]
+struct WaiterView<'a> {
+    claim: String,
+    program: &'a str,
+    pid: u32,
+    host: &'a str,
+    mode: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permits: Option<(u32, u32)>,
+    label: Option<&'a str>,
+    /// For how long it has waited, if that is known.
+    age_ms: Option<u64>,
+}
+
+impl<'a> WaiterView<'a> {
+    fn new(waiter: &'a Waiter, wall: SystemTime) -> WaiterView<'a> {
+        let (mode, permits) = mode(waiter.mode);
+        WaiterView {
+            claim: waiter.claim.to_string(),
+            program: &waiter.process.program,
+            pid: waiter.process.pid,
+            host: &waiter.process.host,
+            mode,
+            permits,
+            label: waiter.label.as_ref().map(Label::as_str),
+            age_ms: waiter.since.map(|since| age(since, wall)),
+        }
+    }
+}
+
+fn mode(mode: Mode) -> (String, Option<(u32, u32)>) {
+    match mode {
+        Mode::Permit { limit, count } => ("permit".to_owned(), Some((count, limit))),
+        mode => (mode.to_string(), None),
+    }
+}
+
+fn age(since: SystemTime, wall: SystemTime) -> u64 {
+    millis(wall.duration_since(since).unwrap_or_default())
+}
+
 fn millis(d: Duration) -> u64 {
     u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// All locks. A list only counts those who wait, so each lock that somebody waits for is asked for by itself.
+async fn listed(keeper: &Lockkeeper) -> Result<Vec<LockInfo>, Error> {
+    let mut locks = keeper.list("").await?;
+    let mut waiters = 0;
+    for lock in locks.iter_mut().take(MOST).filter(|lock| lock.waiters > 0) {
+        if waiters >= MOST_WAITERS {
+            break;
+        }
+        // Free by now and unknown, it is shown as it was a moment ago.
+        if let Some(now) = keeper.inspect(&lock.name).await? {
+            *lock = now;
+        }
+        waiters += lock.queue.len();
+    }
+    Ok(locks)
 }
 
 /// The locks of a store, as long as somebody watches them.
@@ -180,7 +249,7 @@ impl Locks {
                 None => Lockkeeper::builder().connect().await?,
             },
         };
-        let locks = open.list("").await;
+        let locks = listed(&open).await;
         match &locks {
             Ok(_) => *keeper = Some(open),
             // Opened anew the next time: the store may be another by then, as a file that was replaced is.

@@ -1,7 +1,7 @@
 //! What two looks at a store tell together: which holds have ended, who has stopped to wait, and after how long.
 //!
-//! Time is an argument. A store tells who holds and how many wait, but not who waits: the first to come is taken for
-//! the first to get the lock.
+//! Time is an argument. Of those who wait only the number is used, as long queues are not listed whole: the first to come
+//! is taken for the first to get the lock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};

@@ -111,7 +111,7 @@ impl Locks {
     pub async fn open(kind: LockKind, lease: Duration) -> Result<Locks> {
         let keeper = match &kind {
             LockKind::Ours(url) => {
-                let builder = Lockkeeper::builder().url(url).lease(lease);
+                let builder = Lockkeeper::builder().url(url).lease(lease).label("shop");
                 Some(builder.connect().await?)
             }
             _ => None,

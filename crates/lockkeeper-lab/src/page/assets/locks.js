@@ -1,4 +1,4 @@
-// A store's locks, as they come and go. Names and programs are text of others, and shown as text.
+// A store's locks, as they come and go. Names, programs and labels are text of others, and shown as text.
 
 import { h, place, rich, say, set, visible } from "./dom.js";
 import { feed } from "./feed.js";
@@ -44,6 +44,7 @@ export function locks(main, lab, told) {
     ),
   ]);
 
+  // Rows of holders and of queues, in the order they are shown.
   let rows = new Map();
   let last = null;
   let counted = "";
@@ -61,6 +62,12 @@ export function locks(main, lab, told) {
         row.update(lock, holder, at === 0, last.arrived);
         rows.set(key, row);
       });
+      if (lock.queue.length) {
+        const key = `queue ${lock.name}`;
+        const queue = before.get(key) ?? new Queue();
+        queue.update(lock, last.arrived);
+        rows.set(key, queue);
+      }
     }
     place(body, [...rows.values()].map((row) => row.element));
     table.hidden = rows.size === 0;
@@ -97,21 +104,73 @@ export function locks(main, lab, told) {
   };
 }
 
+/** A process, with its label before it if it has one. */
+function who(of) {
+  const process = `${of.program || "?"}[${of.pid}]`;
+  const host = h("span", { class: "muted" }, t("on_host", { host: visible(of.host) }));
+  const named = h("span", {}, h("bdi", {}, visible(process)), " ", host);
+  return of.label === null ? [named] : [h("bdi", { class: "label" }, visible(of.label)), named];
+}
+
+function modeOf(of) {
+  const [count, limit] = of.permits ?? [];
+  return t(`mode_${of.mode}`, { count, limit });
+}
+
+/** Those who wait for a lock, in order. */
+class Queue {
+  constructor() {
+    this.waiters = new Map();
+    this.list = h("ol", { class: "waiting", "aria-label": t("queue") });
+    this.more = h("p", { class: "muted" });
+    const cell = h("td", { colspan: COLUMNS.length, "data-label": t("queue") }, this.list, this.more);
+    this.element = h("tr", { class: "queue" }, cell);
+  }
+
+  update(lock, arrived) {
+    const before = this.waiters;
+    this.waiters = new Map();
+    for (const waiter of lock.queue) {
+      const shown = before.get(waiter.claim) ?? this.waits(waiter);
+      this.waiters.set(waiter.claim, { ...shown, waiter });
+    }
+    place(this.list, [...this.waiters.values()].map(({ element }) => element));
+    const more = lock.waiters - lock.queue.length;
+    say(this.more, more > 0 ? t("queue_more", { count: number(more) }) : "");
+    this.arrived = arrived;
+    this.tick();
+  }
+
+  waits(waiter) {
+    const age = h("span", { class: "age muted" });
+    const mode = h("span", { class: "muted" }, modeOf(waiter));
+    return { age, element: h("li", {}, h("div", {}, h("span", {}, who(waiter)), mode, age)) };
+  }
+
+  tick() {
+    const passed = performance.now() - this.arrived;
+    for (const { waiter, age } of this.waiters.values()) {
+      say(age, waiter.age_ms === null ? "" : t("waits_for", { time: counting(waiter.age_ms + passed) }));
+    }
+  }
+}
+
+// Keepers renew at a third of the lease, so that two thirds are left.
+const OVERDUE = 0.5;
+const ENDING = 0.1;
+
 class Row {
   constructor(lock, holder) {
     this.cells = Object.fromEntries(COLUMNS.map((name) => [name, h("td", { class: name, "data-label": t(`col_${name}`) })]));
     this.left = h("span", { class: "left" });
+    this.state = h("span", { class: "state-of-lease" });
     this.meter = h("span", { class: "meter", "aria-hidden": "true" }, h("span", {}));
-    this.longest = 0;
     const { cells } = this;
     place(cells.name, [h("bdi", {}, visible(lock.name))]);
     if (holder) {
-      const who = `${holder.program || "?"}[${holder.pid}]`;
-      const host = h("span", { class: "muted" }, t("on_host", { host: visible(holder.host) }));
-      place(cells.holder, [h("span", {}, h("bdi", {}, visible(who)), " ", host)]);
-      place(cells.remaining, [this.left, this.meter]);
-      const [count, limit] = holder.permits ?? [];
-      say(cells.mode, t(`mode_${holder.mode}`, { count, limit }));
+      place(cells.holder, [h("span", {}, who(holder))]);
+      place(cells.remaining, [h("span", {}, this.left, " ", this.state), this.meter]);
+      say(cells.mode, modeOf(holder));
       say(cells.token, String(holder.token));
       if (holder.depth === null) {
         say(cells.depth, "–");
@@ -138,9 +197,16 @@ class Row {
     if (!this.holder) return;
     const passed = performance.now() - this.arrived;
     const left = Math.max(0, this.holder.remaining_ms - passed);
-    this.longest = Math.max(this.longest, this.holder.remaining_ms);
     say(this.cells.age, counting(this.holder.age_ms + passed));
     say(this.left, counting(left));
-    this.meter.firstChild.style.width = `${this.longest ? (left / this.longest) * 100 : 0}%`;
+    const whole = this.holder.ttl_ms;
+    this.meter.hidden = !whole;
+    if (!whole) return;
+    const share = Math.min(1, left / whole);
+    const state = share < ENDING ? "ending" : share < OVERDUE ? "overdue" : "";
+    this.meter.firstChild.style.width = `${share * 100}%`;
+    set(this.cells.remaining, "data-lease", state || null);
+    set(this.cells.remaining, "title", t("lease_of", { whole: duration(whole) }));
+    say(this.state, state && t(`lease_${state}`));
   }
 }

@@ -135,6 +135,15 @@ const WORDS = {
   col_remaining: ["Lease left", "剩余租期"],
   col_waiters: ["Waiting", "等待者"],
   col_token: ["Token", "令牌"],
+  queue: ["Waiting, in order", "等待队列"],
+  queue_more: ["and {count} more", "还有 {count} 个"],
+  waits_for: ["for {time}", "已等 {time}"],
+  lease_of: [
+    "The whole lease is {whole}. Keepers renew at a third of it; a fixed lease is never renewed.",
+    "整个租期为 {whole}。持有者在租期过三分之一时续期；固定租期不续期。",
+  ],
+  lease_overdue: ["not renewed", "未续期"],
+  lease_ending: ["about to end", "即将到期"],
   depth_unknown: ["only the holder knows how deep it has re-entered", "重入深度只有持有者自己知道"],
   on_host: ["on {host}", "位于 {host}"],
   free: ["free", "空闲"],
@@ -152,8 +161,8 @@ const WORDS = {
   less_than: ["< {end}", "< {end}"],
   at_least: ["≥ {start}", "≥ {start}"],
   histogram_how: [
-    "Counted by `lockkeeper lab` while this view is open in some browser, by comparing one look at the store with the next: a hold ends when it is no longer listed, and one that comes and goes between two looks is not seen. A store says how many wait, not who: whoever came first is taken to get the lock first, and those who give up are not counted. A process holds and waits with one claim, however many of its tasks do.",
-    "由 `lockkeeper lab` 在本视图打开期间统计，方法是比较前后两次查看：某次持有不再列出即为结束，在两次查看之间来去的持有看不到。存储只说有多少在等待，不说是谁：先来的视为先拿到锁，放弃等待的不计。一个进程无论有多少任务，都只以一个声明持有或等待。",
+    "Counted by `lockkeeper lab` while this view is open in some browser, by comparing one look at the store with the next: a hold ends when it is no longer listed, and one that comes and goes between two looks is not seen. Of those who wait, the first to come is taken to be the first to get the lock, and those who give up are not counted. A process holds and waits with one claim a lock, however many of its tasks do; tasks with a lease or label of their own have claims of their own.",
+    "由 `lockkeeper lab` 在本视图打开期间统计，方法是比较前后两次查看：某次持有不再列出即为结束，在两次查看之间来去的持有看不到。等待者中先来的视为先拿到锁，放弃等待的不计。一个进程无论有多少任务，对一把锁都只以一个声明持有或等待；自带租期或标签的任务有自己的声明。",
   ],
 
   ms: ["ms", "毫秒"],
