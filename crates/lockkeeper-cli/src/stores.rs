@@ -1,6 +1,8 @@
 //! `lockkeeper stores`: which stores there are and what each can do.
 
-use lockkeeper::store::{Capabilities, Fencing, Reach, Scheme, TimeAuthority, Wakeups, schemes};
+use lockkeeper::store::{
+    Capabilities, Fencing, LeaseEnd, Reach, Scheme, TimeAuthority, Wakeups, schemes,
+};
 use lockkeeper::url::StoreUrl;
 use serde::Serialize;
 
@@ -53,6 +55,9 @@ struct CapabilitiesView {
     survives_restart: bool,
     frees_dead_at_once: bool,
     time: &'static str,
+    lease_end: &'static str,
+    /// Unless the URL says otherwise.
+    longest_lease_ms: u64,
 }
 
 impl CapabilitiesView {
@@ -85,8 +90,15 @@ impl CapabilitiesView {
             time: match can.time {
                 TimeAuthority::Boot => "boot clock",
                 TimeAuthority::ServerWall => "server clock",
+                TimeAuthority::LeaderMonotonic => "leader's monotonic clock",
                 _ => "other",
             },
+            lease_end: match can.lease_end {
+                LeaseEnd::ByItself => "by itself",
+                LeaseEnd::WithSession => "with its session",
+                _ => "other",
+            },
+            longest_lease_ms: can.longest_lease.as_millis() as u64,
         }
     }
 }
@@ -219,6 +231,7 @@ const ROWS: &[(&str, Cell)] = &[
         yes(can.frees_dead_at_once)
     }),
     ("leases end by", |can| can.time),
+    ("a dead holder's lease ends", |can| can.lease_end),
 ];
 
 /// On which condition.

@@ -10,7 +10,6 @@ use crate::clock::Moment;
 use crate::engine::handle::Home;
 use crate::engine::lease::Standing;
 use crate::engine::tenure::Entry;
-use crate::error::check_lease;
 use crate::store::{Broken, ClaimId, Mode, NodeVote, Process, Renewed};
 use crate::{Error, Name, Token};
 
@@ -170,9 +169,9 @@ impl Guard {
     /// Dropping the future leaves the lease extended or not, and the guard as it was.
     pub async fn extend(&self, d: Duration) -> Result<(), Error> {
         self.home().check()?;
-        check_lease(d)?;
         let tenure = self.0.tenure();
         let core = &tenure.arbiter.core;
+        core.store().capabilities().check_lease(d)?;
         let lost = || Error::Lost {
             name: self.name().clone(),
         };

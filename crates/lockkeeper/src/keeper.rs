@@ -11,7 +11,6 @@ use crate::engine::arbiter::Arbiter;
 use crate::engine::background::Background;
 use crate::engine::handle::Handle;
 use crate::engine::reaper::REQUEST_WINDOW;
-use crate::error::check_lease;
 use crate::store::{self, BreakOutcome, BreakTarget, Capabilities, Interest, KeeperId, Store};
 use crate::url::StoreUrl;
 use crate::{Error, Label, Latch, Lock, MultiLock, Name, Observer, RwLock, Semaphore};
@@ -179,7 +178,7 @@ impl Builder {
     /// # Errors
     /// [`Error::InvalidUrl`], [`Error::InvalidArgument`] for a lease out of range or an unusable label, or the store's error.
     pub async fn connect(self) -> Result<Lockkeeper, Error> {
-        self.lease.map_or(Ok(()), check_lease)?;
+        self.lease.map_or(Ok(()), crate::error::check_lease)?;
         let label = self.label.as_deref().map(Label::new).transpose()?;
         let background = Background::start()?;
         let store = self.store;
@@ -207,9 +206,10 @@ impl Builder {
                     .await??
             }
         };
-        let usual = Duration::from_secs(30).min(store.longest_lease());
+        let can = store.capabilities();
+        let usual = Duration::from_secs(30).min(can.longest_lease);
         let lease = self.lease.unwrap_or(usual);
-        store.check_lease(lease)?;
+        can.check_lease(lease)?;
         let core = Core::start(
             background,
             store,
@@ -427,7 +427,7 @@ impl Lockkeeper {
     pub fn nodes(&self) -> Vec<store::NodeStatus> {
         match self.core.home.is_left() {
             true => Vec::new(),
-            false => self.core.store().nodes(),
+            false => self.core.store().health().nodes,
         }
     }
 
@@ -441,14 +441,14 @@ impl Lockkeeper {
     pub fn liveness(&self) -> Option<OwnedFd> {
         match self.core.home.is_left() {
             true => None,
-            false => self.core.store().liveness(),
+            false => self.core.store().embedded()?.liveness(),
         }
     }
 
     /// What keeps the store from answering just now, and what to do about it, as far as that can be told without asking
     /// it. On `sqlite:` a process that is stopped inside a transaction.
     pub fn obstacle(&self) -> Option<String> {
-        self.core.store().obstacle()
+        self.core.store().embedded()?.obstacle()
     }
 
     /// Calls `then` while this keeper is in the middle of nothing that would keep others from the store: for a program
@@ -463,11 +463,12 @@ impl Lockkeeper {
     /// ```
     pub fn at_rest(&self, then: impl FnOnce()) {
         // A fork has nothing under way, and a thread that is not there may have the store's mutexes locked.
-        if self.core.home.is_left() {
+        let store = self.core.store().embedded();
+        let Some(store) = store.filter(|_| !self.core.home.is_left()) else {
             return then();
-        }
+        };
         let mut then = Some(then);
-        self.core.store().at_rest(&mut || {
+        store.at_rest(&mut || {
             if let Some(then) = then.take() {
                 then();
             }

@@ -108,7 +108,7 @@ impl Lock {
     /// [`Error::InvalidArgument`] if out of range.
     pub fn lease(&self, lease: Duration) -> Result<Lock, Error> {
         Ok(Lock {
-            terms: Terms::fixed(lease)?,
+            terms: Terms::fixed(&self.arbiter.core, lease)?,
             ..self.clone()
         })
     }

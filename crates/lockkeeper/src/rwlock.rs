@@ -77,7 +77,7 @@ impl RwLock {
     /// [`Error::InvalidArgument`] if out of range.
     pub fn lease(&self, lease: Duration) -> Result<RwLock, Error> {
         Ok(RwLock {
-            terms: Terms::fixed(lease)?,
+            terms: Terms::fixed(&self.arbiter.core, lease)?,
             ..self.clone()
         })
     }

@@ -77,7 +77,7 @@ impl Semaphore {
     /// [`Error::InvalidArgument`] if out of range.
     pub fn lease(&self, lease: Duration) -> Result<Semaphore, Error> {
         Ok(Semaphore {
-            terms: Terms::fixed(lease)?,
+            terms: Terms::fixed(&self.arbiter.core, lease)?,
             ..self.clone()
         })
     }

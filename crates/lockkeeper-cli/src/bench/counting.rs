@@ -115,7 +115,7 @@ fn count(counter: &AtomicU64) {
 
 #[deny(clippy::missing_trait_methods)]
 impl Store for Counting {
-    lockkeeper::forward!(store: facts ends_in_time inspect list break_lock latch);
+    lockkeeper::forward!(store: capabilities facts inspect list break_lock latch);
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         count(&self.counters.try_acquire);
         self.store.try_acquire(claim)

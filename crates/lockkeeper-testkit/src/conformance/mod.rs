@@ -27,6 +27,7 @@ pub mod field;
 mod hints;
 mod labels;
 mod latch;
+mod lease;
 mod modes;
 mod names;
 mod permits;

@@ -1,11 +1,9 @@
 //! The list of cases: the one place where a case is named besides its own.
 
-use lockkeeper::store::{Capabilities, Fencing, Wakeups};
+use lockkeeper::store::{Capabilities, Fencing, LeaseEnd, Wakeups};
 
-use super::{
-    Case, acquire, admin, api, breaks, field, hints, labels, latch, modes, names, permits,
-};
-use super::{queue, release, renew, tokens, waiters};
+use super::{Case, acquire, admin, api, breaks, field, hints, labels, latch, lease, modes, names};
+use super::{permits, queue, release, renew, tokens, waiters};
 
 /// Makes each conformance case a test of its own, in a module of the given name.
 ///
@@ -113,6 +111,21 @@ macro_rules! __conformance_list {
                 a_late_renewal_does_nothing
                 a_renewal_just_before_its_end_counts
                 each_renewal_of_a_batch_has_its_own_end
+            }
+            nothing lease {
+                the_longest_lease_is_granted
+                a_keeper_asks_for_no_longer_lease
+                a_store_that_grants_is_ready
+                a_store_says_where_it_is
+            }
+            bounded_lease lease {
+                a_lease_longer_than_the_longest_is_refused
+            }
+            own_lease_end lease {
+                a_lease_ends_without_its_handle
+            }
+            wakeups lease {
+                a_grant_in_a_hint_says_how_long_it_lasts
             }
             queue queue {
                 waiters_are_granted_first_come_first_served: transport
@@ -350,6 +363,12 @@ mod needs {
     }
     pub fn latch_hints(c: &Capabilities) -> bool {
         c.latches && c.wakeups == Wakeups::Direct
+    }
+    pub fn bounded_lease(c: &Capabilities) -> bool {
+        c.longest_lease < lockkeeper::MAX_LEASE
+    }
+    pub fn own_lease_end(c: &Capabilities) -> bool {
+        c.lease_end == LeaseEnd::ByItself
     }
     pub fn clock_tokens(c: &Capabilities) -> bool {
         c.fencing == Fencing::DataOrClock

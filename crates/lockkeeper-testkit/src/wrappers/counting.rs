@@ -39,7 +39,7 @@ impl Counting {
 
 #[deny(clippy::missing_trait_methods)]
 impl Store for Counting {
-    lockkeeper::forward!(inner: facts ends_in_time);
+    lockkeeper::forward!(inner: capabilities facts);
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         self.count(Verb::TryAcquire).try_acquire(claim)
     }

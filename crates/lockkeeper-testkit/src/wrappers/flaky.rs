@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lockkeeper::store::{
-    Answer, Attempt, Break, BreakOutcome, Claim, ClaimId, Interest, LatchRequest, LatchState,
-    LockInfo, Release, Released, Renewal, Renewed, Store, Subscription,
+    Answer, Attempt, Break, BreakOutcome, Capabilities, Claim, ClaimId, Interest, LatchRequest,
+    LatchState, LockInfo, Release, Released, Renewal, Renewed, Store, Subscription,
 };
 use lockkeeper::{Error, Name};
 use tokio::sync::Notify;
@@ -265,8 +265,11 @@ async fn pause(duration: Duration) {
 #[deny(clippy::missing_trait_methods)]
 impl Store for Flaky {
     lockkeeper::forward!(inner: facts);
-    fn ends_in_time(&self) -> bool {
-        false
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            ends_in_time: false,
+            ..self.inner.capabilities()
+        }
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         let claim = claim.clone();

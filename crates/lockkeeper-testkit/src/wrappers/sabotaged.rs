@@ -103,7 +103,7 @@ impl Sabotaged {
 
 #[deny(clippy::missing_trait_methods)]
 impl Store for Sabotaged {
-    lockkeeper::forward!(inner: facts ends_in_time withdraw renew subscribe inspect list break_lock);
+    lockkeeper::forward!(inner: capabilities facts withdraw renew subscribe inspect list break_lock);
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(self.take(self.sabotage.claim(claim)))
     }

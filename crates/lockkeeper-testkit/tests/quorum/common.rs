@@ -52,6 +52,6 @@ pub fn votes(store: &QuorumStore, claim: &Claim) -> usize {
 }
 
 pub fn states(store: &dyn Store) -> Vec<NodeState> {
-    let nodes = store.nodes().into_iter();
+    let nodes = store.health().nodes.into_iter();
     nodes.map(|status| status.state).collect()
 }

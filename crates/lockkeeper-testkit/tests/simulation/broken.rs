@@ -112,7 +112,7 @@ impl BrokenStore {
 
 #[deny(clippy::missing_trait_methods)]
 impl Store for BrokenStore {
-    lockkeeper::forward!(inner: facts ends_in_time withdraw subscribe inspect list break_lock latch);
+    lockkeeper::forward!(inner: capabilities facts withdraw subscribe inspect list break_lock latch);
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(async move {
             let was_free = self.holder(&claim.name).await.is_none();

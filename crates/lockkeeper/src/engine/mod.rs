@@ -89,7 +89,7 @@ impl Core {
             let subscribe = async move { store.subscribe(Interest::Keeper(id)).await };
             background.run(subscribe).await?.ok()
         };
-        let ends_in_time = store.ends_in_time();
+        let ends_in_time = store.capabilities().ends_in_time;
         let shared = Arc::new(Shared {
             store,
             observers: Observers(observer),
@@ -148,15 +148,15 @@ impl Core {
 
     /// Why the store could not have granted to anybody, if so: whoever waited in vain is to know.
     pub fn not_ready(&self) -> Option<Error> {
-        let ready_in = self.store().ready_in();
-        if ready_in.is_zero() {
+        let health = self.store().health();
+        if health.ready_in.is_zero() {
             return None;
         }
         let mut reason = format!(
             "nothing can be granted for {:.1}s more",
-            ready_in.as_secs_f64()
+            health.ready_in.as_secs_f64()
         );
-        for status in self.store().nodes() {
+        for status in health.nodes {
             if status.state != NodeState::Up {
                 reason += &format!("; {} {}", status.node, status.state);
             }

@@ -9,7 +9,7 @@ use super::Core;
 use super::lease::until_lost;
 use super::reaper::REQUEST_WINDOW;
 use crate::clock::Moment;
-use crate::store::{Attempt, Claim, ClaimId, GRANT_LEASE, Grant, Interest, Mode, Subscription};
+use crate::store::{Attempt, Claim, ClaimId, Grant, Interest, Mode, Subscription};
 use crate::{Error, Event, Label, Name};
 
 /// The longest sleep of a waiter: what a lost hint costs. Up to a fifth more, so that waiters spread.
@@ -168,11 +168,11 @@ impl Contest {
         })
     }
 
-    /// The hint brought the grant: the claim holds, and need not ask. The grant is a short one, and counts from before it
-    /// was made; unless enough of that is left, the claim asks.
+    /// The hint brought the grant: the claim holds, and need not ask. The grant may be a short one, and counts from before
+    /// it was made; unless enough of that is left, the claim asks.
     fn won_directly(&mut self) -> Option<Won> {
         let direct = self.subscription.as_ref()?.granted()?;
-        let lease = self.claim.lease.min(GRANT_LEASE);
+        let lease = self.claim.lease.min(direct.lease);
         let lost = direct.sent + until_lost(lease);
         // While a request is on its way, its answer is what counts.
         if !self.renewed || self.on_its_way || lost.remaining() < DIRECT_LEFT {
@@ -340,7 +340,7 @@ impl Contest {
         let trouble = self.note(&error);
         let told = std::mem::replace(&mut trouble.told, true);
         let (lasted, noted) = (Moment::now().since(trouble.since), trouble.error.clone());
-        let long = lasted >= self.claim.lease && self.core.store().ready_in().is_zero();
+        let long = lasted >= self.claim.lease && self.core.store().health().ready_in.is_zero();
         if !error.is_transient() || long {
             return Err(error);
         }

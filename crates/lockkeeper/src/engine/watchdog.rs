@@ -197,7 +197,7 @@ impl Watchdog {
             store: shared.store.capabilities().store,
             reason: reason.into(),
         };
-        let silent = || match shared.store.obstacle() {
+        let silent = || match shared.store.embedded().and_then(|store| store.obstacle()) {
             Some(obstacle) => unavailable(&obstacle),
             None => unavailable("it did not answer a renewal in time"),
         };

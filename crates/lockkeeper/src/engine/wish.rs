@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::Core;
 use super::waiting::Patience;
-use crate::error::check_lease;
 use crate::owner::OwnerId;
 use crate::store::Mode;
 use crate::{Error, Label};
@@ -47,7 +46,7 @@ pub(crate) enum Terms {
 impl Terms {
     /// A renewed lease of this length.
     pub fn renewed(core: &Core, length: Duration) -> Result<Terms, Error> {
-        check_lease(length)?;
+        core.store().capabilities().check_lease(length)?;
         Ok(match length == core.lease {
             true => Terms::Usual,
             false => Terms::Renewed(length),
@@ -55,8 +54,8 @@ impl Terms {
     }
 
     /// A fixed lease of this length.
-    pub fn fixed(length: Duration) -> Result<Terms, Error> {
-        check_lease(length)?;
+    pub fn fixed(core: &Core, length: Duration) -> Result<Terms, Error> {
+        core.store().capabilities().check_lease(length)?;
         Ok(Terms::Fixed(length))
     }
 }

@@ -194,8 +194,7 @@ pub struct Grant {
     pub tokens: u32,
 }
 
-/// A grant that came with a hint: whoever let go of the lock has made the claim its holder, for the claim's lease but at
-/// most [`GRANT_LEASE`](super::GRANT_LEASE).
+/// A grant that came with a hint: the claim holds since the lock was let go of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirectGrant {
     /// The hold.
@@ -203,6 +202,8 @@ pub struct DirectGrant {
     /// When a request was sent that found the claim still waiting, as the store knows it: the lease counts from then, as
     /// it cannot have begun any earlier.
     pub sent: Moment,
+    /// How long the hold lasts unless it is renewed. The claim's own lease ends it earlier if that is shorter.
+    pub lease: Duration,
 }
 
 #[cfg(test)]

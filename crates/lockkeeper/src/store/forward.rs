@@ -1,34 +1,25 @@
 //! Stores over stores: what a wrapper does not change, it passes on.
 
 /// Passes methods of [`Store`](super::Store) on to the store in a field: `forward!(inner: facts withdraw latch);`.
-/// `facts` are all that are no verbs, but for `ends_in_time`, which a wrapper that adds waiting must answer itself.
+/// `facts` are all that are no verbs, but for `capabilities`: a wrapper that adds waiting has to say there that verbs do
+/// not end in time.
 ///
 /// With `#[deny(clippy::missing_trait_methods)]` on the implementation, none is left to its default by oversight.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! forward {
     ($field:tt: $($method:ident)+) => { $($crate::forward!(@$method $field);)+ };
-    (@facts $field:tt) => {
+    (@capabilities $field:tt) => {
         fn capabilities(&self) -> $crate::store::Capabilities {
             self.$field.capabilities()
         }
+    };
+    (@facts $field:tt) => {
         fn place(&self) -> ::std::string::String {
             self.$field.place()
         }
-        fn longest_lease(&self) -> ::std::time::Duration {
-            self.$field.longest_lease()
-        }
-        fn check_lease(
-            &self,
-            lease: ::std::time::Duration,
-        ) -> ::std::result::Result<(), $crate::Error> {
-            self.$field.check_lease(lease)
-        }
-        fn ready_in(&self) -> ::std::time::Duration {
-            self.$field.ready_in()
-        }
-        fn nodes(&self) -> ::std::vec::Vec<$crate::store::NodeStatus> {
-            self.$field.nodes()
+        fn health(&self) -> $crate::store::Health {
+            self.$field.health()
         }
         fn votes(
             &self,
@@ -39,19 +30,8 @@ macro_rules! forward {
         fn settled(&self) -> $crate::store::BoxFuture<'_, ()> {
             self.$field.settled()
         }
-        fn liveness(&self) -> ::std::option::Option<::std::os::fd::OwnedFd> {
-            self.$field.liveness()
-        }
-        fn obstacle(&self) -> ::std::option::Option<::std::string::String> {
-            self.$field.obstacle()
-        }
-        fn at_rest(&self, then: &mut dyn ::std::ops::FnMut()) {
-            self.$field.at_rest(then);
-        }
-    };
-    (@ends_in_time $field:tt) => {
-        fn ends_in_time(&self) -> bool {
-            self.$field.ends_in_time()
+        fn embedded(&self) -> ::std::option::Option<&dyn $crate::store::Embedded> {
+            self.$field.embedded()
         }
     };
     (@try_acquire $field:tt) => {
@@ -131,60 +111,56 @@ macro_rules! forward {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
     use std::os::fd::OwnedFd;
     use std::time::Duration;
 
-    use crate::Error;
     use crate::store::memory::MemoryStore;
-    use crate::store::{ClaimId, KeeperId, NodeState, NodeStatus, NodeVote, Store};
+    use crate::store::{BoxFuture, Capabilities, ClaimId, Embedded, Health, KeeperId};
+    use crate::store::{NodeState, NodeStatus, NodeVote, Store};
 
-    /// Answers what no default does.
+    /// Says what no default does.
     #[derive(Debug)]
     struct Odd(MemoryStore);
 
     impl Store for Odd {
         forward!(0: try_acquire withdraw renew release subscribe inspect list break_lock latch);
-        fn capabilities(&self) -> crate::store::Capabilities {
+        fn capabilities(&self) -> Capabilities {
             let store = "odd";
-            crate::store::Capabilities {
+            Capabilities {
                 store,
                 ..self.0.capabilities()
             }
         }
-        fn ends_in_time(&self) -> bool {
-            true
-        }
         fn place(&self) -> String {
             String::from("somewhere")
         }
-        fn longest_lease(&self) -> Duration {
-            Duration::from_secs(7)
-        }
-        fn check_lease(&self, _: Duration) -> Result<(), Error> {
-            Err(Error::Closed)
-        }
-        fn ready_in(&self) -> Duration {
-            Duration::from_secs(3)
-        }
-        fn nodes(&self) -> Vec<NodeStatus> {
+        fn health(&self) -> Health {
             let (node, state) = (String::from("a"), NodeState::Behind);
-            vec![NodeStatus { node, state }]
+            Health {
+                ready_in: Duration::from_secs(3),
+                nodes: vec![NodeStatus { node, state }],
+            }
         }
         fn votes(&self, claim: ClaimId) -> Option<Vec<NodeVote>> {
             let (node, holds) = (claim.to_string(), true);
             Some(vec![NodeVote { node, holds }])
         }
+        fn settled(&self) -> BoxFuture<'_, ()> {
+            Box::pin(std::future::pending())
+        }
+        fn embedded(&self) -> Option<&dyn Embedded> {
+            Some(self)
+        }
+    }
+
+    impl Embedded for Odd {
         fn liveness(&self) -> Option<OwnedFd> {
-            let (reader, writer) = std::io::pipe().expect("a pipe");
-            std::io::Write::write_all(&mut &writer, b"alive").expect("room in it");
-            Some(reader.into())
+            None
         }
         fn obstacle(&self) -> Option<String> {
             Some(String::from("a stone"))
         }
         fn at_rest(&self, then: &mut dyn FnMut()) {
-            then();
             then();
         }
     }
@@ -194,7 +170,7 @@ mod tests {
 
     #[deny(clippy::missing_trait_methods)]
     impl Store for Wrapped {
-        forward!(0: facts ends_in_time);
+        forward!(0: capabilities facts);
         forward!(0: try_acquire withdraw renew release subscribe inspect list break_lock latch);
     }
 
@@ -206,21 +182,12 @@ mod tests {
             number: 1,
         };
         assert_eq!(wrapped.capabilities(), odd.capabilities());
-        assert!(wrapped.ends_in_time());
         assert_eq!(wrapped.place(), "somewhere");
-        assert_eq!(wrapped.longest_lease(), odd.longest_lease());
-        let checked = wrapped.check_lease(Duration::from_secs(1));
-        assert!(matches!(checked, Err(Error::Closed)), "{checked:?}");
-        assert_eq!(wrapped.ready_in(), odd.ready_in());
-        assert_eq!(wrapped.nodes(), odd.nodes());
+        assert_eq!(wrapped.health(), odd.health());
         assert_eq!(wrapped.votes(claim), odd.votes(claim));
-        let mut said = String::new();
-        let liveness = wrapped.liveness().expect("it has one");
-        let read = std::fs::File::from(liveness).read_to_string(&mut said);
-        assert_eq!((read.expect("it reads"), &*said), (5, "alive"));
-        assert_eq!(wrapped.obstacle(), odd.obstacle());
-        let mut calls = 0;
-        wrapped.at_rest(&mut || calls += 1);
-        assert_eq!(calls, 2);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(wrapped.settled().as_mut().poll(&mut context).is_pending());
+        let embedded = wrapped.embedded().expect("it is");
+        assert_eq!(embedded.obstacle(), odd.obstacle());
     }
 }

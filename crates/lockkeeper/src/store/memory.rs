@@ -255,6 +255,9 @@ impl Store for MemoryStore {
     fn capabilities(&self) -> Capabilities {
         CAPABILITIES
     }
+    fn place(&self) -> String {
+        format!("{self:p}")
+    }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(async move {
             Ok(self.apply(&claim.name, |record, now| record.try_acquire(claim, now)))
@@ -307,4 +310,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     survives_restart: false,
     frees_dead_at_once: true,
     time: TimeAuthority::Boot,
+    lease_end: LeaseEnd::ByItself,
+    longest_lease: crate::MAX_LEASE,
+    ends_in_time: false,
 };

@@ -18,8 +18,9 @@
 //!    same id. Or the hint brings the grant itself, a [`DirectGrant`], and a renewal confirms it.
 //!    A waiter that says nothing for [`QUEUE_TTL`] has left the queue.
 //!    A store without a queue says so in its [`Capabilities`] and answers `Busy` instead.
-//! 4. **Tokens** of a name grow with every grant, outlive the lock record, and are at least the wall clock
-//!    in microseconds, so that a store that lost its data goes on above what it gave out.
+//! 4. **Tokens** of a name grow with every grant and outlive the lock record. By [`Fencing::DataOrClock`] they are at
+//!    least the wall clock in microseconds, so that a store that lost its data goes on above what it gave out. By
+//!    [`Fencing::Native`] they follow an order of the store's own, and no clock has a part in which of two is higher.
 //! 5. **Hints may be lost, late or doubled.** Nobody relies on them alone.
 //! 6. **A failed verb changed nothing**, unless it failed with [`Error::OutcomeUnknown`]. A batch of renewals
 //!    may be done in parts; it fails with that once a part was done, or says [`Renewed::Unknown`] where it was not.
@@ -50,7 +51,7 @@ use std::time::Duration;
 
 use crate::{Error, Name};
 
-pub use capabilities::{Capabilities, Fencing, Reach, TimeAuthority, Wakeups};
+pub use capabilities::{Capabilities, Fencing, Health, LeaseEnd, Reach, TimeAuthority, Wakeups};
 pub(crate) use catalog::open;
 pub use catalog::{Scheme, schemes};
 pub use claim::{Attempt, Claim, ClaimId, DirectGrant, Grant, KeeperId, Mode};
@@ -105,8 +106,12 @@ pub const QUEUE_TTL: Duration = Duration::from_secs(5);
 /// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
 /// ```
 pub trait Store: Send + Sync + fmt::Debug + 'static {
-    /// What this store can do.
+    /// What this store can do: the same for as long as it is open.
     fn capabilities(&self) -> Capabilities;
+
+    /// Where it is, without secrets: tells stores of one kind apart, the same in every process that uses it. A store that
+    /// no other process can use names itself, for instance by its address (`{self:p}`).
+    fn place(&self) -> String;
 
     /// One atomic try. Busy is a value. With [`Claim::enqueue`], a busy try also queues the claim (or keeps
     /// its place, when it is queued already).
@@ -137,39 +142,9 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Reads or changes a count-down latch. Latches have names of their own, apart from locks.
     fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState>;
 
-    /// Whether each verb ends within a time of the store's own, with an answer or an error, whatever happens. If
-    /// not, the engine sets a timer for every answer that is not there at once.
-    fn ends_in_time(&self) -> bool {
-        false
-    }
-
-    /// Where it is, without secrets: tells stores of one kind apart, the same in every process that uses it. By default
-    /// this very object, which is right for a store that no other process can use.
-    fn place(&self) -> String {
-        format!("{self:p}")
-    }
-
-    /// The longest lease that it grants.
-    fn longest_lease(&self) -> Duration {
-        crate::MAX_LEASE
-    }
-
-    /// Whether it grants a lease of this length.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] says why not.
-    fn check_lease(&self, lease: Duration) -> Result<(), Error> {
-        crate::error::check_lease(lease)
-    }
-
-    /// For how long it is known to be unable to grant anything, because it waits for that time to pass.
-    fn ready_in(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// The nodes of a store that has several which vote, and how they are.
-    fn nodes(&self) -> Vec<NodeStatus> {
-        Vec::new()
+    /// How it is just now. It does not ask anybody and reads no file: an acquire that ends in vain wants to know.
+    fn health(&self) -> Health {
+        Health::default()
     }
 
     /// Which nodes keep a hold of this store's, where nodes vote.
@@ -183,20 +158,22 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         Box::pin(std::future::ready(()))
     }
 
+    /// What it can do besides if it lives on this machine, in the processes that use it.
+    fn embedded(&self) -> Option<&dyn Embedded> {
+        None
+    }
+}
+
+/// What a store can do that lives on this machine, in the processes that use it: one in a file.
+pub trait Embedded {
     /// Something that, kept open in another process, keeps this store's holds from being taken for those of
     /// a dead process. `None` where only the lease decides.
-    fn liveness(&self) -> Option<std::os::fd::OwnedFd> {
-        None
-    }
+    fn liveness(&self) -> Option<std::os::fd::OwnedFd>;
 
-    /// What keeps the store from answering just now, and what to do about it, if it can tell without asking.
-    fn obstacle(&self) -> Option<String> {
-        None
-    }
+    /// What keeps the store from answering just now, and what to do about it. To find out may take milliseconds.
+    fn obstacle(&self) -> Option<String>;
 
     /// Calls `then` while this process is in the middle of nothing that would keep others from the store. `then` must
     /// not use the store.
-    fn at_rest(&self, then: &mut dyn FnMut()) {
-        then();
-    }
+    fn at_rest(&self, then: &mut dyn FnMut());
 }

@@ -165,8 +165,11 @@ pub async fn eventually(what: &str, so: impl AsyncFn() -> bool) {
 #[deny(clippy::missing_trait_methods)]
 impl Store for Tampered {
     lockkeeper::forward!(inner: facts);
-    fn ends_in_time(&self) -> bool {
-        false
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            ends_in_time: false,
+            ..self.inner.capabilities()
+        }
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(self.verb(Verb::Acquire, self.inner.try_acquire(claim)))

@@ -55,8 +55,11 @@ impl Distant {
 #[deny(clippy::missing_trait_methods)]
 impl Store for Distant {
     lockkeeper::forward!(inner: facts subscribe inspect list break_lock latch);
-    fn ends_in_time(&self) -> bool {
-        false
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            ends_in_time: false,
+            ..self.inner.capabilities()
+        }
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         let claim = claim.clone();
@@ -131,7 +134,7 @@ async fn a_renewal_answered_too_late_does_not_swallow_the_loss() {
     struct Stalls(Tampered);
     #[deny(clippy::missing_trait_methods)]
     impl Store for Stalls {
-        lockkeeper::forward!(0: facts ends_in_time try_acquire withdraw release subscribe inspect list break_lock latch);
+        lockkeeper::forward!(0: capabilities facts try_acquire withdraw release subscribe inspect list break_lock latch);
         fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Answer<'a, Vec<Renewed>> {
             Box::pin(async move {
                 std::thread::sleep(SHORT);

@@ -181,10 +181,10 @@ impl Inner {
     }
 
     /// When so many nodes may vote that there can be a majority; zero if they may now, or nobody knows when.
-    fn ready_in(&self) -> Duration {
+    fn ready_in(&self, nodes: &[NodeStatus]) -> Duration {
         let mut waits: Vec<Duration> = Vec::new();
-        for node in &self.nodes {
-            match node.status().state {
+        for node in nodes {
+            match node.state {
                 NodeState::Up => waits.push(Duration::ZERO),
                 NodeState::SittingOut { ready_in } => waits.push(ready_in),
                 _ => {}
@@ -225,17 +225,17 @@ impl fmt::Debug for QuorumStore {
 
 impl Store for QuorumStore {
     fn capabilities(&self) -> Capabilities {
-        match self.0.dialect.plain {
+        let can = match self.0.dialect.plain {
             false => CAPABILITIES,
             true => PLAIN_CAPABILITIES,
+        };
+        Capabilities {
+            longest_lease: self.0.terms.max_lease,
+            ..can
         }
     }
     fn place(&self) -> String {
         self.0.place.clone()
-    }
-    /// No node is waited for longer than one may take.
-    fn ends_in_time(&self) -> bool {
-        true
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(self.0.acquire(claim))
@@ -266,20 +266,15 @@ impl Store for QuorumStore {
     fn latch<'a>(&'a self, _: &'a LatchRequest) -> Answer<'a, LatchState> {
         Box::pin(async { Err(NO_LATCHES) })
     }
-    fn longest_lease(&self) -> Duration {
-        self.0.terms.max_lease
-    }
-    fn check_lease(&self, lease: Duration) -> Result<(), Error> {
-        self.0.check_lease(lease)
-    }
-    fn ready_in(&self) -> Duration {
-        self.0.ready_in()
-    }
     fn settled(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.0.have_parted())
     }
-    fn nodes(&self) -> Vec<NodeStatus> {
-        self.0.nodes.iter().map(|node| node.status()).collect()
+    fn health(&self) -> Health {
+        let nodes: Vec<NodeStatus> = self.0.nodes.iter().map(|node| node.status()).collect();
+        Health {
+            ready_in: self.0.ready_in(&nodes),
+            nodes,
+        }
     }
     fn votes(&self, claim: ClaimId) -> Option<Vec<NodeVote>> {
         let entry = self.0.holds.get(claim)?;
@@ -305,6 +300,10 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     survives_restart: true,
     frees_dead_at_once: false,
     time: TimeAuthority::ServerWall,
+    lease_end: LeaseEnd::ByItself,
+    longest_lease: self::url::MAX_LEASE_DEFAULT,
+    // No node is waited for longer than one may take.
+    ends_in_time: true,
 };
 
 pub(super) const PLAIN_CAPABILITIES: Capabilities = Capabilities {

@@ -11,7 +11,7 @@ use crate::{Error, duration};
 const FEWEST: usize = 3;
 /// Every request goes to each of them.
 const MOST: usize = 15;
-const MAX_LEASE_DEFAULT: Duration = Duration::from_secs(30);
+pub(super) const MAX_LEASE_DEFAULT: Duration = Duration::from_secs(30);
 /// Long enough for a busy server, short enough that a minority that is silent costs a try little.
 const NODE_TIMEOUT_DEFAULT: Duration = Duration::from_millis(500);
 const NODE_TIMEOUTS: std::ops::RangeInclusive<Duration> =

@@ -249,10 +249,6 @@ impl Store for RedisStore {
             Dialect::Plain => PLAIN_CAPABILITIES,
         }
     }
-    /// The connection is given up with all that is on it when the server is silent.
-    fn ends_in_time(&self) -> bool {
-        true
-    }
     fn place(&self) -> String {
         let settings = self.servers.settings();
         let (servers, database) = (&settings.topology, settings.database);
@@ -317,6 +313,10 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     survives_restart: true,
     frees_dead_at_once: false,
     time: TimeAuthority::ServerWall,
+    lease_end: LeaseEnd::ByItself,
+    longest_lease: crate::MAX_LEASE,
+    // The connection is given up with all that is on it when the server is silent.
+    ends_in_time: true,
 };
 
 pub(super) const PLAIN_CAPABILITIES: Capabilities = Capabilities {

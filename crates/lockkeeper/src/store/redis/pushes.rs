@@ -15,7 +15,7 @@ use super::keys::WAKE;
 use super::shared::Shared;
 use super::subscriptions::Topic;
 use crate::clock::Moment;
-use crate::store::{ClaimId, DirectGrant, Grant};
+use crate::store::{ClaimId, DirectGrant, GRANT_LEASE, Grant};
 use crate::{Error, Name, Token};
 
 /// What a connection is subscribed to, and what it has asked for in this regard and not been told yet.
@@ -244,6 +244,7 @@ pub(super) fn direct_grant(text: &str) -> Option<DirectGrant> {
             tokens: u32::try_from(tokens).ok()?,
         },
         sent,
+        lease: GRANT_LEASE,
     })
 }
 

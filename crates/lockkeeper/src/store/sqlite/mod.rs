@@ -333,6 +333,12 @@ impl Store for SqliteStore {
     fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState> {
         Box::pin(self.call(request, verbs::latch))
     }
+    fn embedded(&self) -> Option<&dyn Embedded> {
+        Some(self)
+    }
+}
+
+impl Embedded for SqliteStore {
     fn liveness(&self) -> Option<std::os::fd::OwnedFd> {
         self.instance.handle()
     }
@@ -357,4 +363,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     survives_restart: true,
     frees_dead_at_once: true,
     time: TimeAuthority::Boot,
+    lease_end: LeaseEnd::ByItself,
+    longest_lease: crate::MAX_LEASE,
+    ends_in_time: false,
 };
