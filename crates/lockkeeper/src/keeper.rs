@@ -11,8 +11,9 @@ use crate::engine::arbiter::Arbiter;
 use crate::engine::background::Background;
 use crate::engine::handle::Handle;
 use crate::engine::reaper::REQUEST_WINDOW;
-use crate::store::{self, BreakOutcome, BreakTarget, Capabilities, Interest, KeeperId, Store};
-use crate::url::StoreUrl;
+use crate::store::{self, BreakOutcome, BreakTarget, Capabilities, Interest, KeeperId};
+use crate::store::{Opener, Store};
+use crate::url::{STORE_VARIABLE, StoreUrl};
 use crate::{Error, Label, Latch, Lock, MultiLock, Name, Observer, RwLock, Semaphore};
 
 /// A client of a store: where locks come from. Clones are the same keeper.
@@ -102,8 +103,7 @@ impl Default for HandOff {
 pub struct Builder {
     url: Option<String>,
     store: Option<Arc<dyn Store>>,
-    #[cfg(feature = "redis")]
-    quorum: Option<store::quorum::Quorum>,
+    openers: Vec<Arc<dyn Opener>>,
     lease: Option<Duration>,
     label: Option<String>,
     hand_off: HandOff,
@@ -126,11 +126,29 @@ impl Builder {
         self
     }
 
-    /// A quorum of independent Redis servers, instead of a URL.
-    #[cfg(feature = "redis")]
-    pub fn quorum(mut self, quorum: store::quorum::Quorum) -> Builder {
-        self.quorum = Some(quorum);
+    /// Adds a kind of store to those that a URL can name. It may be called more than once. The openers that were added are
+    /// asked first, in their order, so that one may take the place of a store of this crate.
+    ///
+    /// With an opener, the store has to be named, by [`url`](Builder::url) or `LOCKKEEPER_STORE`.
+    pub fn opener(mut self, opener: impl Opener) -> Builder {
+        self.openers.push(Arc::new(opener));
         self
+    }
+
+    /// Where the store is.
+    fn find(&self) -> Result<StoreUrl, Error> {
+        let named = || std::env::var_os(STORE_VARIABLE).is_some_and(|url| !url.is_empty());
+        match &self.url {
+            Some(url) => StoreUrl::parse(url),
+            // The embedded default would quietly be another store than the one that was brought.
+            None if !self.openers.is_empty() && !named() => Err(Error::InvalidUrl {
+                reason: format!(
+                    "an opener was added, and nothing names its store; write for instance {}, or set {STORE_VARIABLE}",
+                    store::added_examples(&self.openers)
+                ),
+            }),
+            None => StoreUrl::from_environment(),
+        }
     }
 
     /// The lease of locks that ask for no other; 30 s unless set, or the longest that the store grants. Renewed at a
@@ -181,28 +199,15 @@ impl Builder {
         self.lease.map_or(Ok(()), crate::error::check_lease)?;
         let label = self.label.as_deref().map(Label::new).transpose()?;
         let background = Background::start()?;
-        let store = self.store;
         // A store that was open before is driven by the runtime that it was opened on, if by any.
-        let drives_store = store.is_none();
-        #[cfg(feature = "redis")]
-        let store = match self.quorum {
-            Some(quorum) => {
-                let open = async move { store::quorum::QuorumStore::open(&quorum).await };
-                let opened: Arc<dyn Store> = Arc::new(background.run(open).await??);
-                Some(opened)
-            }
-            None => store,
-        };
-        let store = match store {
+        let drives_store = self.store.is_none();
+        let store = match self.store {
             Some(store) => store,
             None => {
-                let url = match &self.url {
-                    Some(url) => StoreUrl::parse(url)?,
-                    None => StoreUrl::from_environment()?,
-                };
+                let (url, openers) = (self.find()?, self.openers);
                 // On the keeper's own thread: connections must live on when the caller's runtime is blocked.
                 background
-                    .run(async move { store::open(&url).await })
+                    .run(async move { store::open(&url, &openers).await })
                     .await??
             }
         };
@@ -231,6 +236,7 @@ impl fmt::Debug for Builder {
         f.debug_struct("Builder")
             .field("url", &url)
             .field("store", &self.store)
+            .field("openers", &self.openers)
             .field("lease", &self.lease)
             .field("label", &self.label)
             .field("hand_off", &self.hand_off)

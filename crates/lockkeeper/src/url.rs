@@ -98,6 +98,7 @@ impl StoreUrl {
                 reason: reason.into(),
             })
         };
+        let scheme = &self.scheme;
         let path = match self.rest.strip_prefix("//") {
             None => self.rest.as_str(),
             Some(path) if path.starts_with('/') => path,
@@ -108,16 +109,18 @@ impl StoreUrl {
             }
         };
         if path.is_empty() {
-            return refuse("it names no file; write sqlite:PATH");
+            return refuse(&format!("it names no file; write {scheme}:PATH"));
         }
         if path.contains('?') {
             // Taken for part of the name, it would quietly be another file, and so another set of locks.
-            return refuse("sqlite: takes no options; remove the question mark and what follows");
+            return refuse(&format!(
+                "{scheme}: takes no options; remove the question mark and what follows"
+            ));
         }
         if path == "~" || path.starts_with("~/") {
-            return refuse(
-                "~ is not expanded within a URL; write the whole path, as in \"sqlite:$HOME/locks.db\"",
-            );
+            return refuse(&format!(
+                "~ is not expanded within a URL; write the whole path, as in \"{scheme}:$HOME/locks.db\""
+            ));
         }
         if path == ":memory:" {
             return refuse("a SQLite database in memory excludes nobody; use memory: instead");

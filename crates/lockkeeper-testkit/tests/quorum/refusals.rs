@@ -73,7 +73,8 @@ async fn nodes_with_different_credentials_come_by_the_builder() {
     ];
     let quorum = Quorum::of(urls.iter().map(String::as_str)).expect("three nodes");
     let quorum = quorum.without_quarantine();
-    let keeper = Lockkeeper::builder().quorum(quorum).connect().await;
+    let keeper = Lockkeeper::builder().opener(quorum).url("redlock:");
+    let keeper = keeper.connect().await;
     let keeper = keeper.expect("connects");
     let guard = keeper.lock("mixed").expect("a lock").acquire().await;
     let guard = guard.expect("acquires");

@@ -1,9 +1,10 @@
 //! Which stores exist, which of them this build has, and how a URL opens one.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::fmt;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
-use super::{Capabilities, Store, memory};
+use super::{Answer, Capabilities, Store, memory};
 use crate::Error;
 use crate::error::excerpt;
 use crate::url::StoreUrl;
@@ -19,7 +20,7 @@ pub struct Scheme {
     pub example: &'static str,
     /// The cargo feature that compiles it in; `None` when it is always there.
     pub feature: Option<&'static str>,
-    /// What it can do; `None` when this build does not have it.
+    /// What it can do unless the URL says otherwise; `None` when this build does not have it.
     pub capabilities: Option<Capabilities>,
 }
 
@@ -52,71 +53,209 @@ macro_rules! redisson {
     };
 }
 
-/// Every kind of store, whether this build has it or not.
+const MEMORY: &[Scheme] = &[Scheme {
+    scheme: "memory",
+    dialect: None,
+    example: "memory:",
+    feature: None,
+    capabilities: Some(memory::CAPABILITIES),
+}];
+
+const SQLITE: &[Scheme] = &[scheme!(
+    "sqlite",
+    "sqlite",
+    None,
+    "sqlite:/var/lib/app/locks.db",
+    super::sqlite::CAPABILITIES
+)];
+
+const REDIS: &[Scheme] = &[
+    redisson!("redis", "redis://localhost:6379/0"),
+    redisson!("rediss", "rediss://db.example:6380/0"),
+    redisson!(
+        "redis+sentinel",
+        "redis+sentinel://a:26379,b:26379,c:26379/mymaster"
+    ),
+    redisson!("redis+unix", "redis+unix:///run/redis/redis.sock"),
+    redisson!("redis+cluster", "redis+cluster://node1:6379,node2:6379"),
+    scheme!(
+        "redis",
+        "redis",
+        Some("plain"),
+        "redis://localhost:6379/0?dialect=plain",
+        super::redis::PLAIN_CAPABILITIES
+    ),
+];
+
+const REDLOCK: &[Scheme] = &[
+    scheme!(
+        "redis",
+        "redlock",
+        Some("redisson"),
+        "redlock://a:6379,b:6379,c:6379",
+        super::quorum::CAPABILITIES
+    ),
+    scheme!(
+        "redis",
+        "redlock",
+        Some("plain"),
+        "redlock://a:6379,b:6379,c:6379?dialect=plain",
+        super::quorum::PLAIN_CAPABILITIES
+    ),
+];
+
+/// Every kind of store that this crate has, whether this build has it or not.
 pub fn schemes() -> &'static [Scheme] {
-    &[
-        Scheme {
-            scheme: "memory",
-            dialect: None,
-            example: "memory:",
-            feature: None,
-            capabilities: Some(memory::CAPABILITIES),
-        },
-        scheme!(
-            "sqlite",
-            "sqlite",
-            None,
-            "sqlite:/var/lib/app/locks.db",
-            super::sqlite::CAPABILITIES
-        ),
-        redisson!("redis", "redis://localhost:6379/0"),
-        redisson!("rediss", "rediss://db.example:6380/0"),
-        redisson!(
-            "redis+sentinel",
-            "redis+sentinel://a:26379,b:26379,c:26379/mymaster"
-        ),
-        redisson!("redis+unix", "redis+unix:///run/redis/redis.sock"),
-        redisson!("redis+cluster", "redis+cluster://node1:6379,node2:6379"),
-        scheme!(
-            "redis",
-            "redis",
-            Some("plain"),
-            "redis://localhost:6379/0?dialect=plain",
-            super::redis::PLAIN_CAPABILITIES
-        ),
-        scheme!(
-            "redis",
-            "redlock",
-            Some("redisson"),
-            "redlock://a:6379,b:6379,c:6379",
-            super::quorum::CAPABILITIES
-        ),
-        scheme!(
-            "redis",
-            "redlock",
-            Some("plain"),
-            "redlock://a:6379,b:6379,c:6379?dialect=plain",
-            super::quorum::PLAIN_CAPABILITIES
-        ),
-    ]
+    static ALL: LazyLock<Vec<Scheme>> = LazyLock::new(|| [MEMORY, SQLITE, REDIS, REDLOCK].concat());
+    &ALL
 }
 
-/// Opens the store that a URL names.
-pub(crate) async fn open(url: &StoreUrl) -> Result<Arc<dyn Store>, Error> {
-    match url.scheme() {
-        "memory" => Ok(shared_memory(url.rest())),
-        #[cfg(feature = "sqlite")]
-        "sqlite" => Ok(Arc::new(super::sqlite::SqliteStore::open(&url.path()?)?)),
-        #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" | "rediss+unix" | "redis+sentinel"
-        | "rediss+sentinel" | "redis+cluster" | "rediss+cluster" => {
-            Ok(Arc::new(super::redis::RedisStore::connect(url).await?))
-        }
-        #[cfg(feature = "redis")]
-        "redlock" => Ok(Arc::new(super::quorum::QuorumStore::connect(url).await?)),
-        other => Err(Error::InvalidUrl {
-            reason: missing(other),
+/// Opens stores of one kind. A crate that brings a store implements it, and a program names it to its keeper with
+/// [`Builder::opener`](crate::Builder::opener). The stores of this crate are opened in the same way.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use std::sync::Arc;
+/// use lockkeeper::Lockkeeper;
+/// use lockkeeper::store::memory::{self, MemoryStore};
+/// use lockkeeper::store::{Answer, Opener, Scheme, Store};
+/// use lockkeeper::url::StoreUrl;
+///
+/// /// `toy:` is a new store each time.
+/// #[derive(Debug)]
+/// struct Toy;
+///
+/// impl Opener for Toy {
+///     fn schemes(&self) -> &[Scheme] {
+///         const TOY: &[Scheme] = &[Scheme {
+///             scheme: "toy",
+///             dialect: None,
+///             example: "toy:",
+///             feature: None,
+///             capabilities: Some(memory::CAPABILITIES),
+///         }];
+///         TOY
+///     }
+///     fn open<'a>(&'a self, _: &'a StoreUrl) -> Answer<'a, Arc<dyn Store>> {
+///         Box::pin(async { Ok(Arc::new(MemoryStore::new()) as Arc<dyn Store>) })
+///     }
+/// }
+///
+/// let keeper = Lockkeeper::builder().opener(Toy).url("toy:").connect().await?;
+/// # drop(keeper);
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
+pub trait Opener: Send + Sync + fmt::Debug + 'static {
+    /// The kinds of URL that it opens, with schemes in lower case. Errors show their examples.
+    fn schemes(&self) -> &[Scheme];
+
+    /// Whether it opens URLs of this scheme: of those that it lists, unless it says otherwise.
+    fn serves(&self, scheme: &str) -> bool {
+        self.schemes().iter().any(|one| one.scheme == scheme)
+    }
+
+    /// Opens the store that a URL names. It runs on the keeper's own thread: what it spawns there goes on while the
+    /// caller's runtime is blocked, and ends with the keeper.
+    ///
+    /// Errors are [`Error::InvalidUrl`] for a URL that cannot be meant, without any secret of it; then
+    /// [`Error::Unavailable`] if trying again may help, and [`Error::Refused`] if not.
+    fn open<'a>(&'a self, url: &'a StoreUrl) -> Answer<'a, Arc<dyn Store>>;
+}
+
+/// Opens the store that a URL names. Openers that were added come before those of this crate.
+pub(crate) async fn open(
+    url: &StoreUrl,
+    added: &[Arc<dyn Opener>],
+) -> Result<Arc<dyn Store>, Error> {
+    let serves = |one: &&dyn Opener| one.serves(url.scheme());
+    let opener = added.iter().map(|one| &**one).find(serves);
+    match opener.or_else(|| built_in().find(serves)) {
+        Some(opener) => opener.open(url).await,
+        None => Err(Error::InvalidUrl {
+            reason: missing(url.scheme(), added),
         }),
+    }
+}
+
+/// The openers of the stores that this build has.
+fn built_in() -> impl Iterator<Item = &'static dyn Opener> {
+    let all: &'static [&'static dyn Opener] = &[
+        &Memory,
+        #[cfg(feature = "sqlite")]
+        &Sqlite,
+        #[cfg(feature = "redis")]
+        &Redis,
+        #[cfg(feature = "redis")]
+        &Redlock,
+    ];
+    all.iter().copied()
+}
+
+#[derive(Debug)]
+struct Memory;
+
+impl Opener for Memory {
+    fn schemes(&self) -> &[Scheme] {
+        MEMORY
+    }
+    fn open<'a>(&'a self, url: &'a StoreUrl) -> Answer<'a, Arc<dyn Store>> {
+        Box::pin(async { Ok(shared_memory(url.rest())) })
+    }
+}
+
+#[cfg(feature = "sqlite")]
+#[derive(Debug)]
+struct Sqlite;
+
+#[cfg(feature = "sqlite")]
+impl Opener for Sqlite {
+    fn schemes(&self) -> &[Scheme] {
+        SQLITE
+    }
+    fn open<'a>(&'a self, url: &'a StoreUrl) -> Answer<'a, Arc<dyn Store>> {
+        Box::pin(async {
+            let store = super::sqlite::SqliteStore::open(&url.path()?)?;
+            Ok(Arc::new(store) as Arc<dyn Store>)
+        })
+    }
+}
+
+#[cfg(feature = "redis")]
+#[derive(Debug)]
+struct Redis;
+
+#[cfg(feature = "redis")]
+impl Opener for Redis {
+    fn schemes(&self) -> &[Scheme] {
+        REDIS
+    }
+    /// Each of them with TLS too.
+    fn serves(&self, scheme: &str) -> bool {
+        let plain = scheme.replacen("rediss", "redis", 1);
+        REDIS.iter().any(|one| one.scheme == plain)
+    }
+    fn open<'a>(&'a self, url: &'a StoreUrl) -> Answer<'a, Arc<dyn Store>> {
+        Box::pin(async {
+            let store = super::redis::RedisStore::connect(url).await?;
+            Ok(Arc::new(store) as Arc<dyn Store>)
+        })
+    }
+}
+
+#[cfg(feature = "redis")]
+#[derive(Debug)]
+struct Redlock;
+
+#[cfg(feature = "redis")]
+impl Opener for Redlock {
+    fn schemes(&self) -> &[Scheme] {
+        REDLOCK
+    }
+    fn open<'a>(&'a self, url: &'a StoreUrl) -> Answer<'a, Arc<dyn Store>> {
+        Box::pin(async {
+            let store = super::quorum::QuorumStore::connect(url).await?;
+            Ok(Arc::new(store) as Arc<dyn Store>)
+        })
     }
 }
 
@@ -140,19 +279,26 @@ fn shared_memory(name: &str) -> Arc<dyn Store> {
     store
 }
 
-fn missing(scheme: &str) -> String {
+fn missing(scheme: &str, added: &[Arc<dyn Opener>]) -> String {
     if let Some(known) = schemes().iter().find(|known| known.scheme == scheme) {
         let feature = known.feature.unwrap_or_default();
         return format!("this build has no {scheme} store; enable the cargo feature `{feature}`");
     }
-    let examples: Vec<_> = schemes()
-        .iter()
-        .filter(|known| known.capabilities.is_some() && known.dialect != Some("plain"))
-        .map(|known| known.example)
-        .collect();
     format!(
         "there is no store {}; write for instance {}",
         excerpt(scheme),
-        examples.join(" or ")
+        examples(added.iter().flat_map(|one| one.schemes()).chain(schemes()))
     )
+}
+
+/// A URL that an added opener takes, for an error.
+pub(crate) fn added_examples(added: &[Arc<dyn Opener>]) -> String {
+    examples(added.iter().flat_map(|one| one.schemes()))
+}
+
+fn examples<'a>(schemes: impl Iterator<Item = &'a Scheme>) -> String {
+    let schemes = schemes
+        .filter(|known| known.capabilities.is_some() && known.dialect != Some("plain"))
+        .map(|known| known.example);
+    schemes.collect::<Vec<_>>().join(" or ")
 }

@@ -297,7 +297,8 @@ impl Store for MemoryStore {
     }
 }
 
-pub(super) const CAPABILITIES: Capabilities = Capabilities {
+/// What it can do.
+pub const CAPABILITIES: Capabilities = Capabilities {
     store: "memory",
     reach: Reach::Process,
     fair: true,

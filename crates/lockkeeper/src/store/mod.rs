@@ -52,8 +52,8 @@ use std::time::Duration;
 use crate::{Error, Name};
 
 pub use capabilities::{Capabilities, Fencing, Health, LeaseEnd, Reach, TimeAuthority, Wakeups};
-pub(crate) use catalog::open;
-pub use catalog::{Scheme, schemes};
+pub use catalog::{Opener, Scheme, schemes};
+pub(crate) use catalog::{added_examples, open};
 pub use claim::{Attempt, Claim, ClaimId, DirectGrant, Grant, KeeperId, Mode};
 pub use info::{Broken, Holder, LockInfo, MAX_LISTED, Process, Waiter};
 pub use nodes::{NodeState, NodeStatus, NodeVote};

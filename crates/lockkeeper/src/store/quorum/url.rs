@@ -1,10 +1,13 @@
 //! What a `redlock:` URL says, and the builder that says the same with one URL a node.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::{CAPABILITIES, PLAIN_CAPABILITIES, QuorumStore, STORE};
 use crate::error::{MAX_LEASE, MIN_LEASE};
 use crate::store::common::{Options, ServerUrl, StoreKind, refuse};
 use crate::store::redis::node::{self, NodeSettings};
+use crate::store::{Answer, Opener, Scheme, Store};
 use crate::url::StoreUrl;
 use crate::{Error, duration};
 
@@ -18,7 +21,8 @@ const NODE_TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(5)..=Duration::from_secs(10);
 
 /// Which nodes make a quorum, and what their clients agree on. For nodes that need different credentials, or TLS on some
-/// only; otherwise `redlock://a,b,c` says the same.
+/// only; otherwise `redlock://a,b,c` says the same. Given to a keeper as an [`Opener`], it is the store `redlock:`, without
+/// anything behind the colon.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), lockkeeper::Error> {
@@ -27,7 +31,7 @@ const NODE_TIMEOUTS: std::ops::RangeInclusive<Duration> =
 ///
 /// let quorum = Quorum::of(["redis://a:6379", "rediss://lock:secret@b:6380", "redis://c:6379/1"])?
 ///     .max_lease(Duration::from_secs(10))?;
-/// let keeper = Lockkeeper::builder().quorum(quorum).connect().await?;
+/// let keeper = Lockkeeper::builder().opener(quorum).url("redlock:").connect().await?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
@@ -165,6 +169,37 @@ impl Quorum {
         }
         quorum.quarantine = !own.no_quarantine;
         Ok(quorum)
+    }
+}
+
+impl Opener for Quorum {
+    fn schemes(&self) -> &[Scheme] {
+        const REDISSON: Scheme = Scheme {
+            scheme: STORE,
+            dialect: Some("redisson"),
+            example: "redlock:",
+            feature: Some("redis"),
+            capabilities: Some(CAPABILITIES),
+        };
+        const PLAIN: Scheme = Scheme {
+            dialect: Some("plain"),
+            capabilities: Some(PLAIN_CAPABILITIES),
+            ..REDISSON
+        };
+        match self.nodes[0].is_plain() {
+            false => &[REDISSON],
+            true => &[PLAIN],
+        }
+    }
+    fn open<'a>(&'a self, url: &'a StoreUrl) -> Answer<'a, Arc<dyn Store>> {
+        Box::pin(async {
+            if !url.rest().is_empty() {
+                return refuse(
+                    "the nodes are those of Quorum::of; write redlock: and nothing more",
+                );
+            }
+            Ok(Arc::new(QuorumStore::open(self).await?) as Arc<dyn Store>)
+        })
     }
 }
 
