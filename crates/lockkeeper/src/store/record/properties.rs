@@ -1,16 +1,23 @@
 //! What holds of the rules whatever happens: random verbs of several keepers on a simulated clock.
 //!
-//! Each step is checked against what was true before it. The same step is also taken on a view in which most of the
-//! queue and the lives of processes have to be asked for, and must come to the same.
+//! Requests are also late and repeated, processes die, the server restarts, and the wall clock is set. Each step is
+//! checked against what was true before it (`checks`). The same step is also taken on a view in which most of the queue and
+//! the lives of processes have to be asked for, and must come to the same.
+
+mod checks;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::{Change, Missing, Now, ProcessId, Record, Step};
-use crate::Name;
+use self::checks::{check, check_after};
+use super::{Change, Ended, Latch, LatchChange, Missing, Now, ProcessId, Record, Step};
 use crate::clock::Moment;
-use crate::store::{Attempt, Break, BreakTarget, Claim, ClaimId, KeeperId, Mode, Release, Renewal};
+use crate::store::{
+    Attempt, Break, BreakTarget, Claim, ClaimId, KeeperId, LatchOp, LatchRequest, Mode, Release,
+    Released, Renewal, Renewed,
+};
+use crate::{Label, Name, Token};
 
 const KEEPERS: u64 = 5;
 const STEPS: u32 = 250_000;
@@ -47,12 +54,15 @@ enum Verb {
     Inspect,
 }
 
-/// What a verb returned, as far as the checks ask.
+/// What a verb returned.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Tried(Attempt),
-    Released { was_held: bool },
-    Other(String),
+    Withdrawn,
+    Renewed(Renewed),
+    Released(Released),
+    Broke(Ended),
+    Inspected,
 }
 
 impl Verb {
@@ -63,16 +73,13 @@ impl Verb {
                 changes: step.changes,
             }
         }
-        let other = |answer: &dyn std::fmt::Debug| Outcome::Other(format!("{answer:?}"));
         Ok(match self {
             Verb::Try(claim) => with(record.try_acquire(claim, now)?, Outcome::Tried),
-            Verb::Withdraw(claim) => with(record.withdraw(*claim, now)?, |it| other(&it)),
-            Verb::Renew(renewal) => with(record.renew(renewal, now)?, |it| other(&it)),
-            Verb::Release(release) => with(record.release(release, now)?, |it| Outcome::Released {
-                was_held: it.was_held,
-            }),
-            Verb::Break(request) => with(record.break_lock(request, now)?, |it| other(&it)),
-            Verb::Inspect => with(record.inspect(now)?, |it| other(&it)),
+            Verb::Withdraw(claim) => with(record.withdraw(*claim, now)?, |()| Outcome::Withdrawn),
+            Verb::Renew(renewal) => with(record.renew(renewal, now)?, Outcome::Renewed),
+            Verb::Release(release) => with(record.release(release, now)?, Outcome::Released),
+            Verb::Break(request) => with(record.break_lock(request, now)?, Outcome::Broke),
+            Verb::Inspect => with(record.inspect(now)?, |()| Outcome::Inspected),
         })
     }
 }
@@ -87,6 +94,8 @@ struct World {
     claims: Vec<Claim>,
     alive: HashMap<ProcessId, bool>,
     sits_out_until: u64,
+    /// How far the wall clock is ahead of the other, in microseconds.
+    wall_ahead: u64,
 }
 
 impl World {
@@ -100,6 +109,7 @@ impl World {
             claims: Vec::new(),
             alive: HashMap::new(),
             sits_out_until: 0,
+            wall_ahead: 10_000_000,
         }
     }
 
@@ -122,11 +132,13 @@ impl World {
             .iter()
             .find(|hold| hold.mode.is_exclusive());
         let beside = exclusive.map(|hold| hold.claim);
-        let beside = beside.filter(|_| mode == Mode::Read && self.chance.one_in(3));
+        // Mostly of a reader, and of the same keeper; only then it counts.
+        let beside = beside.filter(|_| self.chance.one_in(if mode == Mode::Read { 3 } else { 40 }));
+        let own = beside.filter(|_| !self.chance.one_in(10));
         let late = self.chance.one_in(20);
         let claim = Claim {
             id: ClaimId {
-                keeper: beside.map_or(keeper, |beside| beside.keeper),
+                keeper: own.map_or(keeper, |own| own.keeper),
                 number: self.next,
             },
             name: self.name.clone(),
@@ -140,7 +152,7 @@ impl World {
             }),
             enqueue: !self.chance.one_in(4),
             beside,
-            label: None,
+            label: Label::new(&format!("order {}", self.next)).ok(),
         };
         self.claims.push(claim.clone());
         if self.claims.len() > 24 {
@@ -177,20 +189,34 @@ impl World {
     }
 
     fn break_of(&mut self, held: Option<ClaimId>) -> Break {
-        let held = held.filter(|_| self.chance.one_in(2));
+        let mut holds = self.record.holds.iter();
+        let hold = holds.find(|hold| Some(hold.claim) == held);
+        let target = match (self.chance.below(3), hold) {
+            (0, Some(hold)) => BreakTarget::Claim(hold.claim),
+            (1, Some(hold)) => {
+                // Any of its run, or the one behind it.
+                let at = self.chance.below(u64::from(hold.grant.tokens) + 1);
+                BreakTarget::Token(Token::new(hold.grant.token.get() + at))
+            }
+            _ => BreakTarget::All,
+        };
         Break {
             name: self.name.clone(),
-            target: held.map_or(BreakTarget::All, BreakTarget::Claim),
+            target,
             reason: "a test".into(),
             not_after: Moment::from_nanos(self.now - 1 + 2 * self.chance.below(9)),
         }
     }
 
     fn release(&mut self, claim: ClaimId) -> Release {
-        let requeue = self.chance.one_in(2).then(|| Claim {
-            beside: None,
-            label: None,
-            ..self.claim()
+        let requeue = self.chance.one_in(2).then(|| {
+            let mut next = self.claim();
+            next.beside = None;
+            next.id.keeper = claim.keeper;
+            // One id, one claim.
+            self.claims.pop();
+            self.claims.push(next.clone());
+            next
         });
         Release {
             name: self.name.clone(),
@@ -206,6 +232,9 @@ impl World {
             1..=5 => self.chance.below(2_000_000_000),
             _ => self.chance.below(20_000_000),
         };
+        if self.chance.one_in(200) {
+            self.wall_ahead = self.chance.below(20_000_000);
+        }
         if self.chance.one_in(500) {
             self.sits_out_until = self.now + 3_000_000_000;
         }
@@ -221,19 +250,20 @@ impl World {
         let verb = self.verb();
         let me = match &verb {
             Verb::Try(claim) => claim.id.keeper.to_bits() as ProcessId,
+            Verb::Release(release) => release.claim.keeper.to_bits() as ProcessId,
             _ => self.chance.below(KEEPERS) as ProcessId,
         };
         let lives = |process: ProcessId| Some(*self.alive.get(&process).unwrap_or(&true));
         let now = Now {
             moment: Moment::from_nanos(self.now),
-            wall_micros: self.now / 1000,
+            wall_micros: self.now / 1000 + self.wall_ahead,
             may_grant: self.now >= self.sits_out_until,
             me,
             lives: &lives,
         };
         let step = verb.on(&self.record, now).expect("all of it is loaded");
-        check(&self.record, &verb, &step, now);
         let after = saved(&self.record, step.changes.clone(), now);
+        check(&self.record, &verb, &step, &after, now);
         let (answer, partial) = piecemeal(&self.record, &verb, now);
         assert_eq!(answer, step.answer, "{verb:?} on a view");
         assert_eq!(partial, after, "{verb:?} on a view");
@@ -287,76 +317,6 @@ fn piecemeal(record: &Record, verb: &Verb, now: Now<'_>) -> (Outcome, Record) {
     }
 }
 
-/// Grants keep the order of the queue, and tokens grow.
-fn check(before: &Record, verb: &Verb, step: &Step<Outcome>, now: Now<'_>) {
-    let mut last = before.last_token;
-    let mut queue: Vec<_> = before.queue.first.iter().cloned().collect();
-    queue.retain(|entry| entry.until > now.moment);
-    // The head that left the queue last.
-    let mut head = None;
-    for change in &step.changes {
-        match change {
-            Change::Enqueue(entry) => queue.push(entry.clone()),
-            Change::Leave(claim) => {
-                let place = queue.iter().position(|entry| entry.claim == *claim);
-                head = place.filter(|&place| place == 0).map(|_| *claim);
-                queue.retain(|entry| entry.claim != *claim);
-            }
-            Change::LeaveAll(process) => {
-                assert_eq!(
-                    (now.lives)(*process),
-                    Some(false),
-                    "{verb:?} buried the living"
-                );
-                queue.retain(|entry| entry.process != *process);
-            }
-            Change::Start { hold, direct } => {
-                assert!(now.may_grant, "{verb:?} granted while the server sits out");
-                assert!(hold.grant.token.get() > last, "{verb:?}: tokens go back");
-                last = hold.grant.token.get() + u64::from(hold.grant.tokens) - 1;
-                if *direct {
-                    assert_eq!(head, Some(hold.claim), "{verb:?} passed over a waiter");
-                } else {
-                    let beside = matches!(verb, Verb::Try(claim) if claim.beside.is_some());
-                    let goes_first = queue.is_empty() || beside;
-                    assert!(goes_first, "{verb:?} was granted past a waiter");
-                }
-            }
-            Change::Fence(token) => last = *token,
-            _ => {}
-        }
-    }
-    assert!(last >= before.last_token, "{verb:?}: the fence goes back");
-    if let (Verb::Try(claim), Outcome::Tried(Attempt::TooLate)) = (verb, &step.answer) {
-        assert!(now.moment > claim.not_after);
-        let own = |change: &Change| matches!(change, Change::Enqueue(_) | Change::Keep { .. });
-        assert!(!step.changes.iter().any(own), "a late {verb:?} queued");
-    }
-}
-
-/// Holds stand beside each other, and a waiter that could hold does.
-fn check_after(after: &Record, now: Now<'_>) {
-    for (at, hold) in after.holds.iter().enumerate() {
-        assert!(hold.expires > now.moment, "a lease that ended holds");
-        let others = after.holds[..at].iter();
-        // A reader may stand beside the exclusive hold of its own keeper.
-        let others = others.filter(|other| {
-            let own = other.claim.keeper == hold.claim.keeper;
-            !(own && other.mode.is_exclusive() && hold.mode == Mode::Read)
-        });
-        let others = others.map(|other| other.mode);
-        assert!(hold.mode.admits(others), "overlap: {:?}", after.holds);
-    }
-    let mut live = after.queue.first.iter();
-    if let Some(head) = live.find(|entry| entry.until > now.moment)
-        && now.may_grant
-        && (now.lives)(head.process) != Some(false)
-    {
-        let holds = after.holds.iter().map(|hold| hold.mode);
-        assert!(!head.mode.admits(holds), "stuck: {after:?}");
-    }
-}
-
 fn run(seed: u64) {
     let mut world = World::new(seed);
     let (mut granted, mut waited) = (0_u32, 0_u32);
@@ -404,4 +364,53 @@ fn the_rules_hold_whatever_happens_3() {
 #[test]
 fn the_rules_hold_whatever_happens_4() {
     run(4);
+}
+
+#[test]
+fn an_arrival_at_a_latch_counts_once_whatever_is_repeated() {
+    let mut chance = Chance(5);
+    // The count that was set, and the ids that arrived since.
+    let (mut initial, mut arrived) = (0_u32, HashSet::new());
+    for step in 0..STEPS {
+        let id = ClaimId {
+            keeper: KeeperId::from_bits(1),
+            number: chance.below(6),
+        };
+        let request = LatchRequest {
+            name: Name::new("latch").expect("a name"),
+            id,
+            not_after: Moment::from_nanos(
+                (u64::from(step) + 2 * chance.below(9)).saturating_sub(1),
+            ),
+            op: match chance.below(8) {
+                0..4 => LatchOp::CountDown,
+                4..6 => LatchOp::Set(chance.below(5) as u32),
+                6 if chance.one_in(4) => LatchOp::Open,
+                _ => LatchOp::Read,
+            },
+        };
+        let late = u64::from(step) > request.not_after.as_nanos();
+        let count = initial - arrived.len() as u32;
+        let latch = Latch {
+            count,
+            arrived: arrived.contains(&id),
+        };
+        let (state, change) = latch.apply(&request, Moment::from_nanos(u64::from(step)));
+        let want = match request.op {
+            _ if late => count,
+            LatchOp::Set(set) if count == 0 => set,
+            LatchOp::CountDown if !arrived.contains(&id) => count.saturating_sub(1),
+            LatchOp::Open => 0,
+            _ => count,
+        };
+        assert_eq!(state.count, want, "{request:?} on {latch:?}");
+        assert_eq!(state.changed, want != count, "{request:?} on {latch:?}");
+        match change {
+            Some(LatchChange::Set(set)) => (initial, arrived) = (set, HashSet::new()),
+            Some(LatchChange::Arrive) => assert!(arrived.insert(id)),
+            Some(LatchChange::Open) => (initial, arrived) = (0, HashSet::new()),
+            None => {}
+        }
+        assert_eq!(initial - arrived.len() as u32, want, "{change:?}");
+    }
 }
