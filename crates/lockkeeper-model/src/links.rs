@@ -66,7 +66,7 @@ impl Scene {
                 mut floor,
             } => {
                 if !self.token_refusal {
-                    (keeps.last, floor) = (0, 0);
+                    (keeps.last_token, floor) = (0, 0);
                 }
                 let ask = Ask {
                     round: round_id(self.on_the_wire(id)),
@@ -90,9 +90,9 @@ impl Scene {
                 let round = round_id(self.on_the_wire(id));
                 keeps.release(&self.terms, round, run(first), micros(clock));
                 let requests = &mut place.links[client].requests;
-                if !self.repeats || keeps.last >= first {
+                if !self.repeats || keeps.last_token >= first {
                     // Whatever of this round still arrives does nothing, unless the node forgets that its tokens are used up.
-                    let used_up = self.retention.is_none() && keeps.last >= first;
+                    let used_up = self.retention.is_none() && keeps.last_token >= first;
                     let over = |request: &Request| match request {
                         Request::Ask { id: of, .. } => *of == id && used_up,
                         Request::Release { id: of, .. } => *of == id,
@@ -133,7 +133,7 @@ impl Scene {
     pub(crate) fn crash(&self, state: &mut State, node: usize) {
         let boot = state.node_clock(node);
         let place = &mut state.nodes[node];
-        (place.hold, place.last, place.boot) = (None, 0, boot);
+        (place.hold, place.last_token, place.boot) = (None, 0, boot);
         place.run += 1;
         for link in &mut place.links {
             link.admission = None;
@@ -158,11 +158,11 @@ pub(crate) fn unpack(place: &Place) -> Node {
         round: round_id(kept.id),
         mode: Mode::Exclusive,
         token: kept.first,
-        until: micros(kept.until),
+        expires: micros(kept.expires),
     };
     Node {
         holds: place.hold.map(hold).into_iter().collect(),
-        last: place.last,
+        last_token: place.last_token,
     }
 }
 
@@ -171,12 +171,12 @@ pub(crate) fn pack(place: &mut Place, node: &Node) {
     let kept = |hold: &Hold| Kept {
         id: id(hold.round),
         first: hold.token,
-        until: tick(hold.until),
+        expires: tick(hold.expires),
         re_added: before.is_some_and(|kept| kept.id == id(hold.round) && kept.re_added),
     };
     assert!(node.holds.len() < 2, "exclusive holds beside each other");
     place.hold = node.holds.first().map(kept);
-    place.last = place.last.max(node.last);
+    place.last_token = place.last_token.max(node.last_token);
 }
 
 impl State {

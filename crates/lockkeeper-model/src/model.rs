@@ -118,7 +118,7 @@ impl Model for Scene {
         }
         for node in 0..NODES {
             let place = &state.nodes[node];
-            if state.crashes < self.crashes && place.last > 0 {
+            if state.crashes < self.crashes && place.last_token > 0 {
                 actions.push(Action::Crash(node));
             }
             if self.forgets(state, node) {
@@ -174,7 +174,7 @@ impl Model for Scene {
             }
             Action::Forget(node) => {
                 let place = &mut state.nodes[node];
-                (place.last, place.forgot) = (0, true);
+                (place.last_token, place.forgot) = (0, true);
             }
             Action::Set(node, by) => {
                 state.steps += 1;
@@ -265,7 +265,7 @@ impl Scene {
         self.retention.is_some_and(|retention| {
             let mut keeps = unpack(place);
             keeps.expire_token(ticks(retention), micros(clock));
-            keeps.last < place.last
+            keeps.last_token < place.last_token
         })
     }
 }

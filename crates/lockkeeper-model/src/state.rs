@@ -68,7 +68,7 @@ pub(crate) type Id = (u8, u8, u8);
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Place {
     pub hold: Option<Kept>,
-    pub last: u64,
+    pub last_token: u64,
     /// It has once forgotten a token.
     pub forgot: bool,
     /// By how many ticks its clock is ahead.
@@ -79,11 +79,12 @@ pub(crate) struct Place {
     pub links: [Link; CLIENTS],
 }
 
+/// The vote that a node keeps: the protocol's `Hold`, in ticks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Kept {
     pub id: Id,
     pub first: u64,
-    pub until: i8,
+    pub expires: i8,
     /// By a re-add, which nothing takes back that comes before it.
     pub re_added: bool,
 }
@@ -129,7 +130,7 @@ impl State {
         };
         let node = Place {
             hold: None,
-            last: 0,
+            last_token: 0,
             forgot: false,
             ahead: 0,
             // Long ago.

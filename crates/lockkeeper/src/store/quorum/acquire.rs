@@ -14,8 +14,8 @@ use super::question::{Count, Question, Silent};
 use super::{Inner, renew};
 use crate::clock::{Clock, Moment};
 use crate::store::redis::keys::Keys;
-use crate::store::{Attempt, Claim, Grant};
-use crate::{Error, Name, Token};
+use crate::store::{Attempt, Claim};
+use crate::{Error, Name};
 
 /// How many rounds a try has at most: the first, another token, a better idea of the nodes' clocks.
 const ROUNDS: usize = 4;
@@ -270,10 +270,7 @@ fn decision(step: Step) -> Option<Result<Granted, Refusal>> {
 }
 
 fn granted(run: Run) -> Attempt {
-    Attempt::Granted(Grant {
-        token: Token::new(run.first),
-        tokens: run.count,
-    })
+    Attempt::Granted(run.grant())
 }
 
 fn may_be_split(refusal: &Refusal) -> bool {

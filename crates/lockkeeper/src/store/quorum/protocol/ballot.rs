@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::store::{ClaimId, Mode};
+use crate::Token;
+use crate::store::{ClaimId, Grant, Mode};
 
 /// One try of one claim. Numbers of one claim grow and are never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,7 +21,7 @@ impl fmt::Debug for RoundId {
     }
 }
 
-/// Tokens in a row, in microseconds of the clock that proposed them.
+/// Tokens in a row that a claim proposes, in microseconds of the clock that proposed them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Run {
     /// The first.
@@ -33,6 +34,14 @@ impl Run {
     /// The last.
     pub fn last(&self) -> u64 {
         self.first.saturating_add(u64::from(self.count.max(1)) - 1)
+    }
+
+    /// The grant that these tokens become once a majority has voted for them.
+    pub fn grant(&self) -> Grant {
+        Grant {
+            token: Token::new(self.first),
+            tokens: self.count,
+        }
     }
 }
 
@@ -63,7 +72,8 @@ pub enum Vote {
     Yes,
     /// It keeps another.
     Busy {
-        /// When the last lease in the way ends, if it has an end.
+        /// When the last lease in the way ends, if it has an end: only then can the node vote. The contract's
+        /// [`Attempt::Busy`](crate::store::Attempt) has the first one.
         free_in: Option<Duration>,
         /// The first token of a hold in the way, where it has one: tells whether two nodes mean the same hold.
         holder: Option<u64>,

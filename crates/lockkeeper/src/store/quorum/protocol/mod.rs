@@ -29,6 +29,19 @@
 //! - *Tokens.* A node votes only for a token above the last it saw, so tokens of successive holders grow: their
 //!   majorities share a node. It votes for none that is further ahead of its clock than [`Terms::lead`]; after a restart
 //!   without data its last token is therefore below boot time + lead, and that is its floor ([`Admission::floor`]).
+//!
+//! # Words
+//! Where a word means what it means in the [contract](crate::store) and the [rule book](crate::store::record), it is the same word
+//! and the same type: claim ([`ClaimId`](crate::store::ClaimId)), [`Mode`](crate::store::Mode) and what it admits, a claim
+//! `beside` another, grant ([`Grant`](crate::store::Grant)), lease, `expires`, `last_token`, `not_after`, release, withdraw,
+//! renew. These are other things on purpose:
+//! - A [`Hold`] here is what one node keeps: a vote. A claim holds only while a majority keeps such votes. So a node
+//!   does not apply the rules of a [`Record`](crate::store::record::Record): it has no queue, grants nothing, and takes or refuses
+//!   the tokens that a client proposes, where a record takes the next ones.
+//! - A [`Run`] is a proposal. It becomes a grant when a majority has voted for it ([`Run::grant`]).
+//! - A [`Renewal`] counts the answers to one renewal; what is asked for is a [`Renewal`](crate::store::Renewal) of the
+//!   contract. A [`Record`] is a node's note of the longest lease.
+//! - A node's times are microseconds of its own clock, which no [`Moment`](crate::clock::Moment) of a client's clock compares with.
 
 mod agreement;
 mod ballot;

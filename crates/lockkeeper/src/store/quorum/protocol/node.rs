@@ -7,16 +7,17 @@ use super::poll::Life;
 use super::terms::Terms;
 use crate::store::Mode;
 
-/// One name on one node. Each verb is one atomic step; `now` is the node's clock in microseconds.
+/// One name on one node: the votes that it keeps, as a [`Record`](crate::store::record::Record) has holds. Each verb is one
+/// atomic step; `now` is the node's clock in microseconds.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Node {
-    /// Those that hold, in the order in which they came.
+    /// The votes that stand, in the order in which they came.
     pub holds: Vec<Hold>,
     /// The last token it saw.
-    pub last: u64,
+    pub last_token: u64,
 }
 
-/// One vote that stands.
+/// One vote that stands. It is no hold by itself: a claim holds while a majority of nodes keeps one of these.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Hold {
     /// For which round.
@@ -25,8 +26,8 @@ pub struct Hold {
     pub mode: Mode,
     /// Its first token.
     pub token: u64,
-    /// The node's time from which on it counts no more.
-    pub until: u64,
+    /// Its lease ends at this time of the node's clock.
+    pub expires: u64,
 }
 
 /// What became of a re-add.
@@ -57,7 +58,7 @@ impl Node {
         if let Some(busy) = self.in_the_way(ask, now) {
             return busy;
         }
-        let mut last = self.last.max(ask.floor);
+        let mut last = self.last_token.max(ask.floor);
         if ask.run.first < now.saturating_sub(micros(terms.lag)) {
             // Above its clock, and not just above what is too old now: that moves on.
             last = last.max(now);
@@ -82,7 +83,7 @@ impl Node {
         self.expire(now);
         match self.holds.iter_mut().find(|hold| hold.round == round) {
             Some(hold) => {
-                hold.until = hold.until.max(now.saturating_add(micros(lease)));
+                hold.expires = hold.expires.max(now.saturating_add(micros(lease)));
                 Life::Alive
             }
             None => Life::Gone,
@@ -118,30 +119,30 @@ impl Node {
         self.holds.retain(|hold| !ends(hold));
         // Else whoever's clock is wrong could keep everybody out.
         if run.last() <= now.saturating_add(micros(terms.lead)) {
-            self.last = self.last.max(run.last());
+            self.last_token = self.last_token.max(run.last());
         }
         if held { Life::Alive } else { Life::Gone }
     }
 
     /// Forgets its last token, if its key was kept for this long.
     pub fn expire_token(&mut self, retention: Duration, now: u64) {
-        if self.last.saturating_add(micros(retention)) < now {
-            self.last = 0;
+        if self.last_token.saturating_add(micros(retention)) < now {
+            self.last_token = 0;
         }
     }
 
     /// Forgets what has ended.
     pub fn expire(&mut self, now: u64) {
-        self.holds.retain(|hold| hold.until > now);
+        self.holds.retain(|hold| hold.expires > now);
     }
 
-    fn keep(&mut self, round: RoundId, mode: Mode, run: Run, until: u64) {
-        self.last = self.last.max(run.last());
+    fn keep(&mut self, round: RoundId, mode: Mode, run: Run, expires: u64) {
+        self.last_token = self.last_token.max(run.last());
         self.holds.push(Hold {
             round,
             mode,
             token: run.first,
-            until,
+            expires,
         });
     }
 
@@ -155,9 +156,9 @@ impl Node {
         if ask.mode.admits(others.clone().map(|hold| hold.mode)) {
             return None;
         }
-        let until = others.clone().map(|hold| hold.until).max();
+        let last_end = others.clone().map(|hold| hold.expires).max();
         Some(Vote::Busy {
-            free_in: until.map(|until| Duration::from_micros(until - now)),
+            free_in: last_end.map(|end| Duration::from_micros(end - now)),
             holder: others.map(|hold| hold.token).max(),
         })
     }
@@ -214,13 +215,13 @@ mod tests {
         assert_eq!(node.acquire(&terms(), &two, NOW + S), busy);
         assert_eq!(node.acquire(&terms(), &two, NOW + 10 * S), Vote::Yes);
         assert_eq!(node.renew(one.round, LEASE, NOW + 10 * S), Life::Gone);
-        assert_eq!(node.last, NOW + S + 9);
+        assert_eq!(node.last_token, NOW + S + 9);
     }
 
     #[test]
     fn tokens_are_above_the_last_and_not_far_ahead() {
         let node = Node {
-            last: NOW,
+            last_token: NOW,
             ..Node::default()
         };
         let try_at = |first, floor| {
@@ -244,7 +245,7 @@ mod tests {
         let lag = micros(terms().lag);
         let retention = 2 * terms().lag;
         let mut node = Node {
-            last: NOW,
+            last_token: NOW,
             ..Node::default()
         };
         let at = |node: &Node, first, now| {
@@ -252,10 +253,10 @@ mod tests {
                 .acquire(&terms(), &ask(round(1, 1), first), now)
         };
         node.expire_token(retention, NOW + 2 * lag);
-        assert_eq!(node.last, NOW, "it is kept until then");
+        assert_eq!(node.last_token, NOW, "it is kept until then");
         let now = NOW + 2 * lag + 1;
         node.expire_token(retention, now);
-        assert_eq!(node.last, 0);
+        assert_eq!(node.last_token, 0);
         // It is to be above the clock, and not just above what is too old now.
         let last = now;
         assert_eq!(at(&node, NOW, now), Vote::Stale { last, now });
@@ -276,7 +277,7 @@ mod tests {
             count: 1,
         };
         node.release(&terms(), round(2, 1), far, NOW);
-        assert_eq!(node.last, NOW + 9);
+        assert_eq!(node.last_token, NOW + 9);
     }
 
     #[test]
@@ -297,7 +298,7 @@ mod tests {
     #[test]
     fn a_re_add_needs_room_but_no_token() {
         let mut node = Node {
-            last: NOW + S,
+            last_token: NOW + S,
             ..Node::default()
         };
         let (one, two) = (ask(round(1, 1), NOW), ask(round(2, 1), NOW + 2 * S));
@@ -306,7 +307,7 @@ mod tests {
         assert_eq!(add(&mut node, NOW), Added::Added);
         assert_eq!(add(&mut node, NOW + S), Added::Added, "prolonged");
         assert_eq!(node.holds.len(), 1);
-        assert_eq!(node.last, NOW + S);
+        assert_eq!(node.last_token, NOW + S);
         assert_eq!(node.acquire(&terms(), &two, NOW + 11 * S), Vote::Yes);
         assert_eq!(add(&mut node, NOW + 11 * S), Added::Busy);
     }

@@ -122,11 +122,11 @@ proptest! {
             match request {
                 Request::Ask(ask) => {
                     let vote = node.acquire(&terms, &ask, now);
-                    let kept = before.holds.iter().any(|hold| hold.round == ask.round && hold.until > now);
+                    let kept = before.holds.iter().any(|hold| hold.round == ask.round && hold.expires > now);
                     if vote == Vote::Yes && !kept {
-                        prop_assert!(ask.run.first > before.last.max(ask.floor));
+                        prop_assert!(ask.run.first > before.last_token.max(ask.floor));
                         prop_assert!(ask.run.last() <= now + LEASE.as_micros() as u64);
-                        prop_assert_eq!(node.last, ask.run.last());
+                        prop_assert_eq!(node.last_token, ask.run.last());
                     }
                 }
                 Request::Renew(round) => {
@@ -152,9 +152,9 @@ proptest! {
                 }
                 Request::Pass(micros) => now += micros,
             }
-            prop_assert!(node.last >= before.last);
+            prop_assert!(node.last_token >= before.last_token);
             let live: Vec<Mode> =
-                node.holds.iter().filter(|hold| hold.until > now).map(|hold| hold.mode).collect();
+                node.holds.iter().filter(|hold| hold.expires > now).map(|hold| hold.mode).collect();
             prop_assert!(live.len() < 2 || live.iter().all(|mode| *mode == Mode::Read));
         }
     }
