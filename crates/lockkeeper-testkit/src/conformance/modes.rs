@@ -96,6 +96,11 @@ pub(super) async fn a_writer_becomes_a_reader_without_letting_go(s: Subject) {
     let (a, b) = s.clients();
     let writer = a.with_mode("downgrade", Mode::Write);
     let grant = a.granted(&writer).await;
+    for mode in [Mode::Write, Mode::Exclusive] {
+        let mut other = a.with_mode("downgrade", mode);
+        other.beside = Some(writer.id);
+        a.busy(&other).await;
+    }
     let reader = reader_beside(&a, "downgrade", writer.id);
     let as_reader = a.granted(&reader).await;
     assert!(as_reader.token > grant.token);

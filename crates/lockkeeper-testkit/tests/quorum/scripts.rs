@@ -147,8 +147,8 @@ impl Chance {
                 1 => Some(now + 60_000_000),
                 _ => None,
             },
-            // A writer becomes a reader; nobody else stands beside another.
-            beside: (mode == Mode::Read && self.random.chance(0.5)).then(|| self.claim()),
+            // A writer becomes a reader; nobody else stands beside another, whatever it names.
+            beside: self.random.chance(0.5).then(|| self.claim()),
         }
     }
 

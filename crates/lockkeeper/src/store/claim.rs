@@ -171,6 +171,14 @@ pub struct Claim {
     pub label: Option<Label>,
 }
 
+/// The rule of [`Claim::beside`]: a reader may stand beside an exclusive hold of its own keeper.
+pub(crate) fn may_stand_beside(
+    (claim, mode): (ClaimId, Mode),
+    (held, held_mode): (ClaimId, Mode),
+) -> bool {
+    claim.keeper == held.keeper && mode == Mode::Read && held_mode.is_exclusive()
+}
+
 /// What became of one try.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Attempt {

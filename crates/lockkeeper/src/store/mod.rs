@@ -54,6 +54,7 @@ use crate::{Error, Name};
 pub use capabilities::{Capabilities, Fencing, Health, LeaseEnd, Reach, TimeAuthority, Wakeups};
 pub use catalog::{Opener, Scheme, schemes};
 pub(crate) use catalog::{added_examples, open};
+pub(crate) use claim::may_stand_beside;
 pub use claim::{Attempt, Claim, ClaimId, DirectGrant, Grant, KeeperId, Mode};
 pub use info::{Broken, Holder, LockInfo, MAX_LISTED, Process, Waiter};
 pub use nodes::{NodeState, NodeStatus, NodeVote};

@@ -3,7 +3,8 @@
 use super::draft::Draft;
 use super::{Ended, Missing, Now, Record, Step};
 use crate::store::{
-    Attempt, Break, BreakTarget, Claim, ClaimId, Grant, Mode, Release, Released, Renewal, Renewed,
+    Attempt, Break, BreakTarget, Claim, ClaimId, Grant, Release, Released, Renewal, Renewed,
+    may_stand_beside,
 };
 
 impl Record {
@@ -106,9 +107,10 @@ impl Draft<'_> {
     /// The exclusive hold of the same keeper beside which a reader may stand, if it still holds.
     fn beside(&self, claim: &Claim) -> Option<ClaimId> {
         claim.beside.filter(|&beside| {
-            let own = beside.keeper == claim.id.keeper && claim.mode == Mode::Read;
             let hold = self.holds.iter().find(|hold| hold.claim == beside);
-            own && hold.is_some_and(|hold| hold.mode.is_exclusive())
+            hold.is_some_and(|hold| {
+                may_stand_beside((claim.id, claim.mode), (hold.claim, hold.mode))
+            })
         })
     }
 }

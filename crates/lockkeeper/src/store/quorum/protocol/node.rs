@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::ballot::{Ask, RoundId, Run, Vote};
 use super::poll::Life;
 use super::terms::Terms;
-use crate::store::Mode;
+use crate::store::{Mode, may_stand_beside};
 
 /// One name on one node: the votes that it keeps, as a [`Record`](crate::store::record::Record) has holds. Each verb is one
 /// atomic step; `now` is the node's clock in microseconds.
@@ -148,9 +148,8 @@ impl Node {
 
     fn in_the_way(&self, ask: &Ask, now: u64) -> Option<Vote> {
         let excused = |hold: &Hold| {
-            Some(hold.round.claim) == ask.beside
-                && hold.round.claim.keeper == ask.round.claim.keeper
-                && hold.mode.is_exclusive()
+            let held = (hold.round.claim, hold.mode);
+            Some(held.0) == ask.beside && may_stand_beside((ask.round.claim, ask.mode), held)
         };
         let others = self.holds.iter().filter(|hold| !excused(hold));
         if ask.mode.admits(others.clone().map(|hold| hold.mode)) {

@@ -12,9 +12,9 @@ if modes[claim] then
     tidy()
   end
 end
--- Only an exclusive hold of the same keeper excuses anything.
+-- Only an exclusive hold of the same keeper excuses anything, and only a reader.
 local beside = ARGV[10]
-local excused = modes[beside] and modes[beside] ~= 'r'
+local excused = mode == 'r' and modes[beside] and modes[beside] ~= 'r'
   and string.match(beside, '^[^:]*') == string.match(claim, '^[^:]*') and beside or nil
 if not admits(mode, excused) then
   local free_in, holder = foreign and redis.call('PTTL', MAIN) or 0, 0
