@@ -14,18 +14,19 @@ end
 
 local hold = find(id)
 if hold then return answer(hold) end
--- Only an exclusive hold of the same keeper excuses anything, and only a reader.
-local stands = beside ~= '' and mode == 'r' and find(beside)
-if not stands or stands[MODE] == 'r' or stands[MODE] == 'p'
-  or string.match(beside, '^[^:]*') ~= string.match(id, '^[^:]*') then
-  stands = nil
-end
-local excused = stands and beside or nil
 local wait = standing_back(id)
 if wait == 0 then
   -- Of another verb in the same batch.
   spent = nil
-  local first = settle(id) or stands
+  local first = settle(id)
+  -- Only an exclusive hold of the same keeper excuses anything, and only a reader. It may have been granted just now.
+  local stands = beside ~= '' and mode == 'r' and find(beside)
+  if not stands or stands[MODE] == 'r' or stands[MODE] == 'p'
+    or string.match(beside, '^[^:]*') ~= string.match(id, '^[^:]*') then
+    stands = nil
+  end
+  local excused = stands and beside or nil
+  first = first or stands
   hold = find(id)
   if hold then return answer(hold) end
   if first and not spent and admits(mode, limit, count, excused) and not (mode == 'f' and foreign_fair_head()) then
