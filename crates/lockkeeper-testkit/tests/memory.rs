@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use lockkeeper::clock::Clock;
 use lockkeeper::store::Store;
 use lockkeeper::store::memory::MemoryStore;
 use lockkeeper_testkit::conformance::{Subject, cases, field};
+use lockkeeper_testkit::differential;
+use lockkeeper_testkit::wrappers::{SABOTAGES, Sabotage, Sabotaged};
 
 async fn memory() -> Subject {
     Subject::new(Arc::new(MemoryStore::new()))
@@ -43,4 +46,25 @@ fn a_store_is_asked_only_for_what_it_can_do() {
     unique.sort_unstable();
     unique.dedup();
     assert_eq!(unique.len(), all.len(), "two cases of one name");
+}
+
+/// What compares stores with the memory store finds a mistake, and none where there is none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_differs_from_memory_is_found() {
+    let compare = |sabotage: Option<Sabotage>| async move {
+        let clock = Clock::simulated();
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::with_clock(clock.clone()));
+        let store = match sabotage {
+            Some(sabotage) => Sabotaged::new(store, sabotage) as Arc<dyn Store>,
+            None => store,
+        };
+        let subject = differential::Subject::new(vec![store.clone(), store], clock, |_| {});
+        let subject = subject.ending_in_time();
+        differential::compare(&subject, differential::seed(), 20_000).await
+    };
+    for (sabotage, name, _) in SABOTAGES {
+        let found = tokio::spawn(compare(Some(*sabotage))).await;
+        assert!(found.is_err_and(|error| error.is_panic()), "{name}");
+    }
+    compare(None).await;
 }

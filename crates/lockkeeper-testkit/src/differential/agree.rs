@@ -16,11 +16,19 @@ use lockkeeper::store::{Attempt, BreakOutcome, Grant, Holder, LockInfo, Released
 /// second fewer are given, and a store that proposes tokens while its clock stands still may get there.
 const LED: u64 = 500_000;
 
+/// A token that is further than this above the clock and above the last one was not chosen by the server: it gives the clock
+/// or the next number, and a break skips one.
+const CHOSEN: u64 = 8;
+
 /// The tokens of one name in the model, and in the store.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     pairs: BTreeMap<u64, u64>,
+    /// The last token of any run that the store gave.
+    last: u64,
     led: bool,
+    /// How many grants had a token that the client chose.
+    pub proposed: usize,
 }
 
 pub(super) fn same<T: PartialEq + Debug>(model: T, store: T) -> Result<(), String> {
@@ -44,11 +52,20 @@ impl Tokens {
             ));
         }
         self.pairs.insert(model, store);
+        self.last = self.last.max(store);
         Ok(())
     }
 
+    /// The token of the store that is this one in the model, if it was seen.
+    pub fn of_store(&self, model: u64) -> Option<u64> {
+        self.pairs.get(&model).copied()
+    }
+
     fn grant(&mut self, model: Grant, store: Grant, now: u64) -> Result<(), String> {
-        self.led |= store.token.get() > now + LED;
+        let first = store.token.get();
+        self.proposed += usize::from(first > now.max(self.last) + CHOSEN);
+        self.last = self.last.max(first + u64::from(store.tokens) - 1);
+        self.led |= first > now + LED;
         if !self.led {
             same(("tokens", model.tokens), ("tokens", store.tokens))?;
         }
