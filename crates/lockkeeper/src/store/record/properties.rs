@@ -167,7 +167,11 @@ impl World {
         let holds: Vec<ClaimId> = holds.collect();
         let held = self.chance.of(&holds).copied();
         match (self.chance.below(16), known, held) {
-            (0..=3, Some(again), _) => Verb::Try(again),
+            (0..=1, Some(again), _) => Verb::Try(again),
+            (2..=3, Some(again), _) => Verb::Try(Claim {
+                not_after: Moment::from_nanos(self.now + 900_000_000),
+                ..again
+            }),
             (4, Some(claim), _) => Verb::Withdraw(claim.id),
             (5, Some(claim), _) => Verb::Renew(self.renewal(claim.id)),
             (6, _, Some(held)) => Verb::Renew(self.renewal(held)),
@@ -232,6 +236,12 @@ impl World {
             1..=5 => self.chance.below(2_000_000_000),
             _ => self.chance.below(20_000_000),
         };
+        // At the very end of a lease.
+        if let Some(hold) = self.record.holds.first()
+            && self.chance.one_in(100)
+        {
+            self.now = self.now.max(hold.expires.as_nanos());
+        }
         if self.chance.one_in(200) {
             self.wall_ahead = self.chance.below(20_000_000);
         }
@@ -262,7 +272,8 @@ impl World {
             lives: &lives,
         };
         let step = verb.on(&self.record, now).expect("all of it is loaded");
-        let after = saved(&self.record, step.changes.clone(), now);
+        let mut after = self.record.clone();
+        after.commit(step.changes.clone());
         check(&self.record, &verb, &step, &after, now);
         let (answer, partial) = piecemeal(&self.record, &verb, now);
         assert_eq!(answer, step.answer, "{verb:?} on a view");
