@@ -204,7 +204,7 @@ fn holder(reply: &Reply) -> Result<Holder, Error> {
     })
 }
 
-/// What stands there is shown to people, whoever wrote it.
+/// Any client may have written it, so it is made fit to be shown.
 fn label(reply: &Reply, at: usize) -> Result<Option<Label>, Error> {
     match reply.is_nil(at) {
         true => Ok(None),
