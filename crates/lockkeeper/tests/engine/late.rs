@@ -111,7 +111,7 @@ async fn a_grant_that_arrives_after_its_lease_is_no_hold() {
 #[tokio::test]
 async fn a_grant_that_came_late_with_a_release_is_no_hold() {
     let store = Arc::<Distant>::default();
-    let keeper = store.keeper(MS(200)).await;
+    let keeper = store.keeper(MS(1000)).await;
     let lock = keeper.lock("x").expect("a name");
     let first = lock.acquire().await.expect("acquired");
     let waiter = tokio::spawn({
@@ -119,7 +119,7 @@ async fn a_grant_that_came_late_with_a_release_is_no_hold() {
         async move { lock.acquire().await.expect("acquired").is_held() }
     });
     tokio::task::yield_now().await;
-    store.set(Verb::Release, MS(0), MS(300));
+    store.set(Verb::Release, MS(0), MS(1500));
     first.release().await.expect("released");
     assert!(
         waiter.await.expect("no panic"),

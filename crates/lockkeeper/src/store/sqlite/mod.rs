@@ -75,7 +75,7 @@ const SIGN_OUT: Duration = Duration::from_millis(200);
 /// Keeps locks in a SQLite file. Stores on one file exclude each other, in one process or many.
 ///
 /// Dropping it ends its threads and removes its files. What it still holds then counts as left by a dead
-/// process, unless a handle from [`Store::liveness`] is open somewhere.
+/// process, unless a handle from [`Embedded::liveness`] is open somewhere.
 #[derive(Debug)]
 pub struct SqliteStore {
     core: Arc<Core>,
