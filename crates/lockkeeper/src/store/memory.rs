@@ -1,6 +1,6 @@
 //! Locks among the tasks and threads of one process, and the reference model of the contract.
 //!
-//! The other stores are compared with this one. It is the rule book of [`record`](super::record) and little else: one
+//! The other stores are compared with this one. It is the rule book of [`record`] and little else: one
 //! mutex, one record a name, and every verb applies a rule, keeps what it changes and sends hints.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
