@@ -1,15 +1,17 @@
 //! The second connection to each node, which the caller's runtime drives: what uses it, and how it ends.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use crate::common::until;
+use crate::common::{LEASE, claim, is_granted, open, release, renew, until};
 use crate::lanes::*;
 use lockkeeper::clock::Moment;
-use lockkeeper::store::NodeState;
+use lockkeeper::store::{Mode, NodeState, Renewed, Store};
 use lockkeeper::{Lock, Lockkeeper, blocking};
 use lockkeeper_testkit::servers::independent::Independent;
+use lockkeeper_testkit::servers::proxy::Proxy;
 use lockkeeper_testkit::servers::redis::RedisServer;
 
 /// Longer than any answer takes, even here.
@@ -416,4 +418,56 @@ async fn a_blocked_runtime_with_much_under_way_keeps_its_locks() {
     }
     until("nothing is left", async || nodes.count_key("kept") == 0).await;
     all_are_up(&keeper).await;
+}
+
+/// A renewal is under way when its hold is released, and finds it gone. What it sends then is on the main connections, and
+/// must not come before a release that is still on a lane.
+#[test]
+fn a_renewal_that_meets_the_release_does_not_make_it_a_loss() {
+    // As with a keeper: the runtime that renews is not the one that releases.
+    let (callers, keepers) = (runtime(2), runtime(1));
+    for dialect in ["redisson", "plain"] {
+        let nodes = Independent::start(3);
+        let [first, second, third] = nodes.servers() else {
+            panic!("there are three");
+        };
+        let slow = Proxy::to(second.port());
+        let url = Independent::url_of([first.port(), slow.port(), third.port()]);
+        let url = format!("{url}?quarantine=off&max_lease={PATIENT}&dialect={dialect}");
+        let store = Arc::new(keepers.block_on(open(&url)));
+        callers.block_on(async {
+            until("there are lanes, and they are used", async || {
+                let warm_up = claim("warm-up", Mode::Exclusive);
+                assert!(is_granted(&store, &warm_up).await);
+                assert_eq!(release(&store, &warm_up).await, Ok(true));
+                nodes.servers().iter().all(is_lane_used)
+            })
+            .await;
+            // Just a majority has it.
+            third.command(&["SET", "held", "by another"]);
+            let held = claim("held", Mode::Exclusive);
+            assert!(is_granted(&store, &held).await);
+            store.settled().await;
+            slow.hold_after("held", 0);
+            let (of, what) = (store.clone(), held.clone());
+            let releases = tokio::spawn(async move { release(&of, &what).await });
+            until(
+                "the first node let go, and the second has yet to hear of it",
+                async || slow.stopped() > 0 && first.command(&["EXISTS", "held"]).contains(":0"),
+            )
+            .await;
+            let of = store.clone();
+            let renews = keepers.spawn(async move {
+                let renewed = renew(&of, &held, LEASE).await;
+                // What it sent has come when this is answered.
+                of.inspect(&held.name).await.expect("answers");
+                renewed
+            });
+            assert_eq!(renews.await.expect("ends"), Ok(Renewed::NotHeld));
+            slow.heal();
+            let was_held = releases.await.expect("ends");
+            assert_eq!(was_held, Ok(true), "{dialect}");
+            assert_eq!(nodes.count_key("held"), 1, "the other's");
+        });
+    }
 }

@@ -115,6 +115,17 @@ impl Holds {
         }
     }
 
+    /// Forgets a round that was lost. Returns what is to be taken back: nothing of a round that is being let go of, as the
+    /// nodes are told that anyway, nor of one that is known no more.
+    pub fn lose(&self, round: RoundId) -> Option<Entry> {
+        let mut entries = self.lock();
+        let entry = entries.by_claim.get(&round.claim)?;
+        if entry.round != round || entry.ending {
+            return None;
+        }
+        entries.by_claim.remove(&round.claim)
+    }
+
     /// Forgets a round, unless a later one has taken its place.
     pub fn end(&self, round: RoundId) {
         let mut entries = self.lock();

@@ -222,9 +222,12 @@ impl Inner {
             RenewalStep::Lost => {
                 // For good, and as an answer only if there was no other before.
                 hold.answer.get_or_insert(Renewed::NotHeld);
-                if let (Some(entry), Asks::ToGoOn(_)) = (&hold.entry, &hold.asks) {
-                    self.holds.end(entry.round);
-                    self.undo(hold.name.clone(), entry.clone());
+                // A release that is under way may be what ended it. To take it back as well could overtake that on its way
+                // to a node, which would then say that it had lost the hold before.
+                if let (Some(entry), Asks::ToGoOn(_)) = (&hold.entry, &hold.asks)
+                    && let Some(entry) = self.holds.lose(entry.round)
+                {
+                    self.undo(hold.name.clone(), entry);
                 }
             }
             RenewalStep::Unknown => {

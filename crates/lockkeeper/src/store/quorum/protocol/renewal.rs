@@ -31,7 +31,8 @@ pub enum Step {
     },
     /// This node does not keep a hold that goes on: re-add it, if it may vote.
     ReAdd,
-    /// The hold is lost for good. Withdraw it everywhere.
+    /// The hold is lost for good. Withdraw it everywhere, unless it is being released: every node is asked to let go of it
+    /// then, and which of them still had it is the answer.
     Lost,
     /// Too few answered to tell, or too late. The hold is as valid as it was before: try again.
     Unknown,
