@@ -6,7 +6,7 @@ use crate::claims::{break_all, break_of, renewal_for};
 use crate::common::*;
 use crate::nodes::taken_everywhere;
 use lockkeeper::clock::Moment;
-use lockkeeper::store::{BreakOutcome, BreakTarget, Mode, Renewal, Renewed, Store};
+use lockkeeper::store::{BreakOutcome, BreakTarget, Mode, NodeState, Renewal, Renewed, Store};
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::proxy::{Proxy, Way};
 use lockkeeper_testkit::servers::redis::RedisServer;
@@ -76,6 +76,48 @@ async fn a_break_that_reaches_a_node_late_spares_the_next_holder() {
         assert_eq!(site.nodes.count_key("busy"), 3, "{dialect}");
         assert_eq!(renew(&store, &next, LEASE).await, Ok(Renewed::Renewed));
         assert_eq!(votes(&store, &next), 3);
+    }
+}
+
+/// A try that came to nothing has a vote that is not taken back yet, and a break ends that. The next try of the same claim
+/// has nothing to do with it.
+#[tokio::test]
+async fn a_break_that_a_node_missed_spares_a_later_round_of_the_claim() {
+    for dialect in ["redisson", "plain"] {
+        let site = Site::new(dialect);
+        let store = open(&site.direct).await;
+        let administrator = open(&site.delayed).await;
+        break_all(&administrator, &claim("other", Mode::Exclusive)).await;
+        // So that its next round is a later one.
+        let warm_up = claim("warm-up", Mode::Exclusive);
+        taken_everywhere(&store, &warm_up, &site.nodes).await;
+        let tries = claim("busy", Mode::Exclusive);
+        let (id, record) = (tries.id.to_string(), "1000 1 1 1000 a channel");
+        let first = &site.nodes.servers()[0];
+        match dialect {
+            "plain" => first.command(&["SET", "busy", &format!("{id} {record}")]),
+            _ => first.command(&[
+                "HSET",
+                "busy",
+                &id,
+                "1",
+                &format!("lockkeeper:{id}"),
+                record,
+            ]),
+        };
+        first.command(&["PEXPIRE", "busy", "60000"]);
+        site.slow.requests(Way::Held);
+        assert_eq!(break_all(&administrator, &tries).await[0].claim, tries.id);
+        taken_everywhere(&store, &tries, &site.nodes).await;
+        site.slow.heal();
+        until("the administrator knows that it is back", async || {
+            states(&administrator)[1] == NodeState::Up
+        })
+        .await;
+        // All nodes have answered what they were told before.
+        let seen = administrator.inspect(&tries.name).await.expect("answers");
+        assert_eq!(seen.expect("it is held").holders[0].claim, tries.id);
+        assert_eq!(site.nodes.count_key("busy"), 3, "{dialect}");
     }
 }
 

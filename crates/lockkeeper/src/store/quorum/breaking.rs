@@ -6,11 +6,12 @@ use std::sync::Arc;
 use super::Inner;
 use super::gather::Gather;
 use super::holds::NodeSet;
-use super::look::Sight;
+use super::look::{Seen, Sight};
 use super::node::Silence;
+use super::protocol::RoundId;
 use crate::clock::Moment;
 use crate::store::redis::keys::Keys;
-use crate::store::{Break, BreakOutcome, BreakTarget, Holder};
+use crate::store::{Break, BreakOutcome, BreakTarget};
 use crate::{Error, Name};
 
 /// What the nodes said. Each that answered has a sight of both kinds, one of them empty.
@@ -136,20 +137,23 @@ impl Inner {
     }
 
     /// Nodes that were missed are to end the holds of ours that others have just ended. Not whatever is held there by
-    /// then: that may be the next holder's.
+    /// then: that may be the next holder's, or of a later round of the same claim.
     fn end_missed(self: &Arc<Self>, name: &Name, keys: &Keys, ended: &[Sight], missed: NodeSet) {
         if missed == NodeSet::default() {
             return;
         }
         let mut told = Vec::new();
-        for (_, holder) in ended.iter().flat_map(|sight| &sight.holders) {
-            let Holder { claim, .. } = holder;
-            if holder.is_stranger() || told.contains(claim) {
+        for Seen { round, holder, .. } in ended.iter().flat_map(|sight| &sight.holders) {
+            let round = RoundId {
+                claim: holder.claim,
+                number: *round,
+            };
+            if holder.is_stranger() || told.contains(&round) {
                 continue;
             }
-            told.push(*claim);
+            told.push(round);
             let ends = Moment::now() + holder.remaining + self.node_timeout;
-            self.end_on(name.clone(), keys, *claim, missed, ends);
+            self.end_on(name.clone(), keys, round, missed, ends);
         }
     }
 }

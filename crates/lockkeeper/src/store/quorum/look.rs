@@ -14,17 +14,25 @@ use crate::store::redis::answer::{self, Reply, wall};
 use crate::store::{Broken, ClaimId, Holder, LockInfo, Mode};
 use crate::{Error, Label, Name, Token};
 
+/// A hold on one node.
+pub(super) struct Seen {
+    /// What it is known by on the node: a claim, or what another client wrote.
+    id: String,
+    /// Of which round of its claim it is; 0 if it is another client's.
+    pub round: u64,
+    pub holder: Holder,
+}
+
 /// What one node says of a name.
 #[derive(Default)]
 pub(super) struct Sight {
-    /// By what it is known by on the node: a claim, or what another client wrote.
-    pub holders: Vec<(String, Holder)>,
+    pub holders: Vec<Seen>,
     last_token: u64,
     broken: Option<Broken>,
 }
 
 impl Sight {
-    pub fn of(holders: Vec<(String, Holder)>) -> Sight {
+    pub fn of(holders: Vec<Seen>) -> Sight {
         Sight {
             holders,
             ..Sight::default()
@@ -127,8 +135,8 @@ impl Inner {
     pub(super) fn agreed(&self, sights: Vec<Sight>) -> Vec<Holder> {
         let unheard = self.unheard(&sights);
         let mut by_id: BTreeMap<String, Vec<Holder>> = BTreeMap::new();
-        for (id, holder) in sights.into_iter().flat_map(|sight| sight.holders) {
-            by_id.entry(id).or_default().push(holder);
+        for seen in sights.into_iter().flat_map(|sight| sight.holders) {
+            by_id.entry(seen.id).or_default().push(seen.holder);
         }
         let mut holders = Vec::new();
         for mut votes in by_id.into_values() {
@@ -161,7 +169,7 @@ impl Inner {
     }
 
     /// The holders, or those that were, from this place of an answer on.
-    pub(super) fn holders(&self, reply: &Reply, at: usize) -> Result<Vec<(String, Holder)>, Error> {
+    pub(super) fn holders(&self, reply: &Reply, at: usize) -> Result<Vec<Seen>, Error> {
         if self.dialect.plain {
             return Ok(plain_holder(reply, at)?.into_iter().collect());
         }
@@ -171,7 +179,11 @@ impl Inner {
             let field = answer::text(field)?;
             let id = field.strip_suffix(":write").unwrap_or(&field).to_owned();
             let holder = answer::stranger(&id, mode_of(&mode), left, answer::REDISSON);
-            holders.push((id, holder));
+            holders.push(Seen {
+                id,
+                round: 0,
+                holder,
+            });
         }
         Ok(holders)
     }
@@ -237,22 +249,22 @@ fn mode_of(letter: &str) -> Mode {
 }
 
 /// Holds of ours: claim, mode, ms left, record, note.
-fn holders(values: &[Value]) -> Result<Vec<(String, Holder)>, Error> {
+fn holders(values: &[Value]) -> Result<Vec<Seen>, Error> {
     let replies = values.iter().map(|value| Reply::new(value.clone()));
     let holder = |reply: Result<Reply, Error>| {
         let reply = reply?;
         let (id, mode) = (reply.text(0)?, mode_of(&reply.text(1)?));
-        let mut holder = holder(&id, mode, reply.signed(2)?, &reply.text(3)?);
+        let mut seen = seen(id, mode, reply.signed(2)?, &reply.text(3)?);
         if !reply.is_nil(4) {
-            (holder.lease, holder.label) = noted(&reply.text(4)?);
+            (seen.holder.lease, seen.holder.label) = noted(&reply.text(4)?);
         }
-        Ok((id, holder))
+        Ok(seen)
     };
     replies.map(holder).collect()
 }
 
 /// The hold in a value of the plain dialect: `<claim> <record>`, or whatever another client wrote.
-fn plain_holder(reply: &Reply, at: usize) -> Result<Option<(String, Holder)>, Error> {
+fn plain_holder(reply: &Reply, at: usize) -> Result<Option<Seen>, Error> {
     if reply.is_nil(at) {
         return Ok(None);
     }
@@ -260,13 +272,14 @@ fn plain_holder(reply: &Reply, at: usize) -> Result<Option<(String, Holder)>, Er
     let ours = value.split_once(' ');
     let ours = ours.filter(|(claim, _)| claim.parse::<ClaimId>().is_ok());
     Ok(Some(match ours {
-        Some((claim, record)) => (
-            claim.to_owned(),
-            holder(claim, Mode::Exclusive, left, record),
-        ),
+        Some((claim, record)) => seen(claim.to_owned(), Mode::Exclusive, left, record),
         None => {
             let holder = answer::stranger(&value, Mode::Exclusive, left, "another client");
-            (value, holder)
+            Seen {
+                id: value,
+                round: 0,
+                holder,
+            }
         }
     }))
 }
@@ -284,22 +297,23 @@ fn noted(note: &str) -> (Option<Duration>, Option<Label>) {
 }
 
 /// `<last token> <tokens> <round> <since> <who>`.
-fn holder(id: &str, mode: Mode, left: i64, record: &str) -> Holder {
+fn seen(id: String, mode: Mode, left: i64, record: &str) -> Seen {
     let mut parts = record.splitn(5, ' ');
     let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok());
     let (last, count) = (number().unwrap_or(0), number().unwrap_or(1));
-    let (_round, since) = (number(), number().unwrap_or(0));
+    let (round, since) = (number().unwrap_or(0), number().unwrap_or(0));
     let token = last.saturating_add(1).saturating_sub(count);
     let who = parts.next().unwrap_or_default();
     let (lease, label) = answer::lease_and_label(who);
-    Holder {
+    let holder = Holder {
         process: answer::process(who),
         token: Token::new(token),
         since: wall(since),
         lease,
         label,
-        ..answer::stranger(id, mode, left, "")
-    }
+        ..answer::stranger(&id, mode, left, "")
+    };
+    Seen { id, round, holder }
 }
 
 #[cfg(test)]
@@ -315,7 +329,7 @@ mod tests {
             &format!("{most} {most} {most} {most} who"),
             &format!("{most} 0 "),
         ] {
-            holder("claim", Mode::Exclusive, -1, record);
+            seen("claim".to_owned(), Mode::Exclusive, -1, record);
         }
     }
 }

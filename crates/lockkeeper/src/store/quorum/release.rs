@@ -118,16 +118,17 @@ impl Inner {
         }
     }
 
-    /// Has these nodes let go of a claim, in the background. `ends`: when its lease has ended it anyway.
+    /// Has these nodes let go of a round, in the background. `ends`: when its lease has ended it anyway.
     pub(super) fn end_on(
         self: &Arc<Self>,
         name: Name,
         keys: &Keys,
-        claim: ClaimId,
+        round: RoundId,
         nodes: NodeSet,
         ends: Moment,
     ) {
-        self.part(name, keys, any(claim), nodes, ends, Poll::new(self.terms));
+        let what = LettingGo { round, run: None };
+        self.part(name, keys, what, nodes, ends, Poll::new(self.terms));
     }
 
     /// When every node has ended a round by itself, if it came as late as it can.
