@@ -287,7 +287,7 @@ fn micros(time: SystemTime) -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-pub(super) fn length(lease: Duration) -> i64 {
+fn length(lease: Duration) -> i64 {
     i64::try_from(lease.as_nanos()).unwrap_or(i64::MAX)
 }
 

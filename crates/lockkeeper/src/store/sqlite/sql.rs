@@ -10,7 +10,6 @@ pub(super) const UPGRADE_LEASES: &str = "UPDATE lock SET lease=max(expires-?1,0)
 
 pub(super) const LOAD: &str = body(include_str!("load.sql"));
 pub(super) const RELEASE: &str = body(include_str!("release.sql"));
-pub(super) const RENEW: &str = body(include_str!("renew.sql"));
 pub(super) const ENQUEUE: &str = body(include_str!("enqueue.sql"));
 pub(super) const FENCES: &str = body(include_str!("fences.sql"));
 pub(super) const BURY: &str = body(include_str!("bury.sql"));
@@ -107,7 +106,7 @@ mod tests {
     fn heads_of_files_are_cut_off() {
         for statement in [
             super::LOAD,
-            super::RENEW,
+            super::RELEASE,
             super::ENQUEUE,
             super::FENCES,
             super::BURY,

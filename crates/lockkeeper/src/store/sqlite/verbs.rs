@@ -8,7 +8,7 @@ use rusqlite::{ToSql, params};
 
 use super::fault::Fault;
 use super::liveness::Peer;
-use super::rows::{claim_bytes, length, nanos};
+use super::rows::claim_bytes;
 use super::session::Tx;
 use super::sql;
 use crate::Name;
@@ -58,36 +58,14 @@ pub(super) fn release(tx: &mut Tx<'_>, release: &Release) -> Result<Released, Fa
 
 pub(super) fn renew(tx: &mut Tx<'_>, renewals: &[Renewal]) -> Result<Vec<Renewed>, Fault> {
     // Sorted by name, so that several share a page.
-    tx.effects.wrote += 1 + renewals.len() / 8;
-    renewals
-        .iter()
-        .map(|renewal| renew_one(tx, renewal))
-        .collect()
-}
-
-fn renew_one(tx: &mut Tx<'_>, renewal: &Renewal) -> Result<Renewed, Fault> {
-    if tx.now.moment > renewal.not_after {
-        return Ok(Renewed::TooLate);
-    }
-    let end = nanos(tx.now.moment + renewal.lease);
-    let claim = claim_bytes(renewal.claim);
-    let waited_for: Option<bool> = {
-        let mut renew = tx.conn.prepare_cached(sql::RENEW)?;
-        let (now, lease) = (nanos(tx.now.moment), length(renewal.lease));
-        let row = params![renewal.name.as_str(), claim, end, now, lease];
-        let mut rows = renew.query(row)?;
-        let mut found = None;
-        while let Some(row) = rows.next()? {
-            found = Some(row.get(0)?);
-        }
-        found
+    let wrote = tx.effects.wrote + 1 + renewals.len() / 8;
+    let renew = |renewal: &Renewal| {
+        let rule = |record: &Record, now: Now<'_>| record.renew(renewal, now);
+        Ok(tx.apply(&renewal.name, rule)?.0)
     };
-    // With nobody waiting there is nothing else that time could have changed.
-    if waited_for == Some(false) {
-        return Ok(Renewed::Renewed);
-    }
-    let rule = |record: &Record, now: Now<'_>| record.renew(renewal, now);
-    Ok(tx.apply(&renewal.name, rule)?.0)
+    let renewed = renewals.iter().map(renew).collect();
+    tx.effects.wrote = wrote;
+    renewed
 }
 
 pub(super) fn break_lock(tx: &mut Tx<'_>, request: &Break) -> Result<BreakOutcome, Fault> {
