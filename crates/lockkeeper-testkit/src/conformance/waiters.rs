@@ -1,4 +1,4 @@
-//! Who waits: the queue, as people see it.
+//! The queue, as people see it.
 
 use std::time::{Duration, SystemTime};
 

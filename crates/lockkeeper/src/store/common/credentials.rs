@@ -1,4 +1,4 @@
-//! Who we are to a server: a user and a password, from the URL or from a file.
+//! The user and the password that a server is shown, from the URL or from a file.
 
 use std::fmt;
 use std::io::Read;
@@ -53,7 +53,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Who we are to a server. Its `Debug` shows no password.
+/// A user and a password. Its `Debug` shows no password.
 ///
 /// They come from the URL, which the environment has in `LOCKKEEPER_STORE`, and the password from a file that an option
 /// names: [`Options::password_file`](super::Options::password_file).

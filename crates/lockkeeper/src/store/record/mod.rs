@@ -43,7 +43,7 @@ pub type ProcessId = i64;
 pub struct Record {
     /// Every hold, in the order of their grants.
     pub holds: Vec<Hold>,
-    /// Who waits.
+    /// The claims that wait.
     pub queue: Queue,
     /// The last token of the last run that was given out.
     pub last_token: u64,
