@@ -3,6 +3,7 @@
 //! The other stores are compared with this one. It is the rule book of [`record`] and little else: one
 //! mutex, one record a name, and every verb applies a rule, keeps what it changes and sends hints.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -114,17 +115,15 @@ impl MemoryStore {
         let now = self.now();
         let mut guard = self.state();
         let state = &mut *guard;
-        if !state.locks.contains_key(name) {
-            let last_token = state.floor;
-            let record = Record {
-                last_token,
-                ..Record::default()
-            };
-            state.locks.insert(name.clone(), record);
-            state.idle += 1;
-        }
-        let Some(record) = state.locks.get_mut(name) else {
-            unreachable!("inserted above");
+        let record = match state.locks.entry(name.clone()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                state.idle += 1;
+                entry.insert(Record {
+                    last_token: state.floor,
+                    ..Record::default()
+                })
+            }
         };
         let was_idle = record.is_idle();
         let Ok(step) = rule(record, now) else {
