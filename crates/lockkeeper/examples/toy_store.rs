@@ -76,8 +76,10 @@ impl Toy {
     ) -> (Result<T, Error>, Record, Moment) {
         loop {
             let (version, mut record) = self.0.load(name);
+            let moment = Moment::now();
             let now = Now {
-                moment: Moment::now(),
+                moment,
+                asked: moment, // A server's clock would be another one than that of the requests.
                 wall_micros: Clock::real().unix_micros(),
                 may_grant: true,
                 me: 0, // Only leases end holds here, so processes need no numbers.

@@ -90,8 +90,10 @@ impl MemoryStore {
     }
 
     fn now(&self) -> Now<'static> {
+        let moment = self.clock.now();
         Now {
-            moment: self.clock.now(),
+            moment,
+            asked: moment,
             wall_micros: self.clock.unix_micros(),
             may_grant: true,
             me: 0,

@@ -107,6 +107,9 @@ pub struct Queued {
 pub struct Now<'a> {
     /// The time by which leases end.
     pub moment: Moment,
+    /// The time by which a request is late: `not_after` is compared with it. It may be on another clock than `moment`, as
+    /// that of the client beside that of a server.
+    pub asked: Moment,
     /// The wall clock in microseconds, which tokens follow.
     pub wall_micros: u64,
     /// Whether the store may grant. A server that may have forgotten grants may not, for a while.
@@ -260,6 +263,7 @@ impl std::fmt::Debug for Now<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Now")
             .field("moment", &self.moment)
+            .field("asked", &self.asked)
             .field("wall_micros", &self.wall_micros)
             .field("may_grant", &self.may_grant)
             .field("me", &self.me)

@@ -146,9 +146,9 @@ impl World {
             lease: Duration::from_millis(100 + self.chance.below(3000)),
             reserve: 1 + self.chance.below(64) as u32,
             not_after: Moment::from_nanos(if late {
-                self.now - 1
+                self.asked() - 1
             } else {
-                self.now + 900_000_000
+                self.asked() + 900_000_000
             }),
             enqueue: !self.chance.one_in(4),
             beside,
@@ -169,7 +169,7 @@ impl World {
         match (self.chance.below(16), known, held) {
             (0..=1, Some(again), _) => Verb::Try(again),
             (2..=3, Some(again), _) => Verb::Try(Claim {
-                not_after: Moment::from_nanos(self.now + 900_000_000),
+                not_after: Moment::from_nanos(self.asked() + 900_000_000),
                 ..again
             }),
             (4, Some(claim), _) => Verb::Withdraw(claim.id),
@@ -188,7 +188,7 @@ impl World {
             name: self.name.clone(),
             claim,
             lease: Duration::from_millis(self.chance.below(3000)),
-            not_after: Moment::from_nanos(self.now - 1 + 2 * self.chance.below(9)),
+            not_after: Moment::from_nanos(self.asked() - 1 + 2 * self.chance.below(9)),
         }
     }
 
@@ -208,7 +208,7 @@ impl World {
             name: self.name.clone(),
             target,
             reason: "a test".into(),
-            not_after: Moment::from_nanos(self.now - 1 + 2 * self.chance.below(9)),
+            not_after: Moment::from_nanos(self.asked() - 1 + 2 * self.chance.below(9)),
         }
     }
 
@@ -255,6 +255,11 @@ impl World {
         }
     }
 
+    /// The time on the clock of the requests, which is another one than that of the leases.
+    fn asked(&self) -> u64 {
+        self.now / 2 + 7_000_000_000
+    }
+
     fn step(&mut self) {
         self.weather();
         let verb = self.verb();
@@ -266,6 +271,7 @@ impl World {
         let lives = |process: ProcessId| Some(*self.alive.get(&process).unwrap_or(&true));
         let now = Now {
             moment: Moment::from_nanos(self.now),
+            asked: Moment::from_nanos(self.asked()),
             wall_micros: self.now / 1000 + self.wall_ahead,
             may_grant: self.now >= self.sits_out_until,
             me,
@@ -347,6 +353,7 @@ fn run(seed: u64) {
     let lives = |_| Some(true);
     let now = Now {
         moment: Moment::from_nanos(world.now),
+        asked: Moment::from_nanos(world.asked()),
         wall_micros: world.now / 1000,
         may_grant: true,
         me: 0,

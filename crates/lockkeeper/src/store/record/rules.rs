@@ -11,7 +11,7 @@ impl Record {
     /// One try to hold.
     pub fn try_acquire(&self, claim: &Claim, now: Now<'_>) -> Result<Step<Attempt>, Missing> {
         let mut draft = Draft::new(self, now)?;
-        if now.moment > claim.not_after {
+        if now.asked > claim.not_after {
             return Ok(draft.done(Attempt::TooLate));
         }
         if let Some(grant) = draft.admit(claim)? {
@@ -37,13 +37,19 @@ impl Record {
     /// Lets a hold go on.
     pub fn renew(&self, renewal: &Renewal, now: Now<'_>) -> Result<Step<Renewed>, Missing> {
         let mut draft = Draft::new(self, now)?;
-        if now.moment > renewal.not_after {
-            return Ok(draft.done(Renewed::TooLate));
-        }
-        let renewed = match draft.prolong(renewal.claim, renewal.lease) {
-            Some(_) => Renewed::Renewed,
-            None => Renewed::NotHeld,
-        };
+        let renewed = draft.renew(renewal);
+        Ok(draft.done(renewed))
+    }
+
+    /// Lets several holds of the name go on, in one step.
+    pub fn renew_all(
+        &self,
+        renewals: &[Renewal],
+        now: Now<'_>,
+    ) -> Result<Step<Vec<Renewed>>, Missing> {
+        let mut draft = Draft::new(self, now)?;
+        let renewed = renewals.iter().map(|renewal| draft.renew(renewal));
+        let renewed = renewed.collect();
         Ok(draft.done(renewed))
     }
 
@@ -54,7 +60,7 @@ impl Record {
         let next = release
             .requeue
             .as_ref()
-            .filter(|next| was_held && now.moment <= next.not_after && can_ever_hold(next));
+            .filter(|next| was_held && now.asked <= next.not_after && can_ever_hold(next));
         draft.settle()?;
         let mut regrant = None;
         if let Some(next) = next {
@@ -69,7 +75,7 @@ impl Record {
     /// Ends the holds that are meant, and moves the fence past them.
     pub fn break_lock(&self, request: &Break, now: Now<'_>) -> Result<Step<Ended>, Missing> {
         let mut draft = Draft::new(self, now)?;
-        if now.moment > request.not_after {
+        if now.asked > request.not_after {
             return Ok(draft.done(Ended::TooLate));
         }
         let ended = draft.end(|hold| request.target.means(hold.claim, hold.grant));
@@ -89,6 +95,16 @@ impl Record {
 }
 
 impl Draft<'_> {
+    fn renew(&mut self, renewal: &Renewal) -> Renewed {
+        if self.now.asked > renewal.not_after {
+            return Renewed::TooLate;
+        }
+        match self.prolong(renewal.claim, renewal.lease) {
+            Some(_) => Renewed::Renewed,
+            None => Renewed::NotHeld,
+        }
+    }
+
     /// Lets a claim of the process that asks hold, if it fits and nobody waits before it. Returns its grant.
     fn admit(&mut self, claim: &Claim) -> Result<Option<Grant>, Missing> {
         // A claim id is granted once: a request that finds itself holding is the same request.

@@ -247,6 +247,7 @@ impl<'s> Tx<'s> {
             };
             let now = Now {
                 moment: self.now.moment,
+                asked: self.now.moment,
                 wall_micros: self.now.wall_micros,
                 may_grant: true,
                 me: self.me,

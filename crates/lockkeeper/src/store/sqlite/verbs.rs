@@ -59,13 +59,14 @@ pub(super) fn release(tx: &mut Tx<'_>, release: &Release) -> Result<Released, Fa
 pub(super) fn renew(tx: &mut Tx<'_>, renewals: &[Renewal]) -> Result<Vec<Renewed>, Fault> {
     // Sorted by name, so that several share a page.
     let wrote = tx.effects.wrote + 1 + renewals.len() / 8;
-    let renew = |renewal: &Renewal| {
-        let rule = |record: &Record, now: Now<'_>| record.renew(renewal, now);
-        Ok(tx.apply(&renewal.name, rule)?.0)
-    };
-    let renewed = renewals.iter().map(renew).collect();
+    let mut renewed = Vec::with_capacity(renewals.len());
+    // Many holds may have one name. Its rows are loaded once for all of them.
+    for of_one in renewals.chunk_by(|one, next| one.name == next.name) {
+        let rule = |record: &Record, now: Now<'_>| record.renew_all(of_one, now);
+        renewed.extend(tx.apply(&of_one[0].name, rule)?.0);
+    }
     tx.effects.wrote = wrote;
-    renewed
+    Ok(renewed)
 }
 
 pub(super) fn break_lock(tx: &mut Tx<'_>, request: &Break) -> Result<BreakOutcome, Fault> {

@@ -173,7 +173,7 @@ fn check_grants(before: &Record, verb: &Verb, after: &Record, now: Now<'_>) {
 
 /// The answer is true. A verb that says that it did nothing has done nothing but what time has.
 fn check_answer(settled: &Record, verb: &Verb, answer: &Outcome, after: &Record, now: Now<'_>) {
-    let late = |not_after: Moment| now.moment > not_after;
+    let late = |not_after: Moment| now.asked > not_after;
     let did = match (verb, answer) {
         (Verb::Try(claim), Outcome::Tried(attempt)) => {
             assert_eq!(*attempt == Attempt::TooLate, late(claim.not_after));
@@ -341,7 +341,7 @@ fn wanted(verb: &Verb, claim: ClaimId, now: Now<'_>) -> Option<Duration> {
         Verb::Renew(one) => (one.claim, one.lease, one.not_after),
         verb => newcomer(verb).map(|claim| (claim.id, claim.lease, claim.not_after))?,
     };
-    (of == claim && now.moment <= not_after).then_some(lease)
+    (of == claim && now.asked <= not_after).then_some(lease)
 }
 
 /// The claim that a verb may grant or queue.
