@@ -137,18 +137,22 @@ impl Builder {
 
     /// Where the store is.
     fn find(&self) -> Result<StoreUrl, Error> {
-        let named = || std::env::var_os(STORE_VARIABLE).is_some_and(|url| !url.is_empty());
-        match &self.url {
-            Some(url) => StoreUrl::parse(url),
-            // The embedded default would quietly be another store than the one that was brought.
-            None if !self.openers.is_empty() && !named() => Err(Error::InvalidUrl {
-                reason: format!(
-                    "an opener was added, and nothing names its store; write for instance {}, or set {STORE_VARIABLE}",
-                    store::added_examples(&self.openers)
-                ),
-            }),
-            None => StoreUrl::from_environment(),
+        if let Some(url) = &self.url {
+            return StoreUrl::parse(url);
         }
+        let url = StoreUrl::from_environment()?;
+        let served = |opener: &Arc<dyn Opener>| opener.serves(url.scheme());
+        // The default, and what the environment names for another program, would quietly be another store than the one
+        // that was brought.
+        if self.openers.is_empty() || self.openers.iter().any(served) {
+            return Ok(url);
+        }
+        Err(Error::InvalidUrl {
+            reason: format!(
+                "an opener was added, and nothing names its store; write for instance {}, or set {STORE_VARIABLE} to that",
+                store::added_examples(&self.openers)
+            ),
+        })
     }
 
     /// The lease of locks that ask for no other; 30 s unless set, or the longest that the store grants. Renewed at a

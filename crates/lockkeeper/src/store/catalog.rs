@@ -287,7 +287,13 @@ fn missing(scheme: &str, added: &[Arc<dyn Opener>]) -> String {
     format!(
         "there is no store {}; write for instance {}",
         excerpt(scheme),
-        examples(added.iter().flat_map(|one| one.schemes()).chain(schemes()))
+        examples(
+            added.iter().flat_map(|one| one.schemes()).chain(
+                schemes()
+                    .iter()
+                    .filter(|known| known.dialect != Some("plain"))
+            )
+        )
     )
 }
 
@@ -298,7 +304,7 @@ pub(crate) fn added_examples(added: &[Arc<dyn Opener>]) -> String {
 
 fn examples<'a>(schemes: impl Iterator<Item = &'a Scheme>) -> String {
     let schemes = schemes
-        .filter(|known| known.capabilities.is_some() && known.dialect != Some("plain"))
+        .filter(|known| known.capabilities.is_some())
         .map(|known| known.example);
     schemes.collect::<Vec<_>>().join(" or ")
 }
