@@ -72,6 +72,12 @@ impl<'a> ServerUrl<'a> {
             );
         }
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        // A `/` in a password ends the host too early, and the rest of the password would be a path that is shown.
+        if path.contains('@') {
+            return refuse(
+                "its path has an `@`; in a password write %2F for a `/`, and in a path %40 for an `@`",
+            );
+        }
         let (user_info, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         Ok(ServerUrl {
             kind,
@@ -301,6 +307,7 @@ mod tests {
             "toy://u:12?x&canary&y@h",
             "toy://u:12/3?canary@h",
             "toy://u:can/ary@h",
+            "toy://u:12/canary@h",
             "toy://u:canary#x@h",
             "toy://h?a=canary&a=canary",
         ] {
