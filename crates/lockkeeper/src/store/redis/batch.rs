@@ -12,7 +12,6 @@
 //! in doubt for each of them. Whoever stops waiting leaves the others alone.
 
 use std::borrow::Borrow;
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -308,7 +307,8 @@ impl Shared {
             // Whoever stopped waiting does not want it done.
             let mut ops: Vec<Waiting> = ops.filter(|op| !op.answer.is_closed()).collect();
             // Releases first: a try may be for the same name. Nobody waits for both a try and what is to follow it.
-            ops.sort_by_key(|op| Reverse(op.verb.letter.as_bytes()[0].to_ascii_lowercase()));
+            // Otherwise in their order, with a label or without.
+            ops.sort_by_key(|op| matches!(op.verb.letter, "a" | "A" | "b" | "B"));
             let Some(script) = ops.first().map(|op| &op.verb.batch.usual) else {
                 continue;
             };
