@@ -24,7 +24,7 @@
 //!
 //! # Layout
 //! `file` opens and checks the database, `upgrade` brings an old one up to date. A `session` is a connection with its transactions, in which the
-//! `verbs` apply the rules of [`record`](super::record) to `rows`. A verb runs at once where it was called, unless someone else is writing: then
+//! `verbs` apply the rules of [`record`] to `rows`. A verb runs at once where it was called, unless someone else is writing: then
 //! the `worker` does it. `liveness` is about who is alive, `wake` about who is told, `users` about who has the file
 //! locked, `forks` about processes that were forked.
 

@@ -17,7 +17,7 @@ use super::{keepers_folder, sql};
 use crate::clock::Clock;
 
 /// How long to wait for programs that only look at the file for a moment.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Upgrades the file at `path`, unless another program has.
 ///
