@@ -236,7 +236,7 @@ fn an_old_file_in_use_is_refused_and_left_as_it_is() {
     opener.execute("DELETE FROM process", []).expect("writes");
     drop(alive);
     let text = refused(&old.path);
-    assert!(text.contains("some program has it open"), "{text}");
+    assert!(text.contains("in use by some program"), "{text}");
     drop(opener);
     let store = SqliteStore::open(&old.path).expect("upgrades");
     assert!(token(&store, "job") > FUTURE);

@@ -10,7 +10,8 @@ use ::redis::Value;
 use super::Inner;
 use super::gather::Gather;
 use super::node::Silence;
-use crate::store::redis::answer::{self, Reply, wall};
+use crate::store::record::wall;
+use crate::store::redis::answer::{self, Reply};
 use crate::store::{Broken, ClaimId, Holder, LockInfo, Mode};
 use crate::{Error, Label, Name, Token};
 

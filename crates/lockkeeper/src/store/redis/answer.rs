@@ -1,13 +1,14 @@
 //! What scripts answer, in our types.
 
 use std::borrow::Cow;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use ::redis::Value;
 
 use super::fault::{Fault, refused};
 use crate::clock::Moment;
 use crate::store::common::ServerClock;
+use crate::store::record::wall;
 use crate::store::*;
 use crate::{Label, Token};
 
@@ -212,7 +213,7 @@ fn label(reply: &Reply, at: usize) -> Result<Option<Label>, Error> {
     }
 }
 
-/// Claims that wait as inspect answers them.
+/// The claims that wait, as the inspect script returns them.
 pub(super) fn waiters(values: &[Value]) -> Result<Vec<Waiter>, Error> {
     let replies = values.iter().map(|value| Reply::new(value.clone()));
     replies.map(|reply| waiter(&reply?)).collect()
@@ -275,10 +276,6 @@ pub(in crate::store) fn broken(values: &[Value]) -> Result<Option<Broken>, Error
         reason: text(&values[0])?,
         at: wall(text(&values[1])?.parse().unwrap_or(0)),
     }))
-}
-
-pub(in crate::store) fn wall(micros: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_micros(micros)
 }
 
 /// How we are written into holds: the program comes last, as it may have any character.

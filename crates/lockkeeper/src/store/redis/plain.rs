@@ -3,7 +3,7 @@
 
 use ::redis::{Cmd, Value};
 
-use super::answer::{self, Reply, Tried, wall};
+use super::answer::{self, Reply, Tried};
 use super::batch::{Op, id_arg};
 use super::fault::Fault;
 use super::keys::Keys;
@@ -13,6 +13,7 @@ use super::way::Way;
 use super::{BREAK_MEMORY, millis};
 use crate::Token;
 use crate::clock::Moment;
+use crate::store::record::wall;
 use crate::store::*;
 
 /// The verbs of the contract, as scripts.

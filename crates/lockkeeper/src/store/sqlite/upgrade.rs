@@ -65,7 +65,7 @@ fn in_use(path: &Path) -> Result<(), Fault> {
         who.push("some program".to_owned());
     }
     Err(Fault::Told(refused(format!(
-        "{path:?} is a file of an earlier Lockkeeper, and {} has it open; end the programs that use it, or name another \
+        "{path:?} is a file of an earlier Lockkeeper, in use by {}; end the programs that use it, or name another \
          file: it is brought up to date once nobody has it open",
         who.join(" and ")
     ))))

@@ -33,7 +33,7 @@ pub(super) fn acquire(tx: &mut Tx<'_>, claim: &Claim) -> Result<(Attempt, Vec<Ar
     Ok((attempt, in_the_way))
 }
 
-/// The other stores that hold or are first to wait, as far as that is loaded.
+/// The other stores that hold, and that of the first waiter if the queue is loaded.
 fn peers(tx: &mut Tx<'_>, record: &Record) -> Result<Vec<Arc<Peer>>, Fault> {
     let mut processes: Vec<ProcessId> = record.holds.iter().map(|hold| hold.process).collect();
     processes.extend(record.queue.first.front().map(|head| head.process));
