@@ -63,7 +63,7 @@ async fn compare_plain(verbs: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_verbs_of_all_modes_are_answered_as_by_memory() {
-    compare_redisson(80_000).await;
+    compare_redisson(100_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
