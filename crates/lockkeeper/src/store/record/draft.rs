@@ -1,5 +1,6 @@
 //! The working copy of a record on which one verb acts.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use super::{Change, Hold, Missing, Now, ProcessId, Queued, Record, Step, wall};
@@ -12,7 +13,8 @@ use crate::token::next_run;
 pub(super) struct Draft<'a> {
     record: &'a Record,
     pub now: Now<'a>,
-    pub holds: Vec<Hold>,
+    /// The holds as they are now. Copied only once they differ from the record: most verbs change one or none.
+    pub holds: Cow<'a, [Hold]>,
     /// Entries before this place have left the queue.
     head: usize,
     /// Claims that left the queue from behind the head.
@@ -31,7 +33,7 @@ impl<'a> Draft<'a> {
         let mut draft = Draft {
             record,
             now,
-            holds: record.holds.clone(),
+            holds: Cow::Borrowed(&record.holds),
             head: 0,
             left: Vec::new(),
             dead: Vec::new(),
@@ -128,7 +130,10 @@ impl<'a> Draft<'a> {
             since_micros: self.now.wall_micros,
             label: entry.label,
         };
-        self.holds.push(hold.clone());
+        // A claim that is granted by its own request ends the verb, so nothing looks at the holds after it.
+        if direct {
+            self.holds.to_mut().push(hold.clone());
+        }
         self.changes.push(Change::Start { hold, direct });
         grant
     }
@@ -136,8 +141,9 @@ impl<'a> Draft<'a> {
     /// Lets a hold go on for at least `lease` from now. Returns its grant.
     pub fn prolong(&mut self, claim: ClaimId, lease: Duration) -> Option<Grant> {
         let expires = self.now.moment + lease;
-        let hold = self.holds.iter_mut().find(|hold| hold.claim == claim)?;
-        if expires > hold.expires {
+        let place = self.holds.iter().position(|hold| hold.claim == claim)?;
+        if expires > self.holds[place].expires {
+            let hold = &mut self.holds.to_mut()[place];
             (hold.expires, hold.lease) = (expires, lease);
             self.changes.push(Change::Prolong {
                 claim,
@@ -145,15 +151,21 @@ impl<'a> Draft<'a> {
                 lease,
             });
         }
-        Some(hold.grant)
+        Some(self.holds[place].grant)
     }
 
-    /// Ends the holds that match. Returns them.
-    pub fn end(&mut self, ends: impl Fn(&Hold) -> bool) -> Vec<Hold> {
-        let ended: Vec<Hold> = self.holds.extract_if(.., |hold| ends(hold)).collect();
-        let ends = ended.iter().map(|hold| Change::End(hold.claim));
-        self.changes.extend(ends);
-        ended
+    /// Ends the holds that match. Returns whether there were any.
+    pub fn end(&mut self, ends: impl Fn(&Hold) -> bool) -> bool {
+        let ended = self.holds.iter().filter(|hold| ends(hold));
+        let before = self.changes.len();
+        self.changes
+            .extend(ended.map(|hold| Change::End(hold.claim)));
+        let any = self.changes.len() > before;
+        if any {
+            let stay = self.holds.iter().filter(|hold| !ends(hold));
+            self.holds = Cow::Owned(stay.cloned().collect());
+        }
+        any
     }
 
     /// Puts a claim at the end of the queue, or keeps its place. The last step of a verb: [`Draft::head`] does not see it.

@@ -1,7 +1,7 @@
 //! The verbs of the contract, as rules on a record.
 
 use super::draft::Draft;
-use super::{Ended, Missing, Now, Record, Step};
+use super::{Ended, Hold, Missing, Now, Record, Step};
 use crate::store::{
     Attempt, Break, BreakTarget, Claim, ClaimId, Grant, Release, Released, Renewal, Renewed,
     may_stand_beside,
@@ -56,7 +56,7 @@ impl Record {
     /// Ends a hold, and queues the next claim of the same keeper in the same step.
     pub fn release(&self, release: &Release, now: Now<'_>) -> Result<Step<Released>, Missing> {
         let mut draft = Draft::new(self, now)?;
-        let was_held = !draft.end(|hold| hold.claim == release.claim).is_empty();
+        let was_held = draft.end(|hold| hold.claim == release.claim);
         let next = release
             .requeue
             .as_ref()
@@ -78,9 +78,16 @@ impl Record {
         if now.asked > request.not_after {
             return Ok(draft.done(Ended::TooLate));
         }
-        let ended = draft.end(|hold| request.target.means(hold.claim, hold.grant));
+        let meant = |hold: &Hold| request.target.means(hold.claim, hold.grant);
+        let ended: Vec<Hold> = draft
+            .holds
+            .iter()
+            .filter(|hold| meant(hold))
+            .cloned()
+            .collect();
+        draft.end(meant);
         if ended.is_empty() && request.target != BreakTarget::All {
-            let holds = draft.holds.clone();
+            let holds = draft.holds.to_vec();
             return Ok(draft.done(Ended::NotHeld(holds)));
         }
         draft.mark_broken(&request.reason);
