@@ -227,10 +227,12 @@ pub async fn compare(subject: &Subject, seed: u64, verbs: usize) -> Report {
         for _ in 0..rounds {
             let burst = 1 + random.below(most);
             sequences = at_once(sequences, Turn::Verbs(burst)).await;
-            if random.below(rounds) < 2
-                && let Some(keeper) = subject.dies(&mut random)
-            {
-                sequences = at_once(sequences, Turn::Died(keeper)).await;
+            if random.below(rounds) < 2 {
+                // The model knows no death: it withdraws, which first ends what time has ended.
+                sequences = at_once(sequences, Turn::Look).await;
+                if let Some(keeper) = subject.dies(&mut random) {
+                    sequences = at_once(sequences, Turn::Died(keeper)).await;
+                }
             }
             subject.advance(pause(&mut random));
             if !subject.prompt || random.below(3) == 0 {
