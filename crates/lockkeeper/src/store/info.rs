@@ -31,7 +31,8 @@ pub struct LockInfo {
     pub name: Name,
     /// Who holds it now; empty when free.
     pub holders: Vec<Holder>,
-    /// How many claims wait in the store. A process waits with one claim a lock, however many of its tasks do.
+    /// How many claims wait in the store. Tasks of one process that want a lock alike wait with one claim, and with none while
+    /// their process holds: they are not counted one by one. A task with a label, a lease or a mode of its own has a claim of its own.
     pub waiters: usize,
     /// The first [`MAX_LISTED`] claims of the queue, in its order. Empty in what [`list`](super::Store::list) returns, and
     /// where a store has no queue.
