@@ -346,28 +346,37 @@ impl RedisCluster {
 
     /// Makes the replica of the master that serves a key take over, in agreement with it.
     pub fn fail_over(&self, key: &str) -> u16 {
-        let old = self.master_of(key);
-        let answer = self.command(self.replica_of(old), &["CLUSTER", "FAILOVER"]);
+        let (old, replica) = self.pair_of(key);
+        let answer = self.command(replica, &["CLUSTER", "FAILOVER"]);
         assert!(answer.starts_with("+OK"), "{answer}");
         self.successor_of(key, old)
     }
 
-    /// The port of a master's replica.
+    /// The ports of the master that serves a key and of its replica. On a busy machine a replica may take over by itself, so
+    /// they are looked for until they belong together.
     ///
     /// # Panics
-    /// When there is none.
-    pub fn replica_of(&self, master: u16) -> u16 {
+    /// When that never is so.
+    pub fn pair_of(&self, key: &str) -> (u16, u16) {
+        let mut pair = None;
+        until("the master has a replica", || {
+            let master = self.master_of(key);
+            pair = self.replica_of(master).map(|replica| (master, replica));
+            pair.is_some()
+        });
+        pair.expect("found above")
+    }
+
+    fn replica_of(&self, master: u16) -> Option<u16> {
         let id = self.with(master, |node| node.id.clone());
         let nodes = self.nodes();
         let listed = nodes[0].server.strings(&["CLUSTER", "NODES"]).join("\n");
-        let line = listed
-            .lines()
-            .find(|line| line.contains("slave") && line.split(' ').nth(3) == Some(id.as_str()));
-        let replica = line
-            .and_then(|line| line.split(' ').next())
-            .expect("a replica");
-        let node = nodes.iter().find(|node| node.id == replica);
-        node.expect("a node").server.port()
+        let mut lines = listed.lines();
+        let line = lines
+            .find(|line| line.contains("slave") && line.split(' ').nth(3) == Some(id.as_str()))?;
+        let replica = line.split(' ').next()?;
+        let node = nodes.iter().find(|node| node.id == replica)?;
+        Some(node.server.port())
     }
 }
 

@@ -80,8 +80,7 @@ fn a_master_is_killed_under_load() {
 #[test]
 fn a_lock_that_its_replica_had_not_is_granted_again_and_the_fence_holds() {
     let cluster = cluster();
-    let old = cluster.master_of(TAG);
-    let replica = cluster.replica_of(old);
+    let (old, replica) = cluster.pair_of(TAG);
     let mut scenes = TRUSTING.map(|kind| {
         let mut crew = Crew::at(&kind.url(&cluster.url(), TAG, 1));
         let url = crew.url();
