@@ -149,10 +149,14 @@ impl Inner {
             let last = votes.len().min(self.terms.majority) - 1;
             let lease = commonest(votes.iter().map(|vote| vote.lease));
             let label = commonest(votes.iter().map(|vote| vote.label.clone()));
+            // A slow node may still have an earlier round of the claim, with a lower token.
+            let token = votes.iter().map(|vote| vote.token).max();
+            let holder = votes.swap_remove(last);
             holders.push(Holder {
+                token: token.unwrap_or(holder.token),
                 lease,
                 label,
-                ..votes.swap_remove(last)
+                ..holder
             });
         }
         holders.sort_by_key(|holder| holder.token);
