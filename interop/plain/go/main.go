@@ -78,6 +78,10 @@ func (p *peer) acquire(o order) (bool, error) {
 
 // Not to hold any more is an answer, all else an error.
 func own(ok bool, err error) (bool, error) {
+	// With a majority, a node that still has another's value is none of our business: redsync tells it as an error as well.
+	if ok {
+		return true, nil
+	}
 	var taken *redsync.ErrTaken
 	if errors.Is(err, redsync.ErrLockAlreadyExpired) || errors.As(err, &taken) {
 		return false, nil
