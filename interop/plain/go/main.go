@@ -140,7 +140,7 @@ func (p *peer) obey(o order) (answer, error) {
 		ok, err = own(longer.Extend())
 	case "owned":
 		ok, err = mutex.Valid()
-		if errors.Is(err, redis.Nil) {
+		if !ok && errors.Is(err, redis.Nil) {
 			ok, err = false, nil
 		}
 		ok, err = own(ok, err)
