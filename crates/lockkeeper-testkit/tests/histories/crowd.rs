@@ -299,6 +299,8 @@ impl Crowd {
             return;
         };
         let count = COUNT_DOWNS * self.takers.len() as u32 + missing;
+        // Whatever becomes of the request: it may have been done, and what it set is to be opened in the end.
+        self.latches.push(name.clone());
         let set = self.ask(&name, LatchAsk::Set(count));
         match runtime.block_on(latch.set(count)) {
             Ok(changed) => self.driver.ok(set, Answer::Changed(changed)),
@@ -309,7 +311,6 @@ impl Crowd {
             // One that is about to exit may not listen.
             let _ = taker.tell(&format!("latch {name} {COUNT_DOWNS}"));
         }
-        self.latches.push(name);
     }
 
     /// Waits until somebody was let through by a latch.
@@ -334,11 +335,16 @@ impl Crowd {
                 Ok(count) => self.driver.ok(read, Answer::Count(count)),
                 Err(error) => self.driver.error(read, &error),
             }
-            let open = self.ask(name, LatchAsk::Open);
-            match runtime.block_on(latch.open()) {
-                Ok(changed) => self.driver.ok(open, Answer::Changed(changed)),
-                Err(error) => self.driver.error(open, &error),
-            }
+            self.until("the latch is opened", || {
+                let open = self.ask(name, LatchAsk::Open);
+                let opened = runtime.block_on(latch.open());
+                match &opened {
+                    Ok(changed) => self.driver.ok(open, Answer::Changed(*changed)),
+                    // It may be closed still.
+                    Err(error) => self.driver.error(open, error),
+                }
+                opened.is_ok()
+            });
         }
     }
 

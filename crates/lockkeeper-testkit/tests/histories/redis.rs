@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper_testkit::checker::Kind;
-use lockkeeper_testkit::history::Fault;
+use lockkeeper_testkit::history::{Event, Fault, What};
 use lockkeeper_testkit::random::Random;
 use lockkeeper_testkit::servers::proxy::{Proxy, Way};
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
@@ -30,6 +30,30 @@ fn every_rule_holds_on_redis_in_the_plain_dialect() {
     play("plain", 2, 1, |_| {
         Redis::start("?dialect=plain&response_timeout=600ms")
     });
+}
+
+/// A request whose reply is lost may have been done.
+#[test]
+fn a_latch_whose_setting_has_an_unknown_outcome_is_opened_in_the_end() {
+    let redis = Redis::start("?response_timeout=600ms");
+    let url = redis.url(redis.proxy.port());
+    let mut crowd = Crowd::new(Place::at(&url), &url, 1, None);
+    // The server then knows the script, and nobody has to be asked for it.
+    crowd.latch_that_lacks(1);
+    redis.proxy.replies(Way::Held);
+    crowd.latch_that_lacks(1);
+    redis.proxy.heal();
+    crowd.until("it is set", || {
+        let left = left_on(&redis.server);
+        left.iter().any(|key| key.contains("latch2"))
+    });
+    let events = crowd.finish(|| redis.leftovers());
+    let told = |event: &Event| matches!(&event.what, What::Unknown { .. });
+    assert!(events.iter().any(told), "{events:?}");
+    let left = events
+        .iter()
+        .filter(|event| matches!(event.what, What::Left { .. }));
+    assert_eq!(left.collect::<Vec<_>>(), Vec::<&Event>::new());
 }
 
 impl Redis {
