@@ -20,7 +20,7 @@ use lockkeeper::clock::Moment;
 use lockkeeper::store::sqlite::SqliteStore;
 use lockkeeper::store::*;
 use rusqlite::Connection;
-use sqlite_common::{Claims, block_on, child, child_argument, release, run_as_child};
+use sqlite_common::{Claims, block_on, child, child_argument, release, run_as_child, until};
 
 /// Far longer than anything here takes, and shorter than the leases that would end it otherwise.
 const SOON: Duration = Duration::from_secs(20);
@@ -176,7 +176,7 @@ fn what_a_dropped_store_held_is_free_unless_its_liveness_goes_on() {
         "alive through the handle"
     );
     drop(handle);
-    assert!(is_granted(acquire(&two, &next)));
+    until("it is free", || is_granted(acquire(&two, &next)));
 }
 
 /// Starts a child that holds `held`, waits for `wanted`, and says so.

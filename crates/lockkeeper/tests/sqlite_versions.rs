@@ -17,7 +17,7 @@ use lockkeeper::store::{
 use lockkeeper::{Error, Label, Name};
 use rusqlite::{Connection, params};
 use rustix::fs::{FlockOperation, flock};
-use sqlite_common::{Claims, block_on, child, child_argument, release};
+use sqlite_common::{Claims, block_on, child, child_argument, release, until};
 
 /// The tables of version 1, as its programs made them.
 const VERSION_1: &str = include_str!("sqlite_common/version_1.sql");
@@ -104,14 +104,17 @@ impl OldFile {
 
 fn token(store: &SqliteStore, name: &str) -> u64 {
     let claim = Claims::new(name).next();
-    match block_on(store.try_acquire(&claim)) {
-        Ok(Attempt::Granted(grant)) => {
-            let released = block_on(store.release(&release(&claim)));
-            assert!(released.expect("released").was_held);
-            grant.token.get()
+    let mut token = None;
+    until("it is free", || {
+        let attempt = block_on(store.try_acquire(&claim)).expect("tries");
+        if let Attempt::Granted(grant) = attempt {
+            token = Some(grant.token.get());
         }
-        other => panic!("{name} should be free: {other:?}"),
-    }
+        token.is_some()
+    });
+    let released = block_on(store.release(&release(&claim)));
+    assert!(released.expect("released").was_held);
+    token.expect("granted")
 }
 
 fn refused(path: &Path) -> String {
@@ -206,8 +209,10 @@ fn a_lease_that_is_kept_alive_without_the_file_outlives_the_upgrade() {
         .collect();
     assert_eq!(waiting, [job.id], "the waiter of a closed file is gone");
     drop(alive);
-    let free = block_on(store.try_acquire(&job));
-    assert!(matches!(free, Ok(Attempt::Granted(_))), "{free:?}");
+    until("it is free", || {
+        let free = block_on(store.try_acquire(&job)).expect("tries");
+        matches!(free, Attempt::Granted(_))
+    });
 }
 
 #[test]

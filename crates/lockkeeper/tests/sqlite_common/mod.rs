@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockkeeper::Name;
 use lockkeeper::clock::Moment;
@@ -32,6 +32,19 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
             Poll::Ready(answer) => return answer,
             Poll::Pending => std::thread::park(),
         }
+    }
+}
+
+/// Waits until something is so.
+///
+/// The lock of a file that was closed here may last for a moment more: a child that another test starts at the same time has
+/// a copy of every open file until it is another program.
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
