@@ -94,7 +94,7 @@ fn a_clock_set_forward_lets_a_second_holder_in_and_tokens_still_grow() {
         let url = world.url();
         world.busy(2, 30);
         let mut victim = crews::victim(&world, &url);
-        clock.ahead(Duration::from_secs(90));
+        clock.ahead(Duration::from_secs(180));
         world.healed();
         believes_in_vain(&world, &mut victim);
         is_shown_unsafe_but_fenced(&mut world, &mut victim);
