@@ -15,6 +15,7 @@ pub mod actor;
 pub mod board;
 pub mod drawing;
 pub mod figures;
+mod folder;
 pub mod judge;
 pub mod orders;
 pub mod process;
@@ -35,6 +36,7 @@ use crate::text::Text;
 use actor::Actor;
 use board::{Board, Updates};
 use figures::Figures;
+use folder::Folder;
 use orders::{Casting, LockOrder};
 
 /// The name of the lock in every scene.
@@ -86,16 +88,13 @@ pub struct Scene {
     stock: Option<String>,
     /// What the books of a shop say.
     pub books: Option<Account>,
-    folder: Arc<tempfile::TempDir>,
+    folder: Arc<Folder>,
 }
 
 impl Scene {
     /// An empty one, in which actors are processes of this program and take this lock.
     pub fn new(program: PathBuf, lock: LockKind, updates: Updates) -> Result<Scene> {
-        let folder = tempfile::Builder::new()
-            .prefix("lockkeeper-lab-")
-            .tempdir()
-            .context("no temporary folder")?;
+        let folder = Folder::new().context("no temporary folder")?;
         Ok(Scene {
             board: Arc::new(Board::new(updates)),
             figures: Figures::default(),

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use super::Scene;
 use super::actor::SOON;
+use super::folder::Folder;
 use super::timeline::{Doing, MarkKind};
 use crate::shop::load::{self, LoadOptions, Report, Tally};
 use crate::shop::lock::LockKind;
@@ -23,7 +23,7 @@ const POLL: Duration = Duration::from_millis(20);
 pub struct Shop {
     instances: Vec<Instance>,
     /// Goes after them, also if the scene is gone while they start: one that finds no folder would make it anew.
-    _folder: Arc<TempDir>,
+    _folder: Arc<Folder>,
 }
 
 impl Scene {
