@@ -7,6 +7,7 @@ mod nightly;
 mod packages;
 mod peers;
 mod programs;
+mod running;
 mod steps;
 mod test;
 mod tools;

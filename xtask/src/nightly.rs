@@ -1,11 +1,17 @@
 //! `cargo xtask nightly`: what takes too long for every change.
 
+use std::time::Duration;
+
+use crate::running::LIMIT;
 use crate::steps::{self, Steps};
 use crate::tools::cargo;
 use crate::{packages, programs};
 
 /// How many of the histories of every store the older ones are: a quorum's exclusive locks with clocks that differ.
 const OF_CLOCKS: u64 = 4;
+
+/// How much longer the histories may take for each that is asked for.
+const A_HISTORY: Duration = Duration::from_secs(60);
 
 /// The tests that `cargo xtask test` ignores, and as many histories of each store with faults by chance as asked for. Each
 /// history prints its seed.
@@ -16,6 +22,7 @@ pub fn run(histories: u64) -> Result<(), String> {
 fn all(steps: &mut Steps, histories: u64) -> Result<(), String> {
     steps.step("what the tests need", packages::ensure)?;
     programs::test(steps, &["--ignored"])?;
+    steps.limit(LIMIT + A_HISTORY * u32::try_from(histories).unwrap_or(u32::MAX));
     let test = ["test", "--workspace", "--test"];
     let mut play = |title: &str, parts: [&str; 2], histories: u64| {
         let mut command = cargo();

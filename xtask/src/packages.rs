@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::tools::succeed;
+
 /// A command the build or the tests call, and the Debian package that has it.
 const NEEDED: &[(&str, &str)] = &[
     // The embedded SQLite is compiled from C.
@@ -33,12 +35,12 @@ pub fn ensure() -> Result<(), String> {
     println!("missing: {}", commands.join(", "));
     if let Some(mut apt_get) = apt_get() {
         // The lists may be stale or absent; a failed update shows in the install that follows.
-        let _ = apt_get.args(["update", "-qq"]).status();
+        let _ = succeed(apt_get.args(["update", "-qq"]));
         if let Some(mut apt_get) = self::apt_get() {
-            let _ = apt_get
-                .args(["install", "-y", "-qq", "--no-install-recommends"])
-                .args(&packages)
-                .status();
+            apt_get.args(["install", "-y", "-qq", "--no-install-recommends"]);
+            if let Err(reason) = succeed(apt_get.args(&packages)) {
+                println!("{reason}");
+            }
         }
     }
     if commands.iter().all(|command| on_path(command)) {
@@ -57,17 +59,19 @@ fn apt_get() -> Option<Command> {
         return None;
     }
     let mut command = if says("id", &["-u"]).is_some_and(|id| id.trim() == "0") {
-        Command::new("apt-get")
+        Command::new("env")
     } else if says("sudo", &["-n", "true"]).is_some() {
         let mut sudo = Command::new("sudo");
-        sudo.args(["-n", "apt-get"]);
+        sudo.args(["-n", "env"]);
         sudo
     } else {
         return None;
     };
-    command
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .stdin(Stdio::null());
+    // After sudo, which passes no variable of ours on.
+    command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+    // Another apt-get may be at work.
+    command.args(["-o", "DPkg::Lock::Timeout=300"]);
+    command.args(["-o", "Acquire::Retries=3"]);
     Some(command)
 }
 

@@ -1,14 +1,15 @@
 //! Runs steps, shows their output, and sums up.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, Write};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::Command;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::NamedTempFile;
+
+use crate::running::{self, LIMIT, Printed};
 
 /// How a line starts that the summary repeats.
 const FIGURE: &str = "figure: ";
@@ -19,6 +20,9 @@ const RETRIES: &str = "LOCKKEEPER_RETRIES";
 /// Parts of a step that take less are left out of the summary.
 const LONG: Duration = Duration::from_secs(5);
 
+/// How often to say which of several commands still run: a log that is cut off then tells which one it was.
+const REPORT: Duration = Duration::from_secs(120);
+
 /// What was run so far.
 #[derive(Debug)]
 pub struct Steps {
@@ -26,6 +30,8 @@ pub struct Steps {
     tests: Counts,
     figures: Vec<String>,
     retries: NamedTempFile,
+    /// How long a command may take.
+    limit: Duration,
 }
 
 #[derive(Debug)]
@@ -97,6 +103,7 @@ pub fn run(all: impl FnOnce(&mut Steps) -> Result<(), String>) -> Result<(), Str
         tests: Counts::default(),
         figures: Vec::new(),
         retries,
+        limit: LIMIT,
     };
     let result = all(&mut steps);
     if let Err(reason) = &result {
@@ -107,6 +114,11 @@ pub fn run(all: impl FnOnce(&mut Steps) -> Result<(), String>) -> Result<(), Str
 }
 
 impl Steps {
+    /// Says how long each command may take from now on. One that takes longer is killed, and its step fails.
+    pub fn limit(&mut self, limit: Duration) {
+        self.limit = limit;
+    }
+
     /// Runs something of our own as a step.
     pub fn step(
         &mut self,
@@ -122,25 +134,30 @@ impl Steps {
     /// Runs a command as a step and counts the tests that it reports.
     pub fn command(&mut self, title: &str, command: &mut Command) -> Result<(), String> {
         command.env(RETRIES, self.retries.path());
+        let limit = self.limit;
         let mut said = Said::default();
-        let result = self.step(title, || stream(command, |line| said.see(line)));
+        let result = self.step(title, || {
+            let mut printed = Printed::new()?;
+            command.stdout(printed.to()?);
+            let result = running::run(command, limit, || printed.show(|line| said.see(line)));
+            printed.show_rest(|line| said.see(line));
+            result
+        });
         self.add(said);
         result
     }
 
     /// Runs a command as a step, and returns what it writes to its standard output.
     pub fn output(&mut self, title: &str, command: &mut Command) -> Result<String, String> {
-        let mut text = Vec::new();
+        let limit = self.limit;
+        let mut text = String::new();
         self.step(title, || {
-            let output = command
-                .stdin(Stdio::null())
-                .stderr(Stdio::inherit())
-                .output();
-            let output = output.map_err(|e| did_not_start(command, &e))?;
-            text = output.stdout;
-            succeeded(output.status)
+            let printed = Printed::new()?;
+            running::run(command.stdout(printed.to()?), limit, || ())?;
+            text = printed.text();
+            Ok(())
         })?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
+        Ok(text)
     }
 
     /// Runs commands as one step, `at_once` of them at a time. The output of each is shown once it has ended.
@@ -154,29 +171,44 @@ impl Steps {
         for (_, command) in &mut commands {
             command.env(RETRIES, self.retries.path());
         }
-        let start = Instant::now();
+        let (start, limit) = (Instant::now(), self.limit);
         let mut failed = Vec::new();
-        let (waiting, together) = (
+        let (waiting, running, together) = (
             Mutex::new(commands.into_iter()),
+            Mutex::new(BTreeMap::new()),
             Mutex::new((self, &mut failed)),
         );
+        let (end, ended) = mpsc::channel::<()>();
         thread::scope(|scope| {
+            scope.spawn(|| {
+                let ended = ended;
+                while ended.recv_timeout(REPORT) == Err(RecvTimeoutError::Timeout) {
+                    // Not in the middle of what another one printed.
+                    let _alone = lock(&together);
+                    println!("{}", still_running(start.elapsed(), &lock(&running)));
+                }
+            });
             for _ in 0..at_once {
-                scope.spawn(|| {
+                let end = end.clone();
+                let (waiting, running, together) = (&waiting, &running, &together);
+                scope.spawn(move || {
+                    let _end = end;
                     loop {
-                        let Some((part, mut command)) = lock(&waiting).next() else {
+                        let Some((part, mut command)) = lock(waiting).next() else {
                             break;
                         };
                         let start = Instant::now();
-                        let ended = run_aside(&mut command);
-                        let took = start.elapsed();
-                        let (steps, failed) = &mut *lock(&together);
-                        if steps.part(&part, took, ended).is_err() {
+                        lock(running).insert(part.clone(), start);
+                        let ended = run_aside(&mut command, limit);
+                        lock(running).remove(&part);
+                        let (steps, failed) = &mut *lock(together);
+                        if steps.part(&part, start.elapsed(), ended).is_err() {
                             failed.push(part);
                         }
                     }
                 });
             }
+            drop(end);
         });
         let (steps, _) = together
             .into_inner()
@@ -193,16 +225,17 @@ impl Steps {
         &mut self,
         title: &str,
         took: Duration,
-        ended: Result<(File, ExitStatus), String>,
+        (printed, result): (Option<Printed>, Result<(), String>),
     ) -> Result<(), String> {
         println!("\n==> {title}");
         let mut said = Said::default();
-        let result = ended.and_then(|(mut printed, status)| {
-            printed.rewind().map_err(|e| e.to_string())?;
-            pass_on(printed, |line| said.see(line));
-            succeeded(status)
-        });
+        if let Some(printed) = printed {
+            printed.show_rest(|line| said.see(line));
+        }
         self.add(said);
+        if let Err(reason) = &result {
+            println!("{title}: {reason}");
+        }
         if took < LONG && result.is_ok() {
             return Ok(());
         }
@@ -270,52 +303,33 @@ fn retries(noted: &str) -> String {
     }
 }
 
-/// Runs a command, passes its output on line by line, and shows each line to `see`.
-fn stream(command: &mut Command, mut see: impl FnMut(&str)) -> Result<(), String> {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-    let mut child = child.map_err(|e| did_not_start(command, &e))?;
-    if let Some(output) = child.stdout.take() {
-        pass_on(output, &mut see);
-    }
-    succeeded(child.wait().map_err(|e| e.to_string())?)
+/// `still running after 4 min: a (4 min), b (12.5 s)`
+fn still_running(after: Duration, running: &BTreeMap<String, Instant>) -> String {
+    let each = running
+        .iter()
+        .map(|(title, since)| format!("{title} ({})", running::show(since.elapsed())));
+    let each: Vec<String> = each.collect();
+    format!(
+        "still running after {}: {}",
+        running::show(after),
+        each.join(", ")
+    )
 }
 
 /// Runs a command, and returns what it printed and how it ended.
-fn run_aside(command: &mut Command) -> Result<(File, ExitStatus), String> {
-    let aside = tempfile::tempfile().map_err(|e| format!("no file to print to: {e}"))?;
-    let command = command.stdin(Stdio::null());
-    let command = command.stdout(clone(&aside)?).stderr(clone(&aside)?);
-    let status = command.status().map_err(|e| did_not_start(command, &e))?;
-    Ok((aside, status))
-}
-
-fn succeeded(status: ExitStatus) -> Result<(), String> {
-    match status.success() {
-        true => Ok(()),
-        false => Err(status.to_string()),
+fn run_aside(command: &mut Command, limit: Duration) -> (Option<Printed>, Result<(), String>) {
+    let started = Printed::new().and_then(|printed| {
+        command.stdout(printed.to()?).stderr(printed.to()?);
+        Ok(printed)
+    });
+    match started {
+        Ok(printed) => (Some(printed), running::run(command, limit, || ())),
+        Err(reason) => (None, Err(reason)),
     }
-}
-
-fn did_not_start(command: &Command, error: &std::io::Error) -> String {
-    format!("{:?} did not start: {error}", command.get_program())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn pass_on(output: impl Read, mut see: impl FnMut(&str)) {
-    let mut output = BufReader::new(output);
-    let mut line = Vec::new();
-    while output.read_until(b'\n', &mut line).unwrap_or(0) > 0 {
-        let _ = std::io::stdout().write_all(&line);
-        see(String::from_utf8_lossy(&line).trim_end());
-        line.clear();
-    }
-}
-
-fn clone(file: &File) -> Result<File, String> {
-    file.try_clone().map_err(|e| e.to_string())
 }
 
 #[cfg(test)]
@@ -349,15 +363,79 @@ mod tests {
         assert_eq!(retries(noted), expected);
     }
 
+    fn shell(script: &str) -> (String, Command) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        (script.to_owned(), command)
+    }
+
+    /// Whether a process runs; one that is dead may wait for its parent.
+    fn runs(pid: &str) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_killed_with_all_that_it_started() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let started = folder.path().join("started");
+        // One of the same process group, and one that has left it.
+        let hangs = format!(
+            "sleep 600 & echo $! >> {0}; setsid sh -c 'echo $$ >> {0}; exec sleep 600' & echo begun; wait",
+            started.display()
+        );
+        let pids = || std::fs::read_to_string(&started).unwrap_or_default();
+        let limit = Duration::from_secs(5);
+        for single in [false, true] {
+            let _ = std::fs::remove_file(&started);
+            let result = run(|steps| {
+                steps.limit(limit);
+                let result = match single {
+                    true => steps.command("one", &mut shell(&hangs).1),
+                    false => steps.several("all", 2, vec![shell(&hangs), shell("true")]),
+                };
+                assert!(
+                    steps
+                        .done
+                        .iter()
+                        .any(|done| done.failed && done.took >= limit)
+                );
+                result
+            });
+            assert!(result.is_err());
+            assert_eq!(pids().lines().count(), 2, "it came so far");
+            for pid in pids().lines() {
+                let end = Instant::now() + Duration::from_secs(60);
+                while runs(pid) {
+                    assert!(Instant::now() < end, "{pid} was left");
+                    thread::sleep(Duration::from_millis(20));
+                }
+            }
+        }
+        let (printed, result) = run_aside(&mut shell(&hangs).1, limit);
+        assert!(result.is_err_and(|told| told.contains("not done after 5.0 s")));
+        let mut lines = Vec::new();
+        let printed = printed.expect("it printed");
+        printed.show_rest(|line| lines.push(line.to_owned()));
+        assert_eq!(lines, ["begun"], "what it said is shown");
+    }
+
+    #[test]
+    fn what_still_runs_is_told() {
+        let now = Instant::now();
+        let all = BTreeMap::from([("a".to_owned(), now), ("b".to_owned(), now)]);
+        let told = still_running(Duration::from_secs(240), &all);
+        assert!(
+            told.starts_with("still running after 4 min: a (0."),
+            "{told}"
+        );
+        assert!(told.contains(", b ("), "{told}");
+    }
+
     #[test]
     fn a_failed_command_among_several_fails_the_step_and_the_others_run() {
         let mut counted = None;
         let result = run(|steps| {
-            let shell = |script: &str| {
-                let mut command = Command::new("sh");
-                command.args(["-c", script]);
-                (script.to_owned(), command)
-            };
             let noted = "echo 'a port was taken' >> $LOCKKEEPER_RETRIES";
             let all = vec![shell("exit 3"), shell(noted), shell(noted)];
             let result = steps.several("all", 2, all);

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::packages::on_path;
+use crate::running::{self, LIMIT};
 
 /// The fuzz targets, one a parser. See `fuzz/`.
 pub const FUZZ_TARGETS: &[&str] = &[
@@ -51,7 +53,8 @@ pub fn fuzz(seconds: u32) -> Result<(), String> {
         } else {
             fuzz_plainly(target, seconds)
         };
-        succeed(&mut command)?;
+        let limit = LIMIT + Duration::from_secs(seconds.into());
+        succeed_within(&mut command, limit)?;
     }
     Ok(())
 }
@@ -96,9 +99,10 @@ fn has_nightly() -> bool {
 
 /// Runs a command that has to succeed.
 pub fn succeed(command: &mut Command) -> Result<(), String> {
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{command:?}: {status}")),
-        Err(e) => Err(format!("{command:?} did not start: {e}")),
-    }
+    succeed_within(command, LIMIT)
+}
+
+fn succeed_within(command: &mut Command, limit: Duration) -> Result<(), String> {
+    let result = running::run(command, limit, || ());
+    result.map_err(|reason| format!("{command:?}: {reason}"))
 }
