@@ -18,7 +18,7 @@ use crate::supervise::{End, Outcome};
 pub struct Report<'a> {
     pub name: &'a str,
     #[serde(skip)]
-    pub ttl: Duration,
+    pub lease: Duration,
     pub outcome: &'static str,
     pub exit_code: u8,
     pub token: Option<u64>,
@@ -120,7 +120,7 @@ pub fn finish(
         return Err(Failure::new(exit::LOST, message));
     }
     if let Err(error) = released {
-        let within = human(report.ttl);
+        let within = human(report.lease);
         let so = match error {
             Error::OutcomeUnknown { .. } => "may not be released, and then",
             _ => "was not released and",

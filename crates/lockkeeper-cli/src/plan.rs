@@ -24,8 +24,8 @@ impl Plan {
     }
 
     /// For a lock that is gone already, perhaps into other hands: TERM now, KILL after a short grace.
-    pub fn at_once(now: Moment, ttl: Duration, lost_at: Moment) -> Plan {
-        let grace = (ttl / 10).min(Duration::from_secs(3));
+    pub fn at_once(now: Moment, lease: Duration, lost_at: Moment) -> Plan {
+        let grace = (lease / 10).min(Duration::from_secs(3));
         Plan {
             term_at: now,
             kill_at: (now + grace).min(lost_at.max(now)),
@@ -133,11 +133,11 @@ mod tests {
 
     #[test]
     fn a_broken_lock_ends_the_command_soon_but_never_after_its_deadline() {
-        let ttl = Duration::from_secs(30);
-        let plan = Plan::at_once(at(10), ttl, at(27));
+        let lease = Duration::from_secs(30);
+        let plan = Plan::at_once(at(10), lease, at(27));
         assert_eq!((plan.term_at, plan.kill_at), (at(10), at(13)));
-        assert_eq!(Plan::at_once(at(26), ttl, at(27)).kill_at, at(27));
-        assert_eq!(Plan::at_once(at(28), ttl, at(27)).kill_at, at(28));
+        assert_eq!(Plan::at_once(at(26), lease, at(27)).kill_at, at(27));
+        assert_eq!(Plan::at_once(at(28), lease, at(27)).kill_at, at(28));
     }
 
     #[test]

@@ -41,8 +41,8 @@ const QUIET: Duration = Duration::from_secs(1);
 pub struct Args {
     /// For how long the lock outlives a machine that went away, from 100ms to 24h; renewed all the time
     /// [default: 30s, or the longest that the store grants]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    ttl: Option<Duration>,
+    #[arg(long, visible_alias = "ttl", value_name = "DURATION", value_parser = duration)]
+    lease: Option<Duration>,
     /// Wait for the lock at most this long, such as 500ms, 30s or 1h30m [default: for ever]
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "no_wait", allow_hyphen_values = true)]
     wait: Option<Duration>,
@@ -212,10 +212,10 @@ async fn hold_and_run(
     if reach == Reach::Process {
         notes.add("this store's locks hold within one process only: nobody else is kept out");
     }
-    let ttl = args.ttl.unwrap_or(keeper.lease());
-    report.ttl = ttl;
+    let lease = args.lease.unwrap_or(keeper.lease());
+    report.lease = lease;
     let label = label::of_run(args.label.as_ref(), &args.command, args.shell, reach);
-    let wanted = Wanted { args, ttl, label };
+    let wanted = Wanted { args, lease, label };
     let mut answered = None;
     let acquired = tokio::select! {
         acquired = acquire_or_say_why(&keeper, &wanted, &mut answered) => acquired,
@@ -247,14 +247,14 @@ async fn hold_and_run(
     let (acquired, held) = (SystemTime::now(), Moment::now());
     let mut command = command(args, &guard);
     let liveness = keeper.liveness();
-    let result = supervise(&mut command, &guard, ttl, liveness, &mut signals, notes).await;
+    let result = supervise(&mut command, &guard, lease, liveness, &mut signals, notes).await;
     let released = guard.release().await;
     report.held_ms = Some(millis(Moment::now().since(held)));
     close(&keeper).await;
     match result {
         Ok(outcome) => {
             // A renewal that is still on its way has not failed yet, and the store may know why.
-            let trouble = match trouble.within(ttl) {
+            let trouble = match trouble.within(lease) {
                 None if outcome.lost => obstacle(&keeper),
                 trouble => trouble,
             };
@@ -291,21 +291,21 @@ async fn acquire_or_say_why(
 /// What to hold the lock with.
 struct Wanted<'a> {
     args: &'a Args,
-    ttl: Duration,
+    lease: Duration,
     label: Option<Label>,
 }
 
 /// `None` when it could not be had in time.
 async fn acquire(keeper: &Lockkeeper, wanted: &Wanted<'_>) -> Result<Option<Guard>, Error> {
-    let Wanted { args, ttl, label } = wanted;
-    let (name, ttl) = (&args.name, *ttl);
+    let Wanted { args, lease, label } = wanted;
+    let (name, lease) = (&args.name, *lease);
     let wait = if args.no_wait {
         Some(Duration::ZERO)
     } else {
         args.wait
     };
     if let Some(permits) = args.permits {
-        let mut semaphore = keeper.semaphore(name, permits)?.ttl(ttl)?;
+        let mut semaphore = keeper.semaphore(name, permits)?.with_lease(lease)?;
         if let Some(label) = label {
             semaphore = semaphore.label(label.as_str())?;
         }
@@ -316,7 +316,7 @@ async fn acquire(keeper: &Lockkeeper, wanted: &Wanted<'_>) -> Result<Option<Guar
         };
     }
     if args.shared {
-        let mut lock = keeper.rwlock(name)?.ttl(ttl)?;
+        let mut lock = keeper.rwlock(name)?.with_lease(lease)?;
         if let Some(label) = label {
             lock = lock.label(label.as_str())?;
         }
@@ -326,7 +326,7 @@ async fn acquire(keeper: &Lockkeeper, wanted: &Wanted<'_>) -> Result<Option<Guar
             Some(wait) => lock.read_within(wait).await,
         };
     }
-    let mut lock = keeper.lock(name)?.ttl(ttl)?;
+    let mut lock = keeper.lock(name)?.with_lease(lease)?;
     if let Some(label) = label {
         lock = lock.label(label.as_str())?;
     }
@@ -338,9 +338,9 @@ async fn acquire(keeper: &Lockkeeper, wanted: &Wanted<'_>) -> Result<Option<Guar
     // Whoever let go of it may have granted it for a moment only. The command begins with the whole lease, or at least
     // not before the first renewal was tried.
     if let Some(guard) = &guard
-        && !guard.ensure(ttl / 2)
+        && !guard.is_held_for(lease / 2)
     {
-        let _ = guard.extend(ttl).await;
+        let _ = guard.extend(lease).await;
     }
     Ok(guard)
 }

@@ -72,7 +72,7 @@ pub struct Outcome {
 pub async fn supervise(
     command: &mut Command,
     hold: &impl Hold,
-    ttl: Duration,
+    lease: Duration,
     liveness: Option<std::os::fd::OwnedFd>,
     signals: &mut Signals,
     notes: &mut Notes,
@@ -117,7 +117,7 @@ pub async fn supervise(
         wants_terminal: false,
         notes,
     };
-    let tick = (ttl / 20).clamp(Duration::from_millis(5), Duration::from_millis(500));
+    let tick = (lease / 20).clamp(Duration::from_millis(5), Duration::from_millis(500));
     let mut lost = pin!(hold.lost());
     let mut is_lost = false;
     let end = loop {
@@ -131,7 +131,7 @@ pub async fn supervise(
             report = report(&mut running.guardian) => running.hear(report),
             () = &mut lost, if !is_lost => {
                 is_lost = true;
-                running.follow(Plan::at_once(Moment::now(), ttl, hold.deadline()));
+                running.follow(Plan::at_once(Moment::now(), lease, hold.deadline()));
             }
             () = sleep(wait) => {}
         }

@@ -41,7 +41,7 @@ impl Drop for Waits {
 fn show_lists_those_who_wait_in_order_with_their_labels() {
     let place = Place::new();
     let holder = place.hold(
-        &["--label", "order 1", "--ttl", "20s"],
+        &["--label", "order 1", "--lease", "20s"],
         "x",
         "exec sleep 600",
     );

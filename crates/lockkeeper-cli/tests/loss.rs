@@ -47,7 +47,7 @@ fn found_nobody(contender: std::process::Child) {
 fn a_killed_lockkeeper_takes_its_command_along_and_frees_the_lock_at_once() {
     let place = Place::new();
     // Far longer than the test: it is not the lease that frees the lock.
-    let holder = place.hold(&["--ttl", "1h"], "x", "exec sleep 600");
+    let holder = place.hold(&["--lease", "1h"], "x", "exec sleep 600");
     let (command, guardian) = (holder.command, holder.guardian);
     let contender = contender(&place, "x", command);
     until("it waits", || place.show("x")["waiters"] == 1);
@@ -60,7 +60,7 @@ fn a_killed_lockkeeper_takes_its_command_along_and_frees_the_lock_at_once() {
 #[test]
 fn a_killed_lockkeepers_stubborn_command_is_killed_before_the_lease_ends() {
     let place = Place::new();
-    let holder = hold_stubborn(&place, &["--ttl", LEASE]);
+    let holder = hold_stubborn(&place, &["--lease", LEASE]);
     let (command, guardian) = (holder.command, holder.guardian);
     let contender = contender(&place, "x", command);
     holder.signal(Signal::SIGKILL);
@@ -73,7 +73,7 @@ fn a_killed_lockkeepers_stubborn_command_is_killed_before_the_lease_ends() {
 #[test]
 fn a_stopped_lockkeepers_command_is_gone_before_anyone_else_gets_the_lock() {
     let place = Place::new();
-    let holder = hold_stubborn(&place, &["--ttl", LEASE]);
+    let holder = hold_stubborn(&place, &["--lease", LEASE]);
     let contender = contender(&place, "x", holder.command);
     until("it waits", || place.show("x")["waiters"] == 1);
     holder.signal(Signal::SIGSTOP);
@@ -87,7 +87,7 @@ fn a_stopped_lockkeepers_command_is_gone_before_anyone_else_gets_the_lock() {
 #[test]
 fn a_command_is_ended_when_its_lock_is_broken() {
     let place = Place::new();
-    let holder = place.hold(&["--ttl", LEASE], "x", "exec sleep 600");
+    let holder = place.hold(&["--lease", LEASE], "x", "exec sleep 600");
     let told = place
         .done(&["break", "x", "--reason", "maintenance"])
         .code(0);
@@ -99,7 +99,7 @@ fn a_command_is_ended_when_its_lock_is_broken() {
 #[test]
 fn a_stubborn_command_is_killed_when_its_lock_is_broken() {
     let place = Place::new();
-    let holder = hold_stubborn(&place, &["--ttl", LEASE, "--json"]);
+    let holder = hold_stubborn(&place, &["--lease", LEASE, "--json"]);
     let command = holder.command;
     place
         .done(&["break", "x", "--reason", "maintenance", "--json"])
@@ -117,7 +117,7 @@ fn a_stubborn_command_is_killed_when_its_lock_is_broken() {
 #[test]
 fn a_store_that_stops_answering_ends_the_command() {
     let place = Place::new();
-    let holder = hold_stubborn(&place, &["--ttl", LEASE]);
+    let holder = hold_stubborn(&place, &["--lease", LEASE]);
     let command = holder.command;
     let blocker = rusqlite::Connection::open(place.path("locks.db")).expect("opens");
     blocker
@@ -134,7 +134,7 @@ fn a_store_that_stops_answering_ends_the_command() {
 #[test]
 fn why_the_lock_was_lost_is_told() {
     let place = Place::new();
-    let holder = place.hold(&["--ttl", LEASE], "x", "exec sleep 600");
+    let holder = place.hold(&["--lease", LEASE], "x", "exec sleep 600");
     std::fs::remove_file(place.path("locks.db")).expect("deletes");
     let done = holder.done().code(76);
     assert!(done.err().contains("deleted or replaced"), "{done:?}");
@@ -143,7 +143,7 @@ fn why_the_lock_was_lost_is_told() {
 #[test]
 fn without_its_guardian_lockkeeper_does_the_duty_itself() {
     let place = Place::new();
-    let holder = hold_stubborn(&place, &["--ttl", LEASE]);
+    let holder = hold_stubborn(&place, &["--lease", LEASE]);
     let command = holder.command;
     kill(holder.guardian, Signal::SIGKILL).expect("there");
     place
@@ -169,7 +169,7 @@ fn without_its_guardian_an_ordinary_end_stays_one() {
 #[test]
 fn a_stopped_guardian_does_not_stop_lockkeeper() {
     let place = Place::new();
-    let holder = hold_stubborn(&place, &["--ttl", LEASE]);
+    let holder = hold_stubborn(&place, &["--lease", LEASE]);
     let (command, guardian) = (holder.command, holder.guardian);
     kill(guardian, Signal::SIGSTOP).expect("there");
     place
@@ -197,7 +197,7 @@ fn state(pid: nix::unistd::Pid) -> String {
 fn a_group_that_was_stopped_for_long_goes_on() {
     let place = Place::new();
     let script = "while [ ! -e go ]; do sleep 0.1; done; exit 5";
-    let holder = place.hold(&["--ttl", LEASE], "x", script);
+    let holder = place.hold(&["--lease", LEASE], "x", script);
     let (command, guardian) = (holder.command, holder.guardian);
     killpg(guardian, Signal::SIGSTOP).expect("there");
     until("the guardian goes on alone", || {
@@ -213,7 +213,7 @@ fn a_group_that_was_stopped_for_long_goes_on() {
 #[test]
 fn a_stopped_group_does_not_outlive_a_killed_lockkeeper() {
     let place = Place::new();
-    let holder = place.hold(&["--ttl", "1h"], "x", "exec sleep 600");
+    let holder = place.hold(&["--lease", "1h"], "x", "exec sleep 600");
     let (command, guardian) = (holder.command, holder.guardian);
     killpg(guardian, Signal::SIGSTOP).expect("there");
     until("the guardian goes on alone", || {
@@ -230,7 +230,7 @@ fn a_reader_that_stopped_reading_keeps_no_command_alive() {
     // Nobody reads standard error, and this is more than any pipe holds.
     let script =
         "head -c 10000000 /dev/zero >&2 & echo $! > new; mv new writer; trap '' TERM; sleep 600";
-    let holder = place.hold(&["--ttl", LEASE], "x", script);
+    let holder = place.hold(&["--lease", LEASE], "x", script);
     let (command, guardian) = (holder.command, holder.guardian);
     let writer = eventually("the writer is known", || {
         let pid = std::fs::read_to_string(place.path("writer")).ok()?;
@@ -248,7 +248,7 @@ fn renewals_reach_the_guardian() {
     let place = Place::new();
     // A guardian that knew of no renewal would end it.
     let script = format!("sleep {}; exit 5", LONG.as_secs());
-    let holder = place.hold(&["--ttl", LEASE], "x", &script);
+    let holder = place.hold(&["--lease", LEASE], "x", &script);
     let guardian = holder.guardian;
     let done = holder.done().code(5);
     assert_eq!(done.err(), "");

@@ -32,7 +32,7 @@ fn the_command_knows_its_lock_but_not_the_store() {
     let mut tokens = Vec::new();
     for _ in 0..2 {
         let done = place
-            .done(&["run", "a name", "--ttl", "20s", "--", "env"])
+            .done(&["run", "a name", "--lease", "20s", "--", "env"])
             .code(0);
         let out = done.out();
         let get = |name: &str| {
@@ -64,7 +64,7 @@ fn the_command_knows_its_lock_but_not_the_store() {
 fn who_waited_begins_with_the_whole_lease() {
     let server = RedisServer::start();
     let run = |args: &[&str]| {
-        let mut run = bare(&[&["run", "x", "--ttl", "300s", "--"], args].concat());
+        let mut run = bare(&[&["run", "x", "--lease", "300s", "--"], args].concat());
         run.env("LOCKKEEPER_STORE", server.url())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
@@ -238,9 +238,9 @@ fn wrong_usage_is_two() {
         &["run", "--wait", "1s", "--no-wait", "x", "--", "true"],
         &["run", "--shared", "--permits", "2", "x", "--", "true"],
         &["run", "--permits", "0", "x", "--", "true"],
-        &["run", "--ttl", "30", "x", "--", "true"],
-        &["run", "--ttl", "1ms", "x", "--", "true"],
-        &["run", "--ttl", "100d", "x", "--", "true"],
+        &["run", "--lease", "30", "x", "--", "true"],
+        &["run", "--lease", "1ms", "x", "--", "true"],
+        &["run", "--lease", "100d", "x", "--", "true"],
         &["run", "-E", "256", "x", "--", "true"],
         &["run", "", "--", "true"],
         &["run", "a\nb", "--", "true"],
@@ -267,7 +267,7 @@ fn wrong_usage_is_told_what_to_write() {
         (&["run", "x", "echo", "hi"][..], "run NAME -- echo"),
         (&["run", "--no-wait", "x", "ls", "-l"], "run NAME -- ls"),
         (
-            &["run", "--ttl", "25h", "x", "--", "true"],
+            &["run", "--lease", "25h", "x", "--", "true"],
             "25h is outside 100ms to 24h",
         ),
         (&["run", "--wait", "-1s", "x", "--", "true"], "duration"),

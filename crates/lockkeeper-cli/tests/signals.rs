@@ -86,7 +86,7 @@ fn a_stopped_command_is_continued_or_keeps_the_lock() {
     let done = holder.done().code(6);
     assert!(done.err().contains("continued it"), "{done:?}");
 
-    let holder = place.hold(&["--json", "--ttl", "2s"], "y", "exec sleep 600");
+    let holder = place.hold(&["--json", "--lease", "2s"], "y", "exec sleep 600");
     kill(holder.command, Signal::SIGSTOP).expect("there");
     // Longer than a lease: it is renewed.
     std::thread::sleep(std::time::Duration::from_secs(3));

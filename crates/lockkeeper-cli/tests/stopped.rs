@@ -124,8 +124,8 @@ fn takes_and_releases_for_ever() {
 #[test]
 fn everybody_learns_which_process_is_stopped_inside_a_transaction() {
     let place = Place::new();
-    let victim = place.hold(&["--ttl", "6s"], "victim", "exec sleep 600");
-    let holder = place.hold(&["--ttl", "60s"], "wanted", "exec sleep 600");
+    let victim = place.hold(&["--lease", "6s"], "victim", "exec sleep 600");
+    let holder = place.hold(&["--lease", "60s"], "wanted", "exec sleep 600");
     let mut waiter = waiter(&place, "wanted", "says");
     let busy = Busy::start(&place);
     busy.stop_in_transaction(&place);

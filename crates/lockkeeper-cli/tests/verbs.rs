@@ -104,7 +104,7 @@ fn break_says_who_held() {
     let place = Place::new();
     let nobody = place.done(&["break", "x", "--reason", "r"]).code(0);
     assert!(nobody.out().contains("nobody held"), "{nobody:?}");
-    let holder = place.hold(&["--ttl", "2s"], "x", "exec sleep 600");
+    let holder = place.hold(&["--lease", "2s"], "x", "exec sleep 600");
     let done = place
         .done(&["break", "x", "--reason", "r", "--json"])
         .code(0)
@@ -199,7 +199,7 @@ fn run_asks_a_quorum_for_no_longer_lease_than_it_grants() {
     let ran = run(&["run", "x", "--", "echo", "ran"]).code(0);
     assert_eq!(ran.out().trim(), "ran");
     // Whoever asks for more is told.
-    run(&["run", "--ttl", "30s", "x", "--", "true"]).code(2);
+    run(&["run", "--lease", "30s", "x", "--", "true"]).code(2);
 }
 
 #[test]

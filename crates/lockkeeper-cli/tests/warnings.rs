@@ -172,7 +172,7 @@ fn what_others_can_read_or_forge_is_warned_about_and_no_password_is_shown() {
 fn trouble_with_the_server_is_not_told_twice() {
     let mut server = RedisServer::start();
     let script = "echo up; exec sleep 600";
-    let mut run = bare(&["run", "--ttl", "2s", "x", "--", "sh", "-c", script])
+    let mut run = bare(&["run", "--lease", "2s", "x", "--", "sh", "-c", script])
         .env("LOCKKEEPER_STORE", server.url())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -64,7 +64,7 @@ impl AnyLock {
             let lock = keeper.lock(name)?;
             let lock = match wanted.renewed {
                 true => lock,
-                false => lock.lease(wanted.lease)?,
+                false => lock.fixed_lease(wanted.lease)?,
             };
             return Ok(AnyLock::Ours(keeper, lock));
         }

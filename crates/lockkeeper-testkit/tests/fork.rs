@@ -85,12 +85,12 @@ async fn verbs(out: &mut dyn Write, keeper: &Lockkeeper, guard: &Guard) {
     if keeper.capabilities().latches {
         let latch = keeper.latch("latch").expect("a latch");
         forked(out, "count", latch.count().await);
-        forked(out, "wait", latch.wait_at_most(soon).await);
+        forked(out, "wait", latch.wait_within(soon).await);
     }
     guard.lost().await;
     guard.at_risk().await;
     keeper.close().await;
-    if guard.is_held() || guard.ensure(Duration::ZERO) || guard.deadline() > Moment::now() {
+    if guard.is_held() || guard.is_held_for(Duration::ZERO) || guard.deadline() > Moment::now() {
         let _ = writeln!(out, "held: {guard:?}");
     }
 }

@@ -11,7 +11,9 @@ async fn main() -> Result<(), lockkeeper::Error> {
     let keeper = Lockkeeper::connect("memory:").await?;
     let resource = FenceGate::new();
 
-    let lock = keeper.lock("ledger")?.lease(Duration::from_millis(200))?;
+    let lock = keeper
+        .lock("ledger")?
+        .fixed_lease(Duration::from_millis(200))?;
     let slow = lock.acquire().await?;
     slow.lost().await; // it did not finish in time
     println!(

@@ -22,7 +22,7 @@ use crate::{Error, Name, Token};
 /// # use std::time::Duration;
 /// # let keeper = lockkeeper::Lockkeeper::connect("memory:guard-example").await?;
 /// let guard = keeper.lock("ledger")?.acquire().await?;
-/// if guard.ensure(Duration::from_secs(5)) {                  // time enough for a short write
+/// if guard.is_held_for(Duration::from_secs(5)) {                  // time enough for a short write
 ///     println!("write with token {}", guard.token());
 /// }
 /// guard.run(async {}).await?;                                // dropped if the lock is lost meanwhile
@@ -152,26 +152,26 @@ impl Guard {
         !self.home().is_left() && self.0.tenure().hold.is_held()
     }
 
-    /// Whether the lock is held and stays so for at least `d` without renewal.
+    /// Whether the lock is held and stays so for at least `time` without renewal.
     ///
     /// A lock that was waited for may begin with a lease of a second, until its first renewal a moment later.
     /// [`extend`](Guard::extend) asks for more at once.
-    pub fn ensure(&self, d: Duration) -> bool {
-        self.is_held() && self.deadline().remaining() >= d
+    pub fn is_held_for(&self, time: Duration) -> bool {
+        self.is_held() && self.deadline().remaining() >= time
     }
 
-    /// Asks the store to let the lease run for at least `d` from now.
+    /// Asks the store to let the lease run for at least `lease` from now.
     ///
     /// # Errors
     /// [`Error::Lost`] if the lock is lost; a store error if the store could not be asked.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the lease extended or not, and the guard as it was.
-    pub async fn extend(&self, d: Duration) -> Result<(), Error> {
+    pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.home().check()?;
         let tenure = self.0.tenure();
         let core = &tenure.arbiter.core;
-        core.store().capabilities().check_lease(d)?;
+        core.store().capabilities().check_lease(lease)?;
         let lost = || Error::Lost {
             name: self.name().clone(),
         };
@@ -179,11 +179,11 @@ impl Guard {
             return Err(lost());
         }
         let sent = Moment::now();
-        let renewals = [tenure.hold.renewal_for(d)];
+        let renewals = [tenure.hold.renewal_for(lease)];
         // A silent store is waited for only as long as there is something to extend.
         let answer = self.run(core.answer(core.store().renew(&renewals)));
         match answer.await??.first() {
-            Some(Renewed::Renewed) if tenure.hold.extended(sent, d) => {
+            Some(Renewed::Renewed) if tenure.hold.extended(sent, lease) => {
                 core.watchdog.look_again(&tenure.hold);
                 Ok(())
             }

@@ -98,15 +98,15 @@ impl Latch {
         self.wait_until(Moment::NEVER).await.map(|_| ())
     }
 
-    /// Waits until the latch is open, at most `d`; false if that was not enough.
+    /// Waits until the latch is open, at most `timeout`; false if that was not enough.
     ///
     /// # Errors
     /// As [`wait`](Latch::wait).
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn wait_at_most(&self, d: Duration) -> Result<bool, Error> {
-        self.wait_until(Moment::now() + d).await
+    pub async fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
+        self.wait_until(Moment::now() + timeout).await
     }
 
     async fn wait_until(&self, deadline: Moment) -> Result<bool, Error> {

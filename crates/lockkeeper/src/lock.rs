@@ -27,9 +27,9 @@ use crate::{Error, Guard, Label, Name, Owner};
 /// assert!(lock.acquire_within(Duration::from_millis(5)).await?.is_none());
 /// guard.release().await?;
 ///
-/// let short = lock.lease(Duration::from_secs(5))?;                  // ends by itself after 5 s
+/// let short = lock.fixed_lease(Duration::from_secs(5))?;                  // ends by itself after 5 s
 /// let guard = short.acquire().await?;
-/// assert!(guard.ensure(Duration::from_secs(4)));
+/// assert!(guard.is_held_for(Duration::from_secs(4)));
 /// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
 /// ```
 ///
@@ -94,7 +94,7 @@ impl Lock {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if out of range.
-    pub fn ttl(&self, lease: Duration) -> Result<Lock, Error> {
+    pub fn with_lease(&self, lease: Duration) -> Result<Lock, Error> {
         let terms = Terms::renewed(&self.arbiter.core, lease)?;
         Ok(Lock {
             terms,
@@ -106,7 +106,7 @@ impl Lock {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if out of range.
-    pub fn lease(&self, lease: Duration) -> Result<Lock, Error> {
+    pub fn fixed_lease(&self, lease: Duration) -> Result<Lock, Error> {
         Ok(Lock {
             terms: Terms::fixed(&self.arbiter.core, lease)?,
             ..self.clone()
@@ -175,16 +175,16 @@ impl Lock {
         }
     }
 
-    /// Waits at most `d`; `None` if that was not enough.
+    /// Waits at most `timeout`; `None` if that was not enough.
     ///
     /// # Errors
-    /// A store error; also when `d` is over and the store could grant nothing to anybody, as too many nodes of a quorum
+    /// A store error; also when `timeout` is over and the store could grant nothing to anybody, as too many nodes of a quorum
     /// sit out: it says which, and for how long.
     ///
     /// # Cancel safety
     /// As [`acquire`](Lock::acquire).
-    pub async fn acquire_within(&self, d: Duration) -> Result<Option<Guard>, Error> {
-        self.attempt(Patience::for_at_most(d)).await
+    pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<Guard>, Error> {
+        self.attempt(Patience::for_at_most(timeout)).await
     }
 
     /// Does not wait; `None` if someone else has the lock. If it was this keeper, whose guard was dropped just before, it

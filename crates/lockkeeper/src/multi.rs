@@ -140,8 +140,12 @@ impl MultiLock {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if out of range.
-    pub fn ttl(&self, lease: Duration) -> Result<MultiLock, Error> {
-        let locks: Result<_, _> = self.locks.iter().map(|lock| lock.ttl(lease)).collect();
+    pub fn with_lease(&self, lease: Duration) -> Result<MultiLock, Error> {
+        let locks: Result<_, _> = self
+            .locks
+            .iter()
+            .map(|lock| lock.with_lease(lease))
+            .collect();
         Ok(MultiLock { locks: locks? })
     }
 
@@ -191,12 +195,12 @@ impl MultiLock {
         guard.ok_or(Error::Closed)
     }
 
-    /// Waits at most `d` for all of them.
+    /// Waits at most `timeout` for all of them.
     ///
     /// # Errors
     /// As [`acquire`](MultiLock::acquire).
-    pub async fn acquire_within(&self, d: Duration) -> Result<Option<MultiGuard>, Error> {
-        self.attempt(Patience::for_at_most(d)).await
+    pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<MultiGuard>, Error> {
+        self.attempt(Patience::for_at_most(timeout)).await
     }
 
     /// Takes them only if all are free.
@@ -239,9 +243,9 @@ impl MultiGuard {
         self.guards.iter().all(Guard::is_held)
     }
 
-    /// Whether all of them stay held for at least `d` without renewal; see [`Guard::ensure`](crate::Guard::ensure).
-    pub fn ensure(&self, d: Duration) -> bool {
-        self.guards.iter().all(|guard| guard.ensure(d))
+    /// Whether all of them stay held for at least `time` without renewal; see [`Guard::is_held_for`](crate::Guard::is_held_for).
+    pub fn is_held_for(&self, time: Duration) -> bool {
+        self.guards.iter().all(|guard| guard.is_held_for(time))
     }
 
     /// Waits until one of them is lost.

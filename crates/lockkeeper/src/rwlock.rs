@@ -63,7 +63,7 @@ impl RwLock {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if out of range.
-    pub fn ttl(&self, lease: Duration) -> Result<RwLock, Error> {
+    pub fn with_lease(&self, lease: Duration) -> Result<RwLock, Error> {
         let terms = Terms::renewed(&self.arbiter.core, lease)?;
         Ok(RwLock {
             terms,
@@ -75,7 +75,7 @@ impl RwLock {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if out of range.
-    pub fn lease(&self, lease: Duration) -> Result<RwLock, Error> {
+    pub fn fixed_lease(&self, lease: Duration) -> Result<RwLock, Error> {
         Ok(RwLock {
             terms: Terms::fixed(&self.arbiter.core, lease)?,
             ..self.clone()
@@ -133,12 +133,13 @@ impl RwLock {
         guard.ok_or(Error::Closed)
     }
 
-    /// Waits at most `d` to read.
+    /// Waits at most `timeout` to read.
     ///
     /// # Errors
     /// A store error.
-    pub async fn read_within(&self, d: Duration) -> Result<Option<Guard>, Error> {
-        self.attempt(Mode::Read, Patience::for_at_most(d)).await
+    pub async fn read_within(&self, timeout: Duration) -> Result<Option<Guard>, Error> {
+        self.attempt(Mode::Read, Patience::for_at_most(timeout))
+            .await
     }
 
     /// Reads only if that is possible at once.
@@ -158,12 +159,13 @@ impl RwLock {
         guard.ok_or(Error::Closed)
     }
 
-    /// Waits at most `d` to write.
+    /// Waits at most `timeout` to write.
     ///
     /// # Errors
     /// As [`write`](RwLock::write).
-    pub async fn write_within(&self, d: Duration) -> Result<Option<Guard>, Error> {
-        self.attempt(Mode::Write, Patience::for_at_most(d)).await
+    pub async fn write_within(&self, timeout: Duration) -> Result<Option<Guard>, Error> {
+        self.attempt(Mode::Write, Patience::for_at_most(timeout))
+            .await
     }
 
     /// Writes only if that is possible at once.

@@ -63,7 +63,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if out of range.
-    pub fn ttl(&self, lease: Duration) -> Result<Semaphore, Error> {
+    pub fn with_lease(&self, lease: Duration) -> Result<Semaphore, Error> {
         let terms = Terms::renewed(&self.arbiter.core, lease)?;
         Ok(Semaphore {
             terms,
@@ -75,7 +75,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if out of range.
-    pub fn lease(&self, lease: Duration) -> Result<Semaphore, Error> {
+    pub fn fixed_lease(&self, lease: Duration) -> Result<Semaphore, Error> {
         Ok(Semaphore {
             terms: Terms::fixed(&self.arbiter.core, lease)?,
             ..self.clone()
@@ -119,12 +119,16 @@ impl Semaphore {
         guard.ok_or(Error::Closed)
     }
 
-    /// Waits at most `d` for `count` permits.
+    /// Waits at most `timeout` for `count` permits.
     ///
     /// # Errors
     /// As [`acquire`](Semaphore::acquire).
-    pub async fn acquire_within(&self, count: u32, d: Duration) -> Result<Option<Guard>, Error> {
-        self.attempt(count, Patience::for_at_most(d)).await
+    pub async fn acquire_within(
+        &self,
+        count: u32,
+        timeout: Duration,
+    ) -> Result<Option<Guard>, Error> {
+        self.attempt(count, Patience::for_at_most(timeout)).await
     }
 
     /// Takes `count` permits only if that is possible at once.

@@ -111,7 +111,7 @@ fn readers_writers_permits_and_latches() {
 
     let latch = keeper.latch("l").expect("a name");
     assert!(latch.set(1).expect("set"));
-    assert!(!latch.wait_at_most(MS(10)).expect("works"));
+    assert!(!latch.wait_within(MS(10)).expect("works"));
     std::thread::scope(|scope| {
         scope.spawn(|| latch.count_down().expect("counted"));
         latch.wait().expect("opened");
@@ -132,7 +132,7 @@ fn a_lost_lock_is_seen_by_its_thread() {
     let keeper = Lockkeeper::connect("memory:blocking-lost").expect("connects");
     let lock = keeper
         .lock("x")
-        .and_then(|lock| lock.lease(MS(300)))
+        .and_then(|lock| lock.fixed_lease(MS(300)))
         .expect("a lock");
     let guard = lock.acquire().expect("acquired");
     assert_eq!(guard.run(|| 7), Ok(7));
@@ -147,7 +147,7 @@ async fn it_works_inside_a_runtime() {
     let keeper = Lockkeeper::connect("memory:blocking-inside").expect("connects");
     let lock = keeper
         .lock("x")
-        .and_then(|lock| lock.ttl(MS(200)))
+        .and_then(|lock| lock.with_lease(MS(200)))
         .expect("a lock");
     let guard = lock.acquire().expect("acquired");
     std::thread::sleep(MS(500));

@@ -147,7 +147,7 @@ case!(acquire_fair, true, |w| w
 case!(acquire_fixed, true, |w| w
     .keeper
     .lock("x")?
-    .lease(Duration::from_secs(5))?
+    .fixed_lease(Duration::from_secs(5))?
     .acquire()
     .await?);
 case!(read_free, false, |w| w.keeper.rwlock("x")?.read().await?);

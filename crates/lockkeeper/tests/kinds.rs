@@ -193,7 +193,7 @@ async fn latches_open_when_counted_down_elsewhere() {
     latch.wait().await.expect("one that was never set is open");
     assert!(latch.set(2).await.expect("set"));
     assert!(!latch.set(5).await.expect("closed already"));
-    assert!(!latch.wait_at_most(MS(10)).await.expect("still closed"));
+    assert!(!latch.wait_within(MS(10)).await.expect("still closed"));
     let waiters: Vec<_> = (0..3)
         .map(|_| {
             let latch = latch.clone();

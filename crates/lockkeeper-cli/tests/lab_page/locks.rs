@@ -19,7 +19,7 @@ fn a_lock_is_shown_while_a_process_holds_it_and_its_name_is_text() {
     browser.open(&lab.url("/#/locks"));
     browser.until_says(".none", "No lock is held");
 
-    let holder = Run::start(&place, &["--ttl", "10s"], HOSTILE);
+    let holder = Run::start(&place, &["--lease", "10s"], HOSTILE);
     browser.until_says("tbody .name", "<img src=x onerror=alert(1)>");
     let name = browser.text("tbody .name");
     assert!(

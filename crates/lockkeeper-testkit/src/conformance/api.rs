@@ -78,13 +78,15 @@ pub async fn trying_after_a_drop(keeper: &Lockkeeper, rounds: usize) {
     let mut locks = vec![
         ("usual", lock("usual")),
         (
-            "ttl",
-            lock("ttl").ttl(Duration::from_secs(15)).expect("ttl"),
+            "renewed",
+            lock("renewed")
+                .with_lease(Duration::from_secs(15))
+                .expect("a lease"),
         ),
         (
             "fixed",
             lock("fixed")
-                .lease(Duration::from_secs(15))
+                .fixed_lease(Duration::from_secs(15))
                 .expect("a lease"),
         ),
     ];
@@ -220,7 +222,7 @@ pub(super) async fn field_loss_is_told_before_the_lease_ends(s: Subject) {
     let [one, two] = keepers(&s).await;
     // The notice comes a tenth of it before the end: time enough for a busy machine to see it.
     let lease = Duration::from_secs(4);
-    let lock = one.lock("a").expect("a lock").lease(lease);
+    let lock = one.lock("a").expect("a lock").fixed_lease(lease);
     let before = Moment::now();
     let guard = lock.expect("a lease").acquire().await.expect("acquires");
     // Counted from before it was asked for, whatever the answer took.

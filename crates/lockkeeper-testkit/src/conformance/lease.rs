@@ -52,7 +52,7 @@ pub(super) async fn a_keeper_asks_for_no_longer_lease(s: Subject) {
     let keeper = connect(longest).connect().await.expect("connects");
     assert_eq!(keeper.lease(), longest);
     let lock = keeper.lock("bounded").expect("a lock");
-    for tried in [lock.lease(too_long), lock.ttl(too_long)] {
+    for tried in [lock.fixed_lease(too_long), lock.with_lease(too_long)] {
         let error = tried.expect_err("it is too long");
         assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
     }

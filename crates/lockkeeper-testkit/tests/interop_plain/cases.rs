@@ -79,7 +79,7 @@ impl World {
 
     /// Ours with a lease that is never renewed.
     async fn fixed(&self, name: &str, lease: Duration) -> Guard {
-        let lock = self.ours.lock(name).expect("a lock").lease(lease);
+        let lock = self.ours.lock(name).expect("a lock").fixed_lease(lease);
         let guard = lock.expect("a lease").try_acquire().await;
         guard.expect("the store answers").expect("it is free")
     }

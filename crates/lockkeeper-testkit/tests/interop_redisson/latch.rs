@@ -59,7 +59,7 @@ async fn who_awaits_a_latch_in_vain_gives_up() {
     let java = site.peer.object("a", "latch", GATE);
     let ours = site.keeper.latch(GATE).expect("a latch");
     java.does_with("trySetCount", json!({ "count": 1 })).await;
-    assert!(!ours.wait_at_most(A_WHILE).await.expect("answers"));
+    assert!(!ours.wait_within(A_WHILE).await.expect("answers"));
     assert_eq!(java.does_with("await", json!({ "wait": 300 })).await, false);
     assert!(ours.open().await.expect("answers"));
     assert_eq!(java.does_with("await", json!({ "wait": 300 })).await, true);

@@ -100,7 +100,7 @@ async fn a_permit_whose_lease_ended_is_free_for_the_other_side() {
     assert_eq!(java.does("availablePermits").await, 0);
     release(guard).await;
     let start = Moment::now();
-    let semaphore = ours(&site, 1).lease(lease).expect("a lease");
+    let semaphore = ours(&site, 1).fixed_lease(lease).expect("a lease");
     let guard = waits_for(semaphore, 1).await;
     let ids = java.does("acquire").await;
     let took = Moment::now().since(start);

@@ -123,7 +123,7 @@ async fn a_lease_that_ended_is_nobodys_and_a_late_release_frees_nothing() {
     assert!(before >= 2 && quorum.nodes.count_key(NAME) >= before);
     release(guard).await;
 
-    let fixed = lock.lease(Duration::from_secs(2)).expect("a lease");
+    let fixed = lock.fixed_lease(Duration::from_secs(2)).expect("a lease");
     let guard = fixed.acquire().await.expect("acquires");
     java.does("lock").await;
     assert!(!guard.is_held(), "we knew before Java could get it");

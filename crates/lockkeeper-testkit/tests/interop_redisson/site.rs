@@ -166,8 +166,8 @@ impl Ours {
 
     /// With a lease that is not renewed.
     pub async fn fixed(self, keeper: &Lockkeeper, name: &str, lease: Duration) -> Guard {
-        let lock = keeper.lock(name).and_then(|lock| lock.lease(lease));
-        let rwlock = keeper.rwlock(name).and_then(|lock| lock.lease(lease));
+        let lock = keeper.lock(name).and_then(|lock| lock.fixed_lease(lease));
+        let rwlock = keeper.rwlock(name).and_then(|lock| lock.fixed_lease(lease));
         let (lock, rwlock) = (lock.expect("a lock"), rwlock.expect("a lock"));
         let answer = match self {
             Ours::Lock => lock.acquire().await,

@@ -72,7 +72,7 @@ async fn readers_with_leases_of_their_own_wake_together_behind_a_writer() {
             let book = one.rwlock("book").expect("a lock");
             let writer = book.write().await.expect("writes");
             let book = two.rwlock("book").expect("a lock");
-            let book = book.lease(Duration::from_secs(60)).expect("a lease");
+            let book = book.fixed_lease(Duration::from_secs(60)).expect("a lease");
             let readers = (0..READERS).map(|_| {
                 let book = book.clone();
                 tokio::spawn(async move {
@@ -117,7 +117,7 @@ async fn waiters_do_not_keep_each_other_awake_while_a_hold_misses_a_node() {
     nodes.wait_out_quarantine(MAX_LEASE);
     let url = nodes.url("10s&node_timeout=5s");
     let one = keeper(&url).await;
-    let lock = one.lock("missed").expect("a lock").lease(MAX_LEASE);
+    let lock = one.lock("missed").expect("a lock").fixed_lease(MAX_LEASE);
     let held = lock.expect("a lease").acquire().await.expect("acquires");
     until("it is everywhere", async || nodes.count_key("missed") == 3).await;
     let third = &nodes.servers()[2];

@@ -117,7 +117,7 @@ async fn whoever_drops_a_guard_finds_it_released() {
     let keeper = with_lanes(&nodes.url_at_once(PATIENT), &nodes).await;
     // With a lease of its own each try is the store's to decide.
     let lock = keeper.lock("in order").expect("a lock");
-    let lock = lock.lease(Duration::from_secs(100)).expect("a lease");
+    let lock = lock.fixed_lease(Duration::from_secs(100)).expect("a lease");
     for round in 0..200 {
         let guard = lock.try_acquire().await.expect("answers");
         assert!(guard.is_some(), "overtook the release in round {round}");
@@ -129,7 +129,7 @@ async fn a_future_dropped_anywhere_leaves_nothing() {
     let nodes = Independent::start(3);
     let keeper = with_lanes(&nodes.url_at_once(PATIENT), &nodes).await;
     let lock = keeper.lock("cancelled").expect("a lock");
-    let lock = lock.ttl(Duration::from_secs(100)).expect("a lease");
+    let lock = lock.with_lease(Duration::from_secs(100)).expect("a lease");
     let mut context = Context::from_waker(Waker::noop());
     for round in 0..300_u32 {
         begin_to_acquire(&lock, round, Duration::from_micros(60)).await;
@@ -157,7 +157,7 @@ async fn a_lane_that_breaks_under_a_request_is_in_doubt_and_comes_back() {
         node.command(&["CLIENT", "PAUSE", "60000", "WRITE"]);
     }
     let lock = keeper.lock("in doubt").expect("a lock");
-    let lock = lock.ttl(Duration::from_secs(100)).expect("a lease");
+    let lock = lock.with_lease(Duration::from_secs(100)).expect("a lease");
     let asked = tokio::spawn(async move { lock.try_acquire().await.map(|guard| guard.is_some()) });
     for node in nodes.servers() {
         let waits = async || node.info("blocked_clients").as_deref().map(str::trim) == Some("1");
@@ -261,7 +261,7 @@ async fn a_blocked_runtime_keeps_its_locks_and_its_requests() {
     let guard = keeper.lock("kept").expect("a lock").acquire().await;
     let guard = guard.expect("acquires");
     let lock = keeper.lock("asked for").expect("a lock");
-    let lock = lock.ttl(Duration::from_secs(100)).expect("a lease");
+    let lock = lock.with_lease(Duration::from_secs(100)).expect("a lease");
     let mut asked = Box::pin(lock.try_acquire());
     let mut context = Context::from_waker(Waker::noop());
     // Else the answers may be there before they are looked for.
@@ -330,7 +330,7 @@ fn a_runtime_that_ends_under_a_request_leaves_nothing() {
         let keeper = runtime.block_on(with_lanes(&url, &nodes));
         for number in 0..4 {
             let lock = keeper.lock(&format!("ends {number}")).expect("a lock");
-            let lock = lock.ttl(Duration::from_secs(100)).expect("a lease");
+            let lock = lock.with_lease(Duration::from_secs(100)).expect("a lease");
             runtime.spawn(async move {
                 // In doubt once the lanes have ended.
                 while let Ok(guard) = lock.acquire().await {
@@ -361,7 +361,7 @@ async fn a_node_that_forgot_its_scripts_is_told_them_again() {
     let nodes = Independent::start(3);
     let keeper = with_lanes(&nodes.url_at_once(PATIENT), &nodes).await;
     let lock = keeper.lock("forgotten").expect("a lock");
-    let lock = lock.ttl(Duration::from_secs(100)).expect("a lease");
+    let lock = lock.with_lease(Duration::from_secs(100)).expect("a lease");
     let forget = || {
         for node in nodes.servers() {
             node.command(&["SCRIPT", "FLUSH"]);
@@ -389,7 +389,7 @@ async fn a_blocked_runtime_with_much_under_way_keeps_its_locks() {
     let keeper = with_lanes(&nodes.url_at_once(HASTY), &nodes).await;
     // A busy machine has the nodes paused for longer than the keeper's usual lease.
     let lease = Duration::from_secs(10);
-    let lock = keeper.lock("kept").expect("a lock").ttl(lease);
+    let lock = keeper.lock("kept").expect("a lock").with_lease(lease);
     let guard = lock.expect("a lease").acquire().await.expect("acquires");
     let locks: Vec<_> = (0..5_000)
         .map(|number| keeper.lock(&format!("{number}")).expect("a lock"))

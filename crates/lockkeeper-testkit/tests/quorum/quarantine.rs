@@ -251,7 +251,7 @@ async fn who_waits_for_a_while_is_told_who_sits_out() {
     let while_ = Duration::from_millis(200);
     let lock = keeper_of_fresh.lock("early").expect("a lock");
     let rwlock = keeper_of_fresh.rwlock("early").expect("a lock");
-    let short = lock.clone().ttl(SHORT).expect("a lease");
+    let short = lock.clone().with_lease(SHORT).expect("a lease");
     for error in [
         lock.acquire_within(while_).await.expect_err("they sit out"),
         short

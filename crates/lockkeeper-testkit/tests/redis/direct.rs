@@ -250,7 +250,7 @@ async fn whoever_keeps_it_has_the_whole_lease_soon() {
         let guard = passed_on(&server, &one, &two).await;
         let (token, is_short) = (guard.token(), guard.deadline().remaining() <= GRANT_LEASE);
         until("it is renewed", async || {
-            !guard.is_held() || guard.ensure(WHOLE)
+            !guard.is_held() || guard.is_held_for(WHOLE)
         })
         .await;
         if is_short && guard.is_held() {
@@ -269,7 +269,7 @@ async fn whoever_keeps_it_has_the_whole_lease_soon() {
         .extend(Duration::from_secs(60))
         .await
         .expect("extends");
-    assert!(guard.ensure(WHOLE));
+    assert!(guard.is_held_for(WHOLE));
     assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
     only_tokens_are_left(&server).await;
 }

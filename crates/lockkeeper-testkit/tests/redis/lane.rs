@@ -122,7 +122,7 @@ async fn a_dropped_guard_is_released_while_the_runtime_is_blocked() {
     let server = RedisServer::start();
     let keeper = with_lane(&server.url(), &server).await;
     let lock = keeper.lock("dropped").expect("a lock");
-    let lock = lock.ttl(Duration::from_secs(300)).expect("a lease");
+    let lock = lock.with_lease(Duration::from_secs(300)).expect("a lease");
     let guard = lock.acquire().await.expect("acquires");
     assert!(is_held(&server, "dropped"));
     let (block, blocked) = std::sync::mpsc::channel();
@@ -272,7 +272,7 @@ async fn a_withdrawal_does_not_overtake_the_try_it_undoes() {
         let url = format!("{}?dialect={dialect}&response_timeout=8s", server.url());
         let keeper = with_lane(&url, &server).await;
         let lock = keeper.lock("cancelled").expect("a lock");
-        let lock = lock.ttl(Duration::from_secs(300)).expect("a lease");
+        let lock = lock.with_lease(Duration::from_secs(300)).expect("a lease");
         server.pause();
         // A server reads first from whom it first heard: from the main connection.
         let looks = tokio::spawn({

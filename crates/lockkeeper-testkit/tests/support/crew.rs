@@ -380,7 +380,7 @@ impl Watcher {
 
     /// Tries to take a lock that nobody has.
     pub fn take(&self, name: &str) -> Result<Option<Guard>, Error> {
-        let lock = self.keeper.lock(name)?.lease(LEASE)?;
+        let lock = self.keeper.lock(name)?.fixed_lease(LEASE)?;
         self.runtime.block_on(lock.try_acquire())
     }
 

@@ -67,18 +67,18 @@ impl Guard {
         self.0.is_held()
     }
 
-    /// Whether the lock stays held for at least `d` without renewal. One that was waited for may begin with a lease of a
-    /// second, as [`crate::Guard::ensure`] says.
-    pub fn ensure(&self, d: Duration) -> bool {
-        self.0.ensure(d)
+    /// Whether the lock stays held for at least `time` without renewal. One that was waited for may begin with a lease of a
+    /// second, as [`crate::Guard::is_held_for`] says.
+    pub fn is_held_for(&self, time: Duration) -> bool {
+        self.0.is_held_for(time)
     }
 
     /// As [`crate::Guard::extend`].
     ///
     /// # Errors
     /// As there.
-    pub fn extend(&self, d: Duration) -> Result<(), Error> {
-        block_on(self.0.extend(d))
+    pub fn extend(&self, lease: Duration) -> Result<(), Error> {
+        block_on(self.0.extend(lease))
     }
 
     /// Waits until the lock is lost.

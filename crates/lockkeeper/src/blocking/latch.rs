@@ -55,11 +55,11 @@ impl Latch {
         block_on(self.0.wait())
     }
 
-    /// Waits until the latch is open, at most `d`.
+    /// Waits until the latch is open, at most `timeout`.
     ///
     /// # Errors
     /// As [`crate::Latch::wait`].
-    pub fn wait_at_most(&self, d: Duration) -> Result<bool, Error> {
-        block_on(self.0.wait_at_most(d))
+    pub fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
+        block_on(self.0.wait_within(timeout))
     }
 }

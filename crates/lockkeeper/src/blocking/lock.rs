@@ -26,20 +26,20 @@ impl Lock {
         self.0.fair().map(Lock)
     }
 
-    /// With another lease, renewed: see [`crate::Lock::ttl`].
+    /// With another lease, renewed: see [`crate::Lock::with_lease`].
     ///
     /// # Errors
     /// As there.
-    pub fn ttl(&self, lease: Duration) -> Result<Lock, Error> {
-        self.0.ttl(lease).map(Lock)
+    pub fn with_lease(&self, lease: Duration) -> Result<Lock, Error> {
+        self.0.with_lease(lease).map(Lock)
     }
 
-    /// With a fixed lease: see [`crate::Lock::lease`].
+    /// With a fixed lease: see [`crate::Lock::fixed_lease`].
     ///
     /// # Errors
     /// As there.
-    pub fn lease(&self, lease: Duration) -> Result<Lock, Error> {
-        self.0.lease(lease).map(Lock)
+    pub fn fixed_lease(&self, lease: Duration) -> Result<Lock, Error> {
+        self.0.fixed_lease(lease).map(Lock)
     }
 
     /// With a label, which others see: see [`crate::Lock::label`].
@@ -70,12 +70,12 @@ impl Lock {
         self.attempt(Patience::Forever)?.ok_or(Error::Closed)
     }
 
-    /// Waits at most `d`.
+    /// Waits at most `timeout`.
     ///
     /// # Errors
     /// A store error.
-    pub fn acquire_within(&self, d: Duration) -> Result<Option<Guard>, Error> {
-        self.attempt(Patience::for_at_most(d))
+    pub fn acquire_within(&self, timeout: Duration) -> Result<Option<Guard>, Error> {
+        self.attempt(Patience::for_at_most(timeout))
     }
 
     /// Does not wait.

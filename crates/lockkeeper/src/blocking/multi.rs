@@ -19,12 +19,12 @@ impl MultiLock {
         self.0.names()
     }
 
-    /// With another lease, renewed: see [`crate::MultiLock::ttl`].
+    /// With another lease, renewed: see [`crate::MultiLock::with_lease`].
     ///
     /// # Errors
     /// As there.
-    pub fn ttl(&self, lease: Duration) -> Result<MultiLock, Error> {
-        self.0.ttl(lease).map(MultiLock)
+    pub fn with_lease(&self, lease: Duration) -> Result<MultiLock, Error> {
+        self.0.with_lease(lease).map(MultiLock)
     }
 
     /// With a label, which others see: see [`crate::MultiLock::label`].
@@ -43,12 +43,12 @@ impl MultiLock {
         self.attempt(Patience::Forever)?.ok_or(Error::Closed)
     }
 
-    /// Waits at most `d` for all of them.
+    /// Waits at most `timeout` for all of them.
     ///
     /// # Errors
     /// A store error.
-    pub fn acquire_within(&self, d: Duration) -> Result<Option<MultiGuard>, Error> {
-        self.attempt(Patience::for_at_most(d))
+    pub fn acquire_within(&self, timeout: Duration) -> Result<Option<MultiGuard>, Error> {
+        self.attempt(Patience::for_at_most(timeout))
     }
 
     /// Does not wait for all of them.
@@ -82,9 +82,9 @@ impl MultiGuard {
         self.0.is_held()
     }
 
-    /// Whether all of them stay held for at least `d` without renewal; see [`Guard::ensure`](crate::Guard::ensure).
-    pub fn ensure(&self, d: Duration) -> bool {
-        self.0.ensure(d)
+    /// Whether all of them stay held for at least `time` without renewal; see [`Guard::is_held_for`](crate::Guard::is_held_for).
+    pub fn is_held_for(&self, time: Duration) -> bool {
+        self.0.is_held_for(time)
     }
 
     /// Waits until one of them is lost.

@@ -19,20 +19,20 @@ impl RwLock {
         self.0.name()
     }
 
-    /// With another lease, renewed: see [`crate::RwLock::ttl`].
+    /// With another lease, renewed: see [`crate::RwLock::with_lease`].
     ///
     /// # Errors
     /// As there.
-    pub fn ttl(&self, lease: Duration) -> Result<RwLock, Error> {
-        self.0.ttl(lease).map(RwLock)
+    pub fn with_lease(&self, lease: Duration) -> Result<RwLock, Error> {
+        self.0.with_lease(lease).map(RwLock)
     }
 
-    /// With a fixed lease: see [`crate::RwLock::lease`].
+    /// With a fixed lease: see [`crate::RwLock::fixed_lease`].
     ///
     /// # Errors
     /// As there.
-    pub fn lease(&self, lease: Duration) -> Result<RwLock, Error> {
-        self.0.lease(lease).map(RwLock)
+    pub fn fixed_lease(&self, lease: Duration) -> Result<RwLock, Error> {
+        self.0.fixed_lease(lease).map(RwLock)
     }
 
     /// With a label, which others see: see [`crate::RwLock::label`].
@@ -52,12 +52,12 @@ impl RwLock {
             .ok_or(Error::Closed)
     }
 
-    /// Waits at most `d` to read.
+    /// Waits at most `timeout` to read.
     ///
     /// # Errors
     /// A store error.
-    pub fn read_within(&self, d: Duration) -> Result<Option<Guard>, Error> {
-        self.attempt(Mode::Read, Patience::for_at_most(d))
+    pub fn read_within(&self, timeout: Duration) -> Result<Option<Guard>, Error> {
+        self.attempt(Mode::Read, Patience::for_at_most(timeout))
     }
 
     /// Does not wait to read.
@@ -77,12 +77,12 @@ impl RwLock {
             .ok_or(Error::Closed)
     }
 
-    /// Waits at most `d` to write.
+    /// Waits at most `timeout` to write.
     ///
     /// # Errors
     /// A store error.
-    pub fn write_within(&self, d: Duration) -> Result<Option<Guard>, Error> {
-        self.attempt(Mode::Write, Patience::for_at_most(d))
+    pub fn write_within(&self, timeout: Duration) -> Result<Option<Guard>, Error> {
+        self.attempt(Mode::Write, Patience::for_at_most(timeout))
     }
 
     /// Does not wait to write.

@@ -17,20 +17,20 @@ impl Semaphore {
         self.0.name()
     }
 
-    /// With another lease, renewed: see [`crate::Semaphore::ttl`].
+    /// With another lease, renewed: see [`crate::Semaphore::with_lease`].
     ///
     /// # Errors
     /// As there.
-    pub fn ttl(&self, lease: Duration) -> Result<Semaphore, Error> {
-        self.0.ttl(lease).map(Semaphore)
+    pub fn with_lease(&self, lease: Duration) -> Result<Semaphore, Error> {
+        self.0.with_lease(lease).map(Semaphore)
     }
 
-    /// With a fixed lease: see [`crate::Semaphore::lease`].
+    /// With a fixed lease: see [`crate::Semaphore::fixed_lease`].
     ///
     /// # Errors
     /// As there.
-    pub fn lease(&self, lease: Duration) -> Result<Semaphore, Error> {
-        self.0.lease(lease).map(Semaphore)
+    pub fn fixed_lease(&self, lease: Duration) -> Result<Semaphore, Error> {
+        self.0.fixed_lease(lease).map(Semaphore)
     }
 
     /// With a label, which others see: see [`crate::Semaphore::label`].
@@ -49,12 +49,12 @@ impl Semaphore {
         self.attempt(count, Patience::Forever)?.ok_or(Error::Closed)
     }
 
-    /// Waits at most `d` for `count` permits.
+    /// Waits at most `timeout` for `count` permits.
     ///
     /// # Errors
     /// A store error.
-    pub fn acquire_within(&self, count: u32, d: Duration) -> Result<Option<Guard>, Error> {
-        self.attempt(count, Patience::for_at_most(d))
+    pub fn acquire_within(&self, count: u32, timeout: Duration) -> Result<Option<Guard>, Error> {
+        self.attempt(count, Patience::for_at_most(timeout))
     }
 
     /// Does not wait for `count` permits.

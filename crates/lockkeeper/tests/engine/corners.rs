@@ -108,7 +108,7 @@ async fn an_observer_that_panics_does_not_stop_renewals() {
     let builder = Lockkeeper::builder().store(Tampered::new());
     let builder = builder.observer(Arc::new(Panics)).lease(SHORT);
     let keeper = builder.connect().await.expect("connects");
-    let fixed = keeper.lock("x").and_then(|lock| lock.lease(MS(200)));
+    let fixed = keeper.lock("x").and_then(|lock| lock.fixed_lease(MS(200)));
     let fixed = fixed.expect("a lock").acquire().await.expect("acquired");
     let renewed = keeper.lock("y").expect("a name").acquire().await;
     let renewed = renewed.expect("acquired");
@@ -121,7 +121,7 @@ async fn an_observer_that_panics_does_not_stop_renewals() {
 async fn a_fixed_lease_stays_fixed_in_a_downgrade() {
     let store = Tampered::new();
     let keeper = store.keeper(LEASE).await;
-    let fixed = keeper.rwlock("x").and_then(|lock| lock.lease(SHORT));
+    let fixed = keeper.rwlock("x").and_then(|lock| lock.fixed_lease(SHORT));
     let writer = fixed.expect("a lock").write().await.expect("writes");
     let reader = writer.downgrade().await.expect("downgraded");
     let lost = tokio::time::timeout(SHORT * 5, reader.lost()).await;
@@ -162,11 +162,11 @@ async fn nothing_waits_past_its_time_for_a_silent_store() {
     latch.set(1).await.expect("set");
     let held = other.lock("x").expect("a name").acquire().await;
     store.set(Verb::Other, Some(Fault::Silent));
-    let waited = tokio::time::timeout(LEASE / 6, latch.wait_at_most(MS(50))).await;
+    let waited = tokio::time::timeout(LEASE / 6, latch.wait_within(MS(50))).await;
     assert_eq!(waited, Ok(Ok(false)));
     store.set(Verb::Other, None);
     store.set(Verb::Subscribe, Some(Fault::Silent));
-    let waited = tokio::time::timeout(LEASE / 6, latch.wait_at_most(MS(50))).await;
+    let waited = tokio::time::timeout(LEASE / 6, latch.wait_within(MS(50))).await;
     assert_eq!(waited, Ok(Ok(false)));
     let fair = keeper.lock("x").and_then(|lock| lock.fair()).expect("fair");
     let waited = tokio::time::timeout(LEASE / 6, fair.acquire_within(MS(50))).await;

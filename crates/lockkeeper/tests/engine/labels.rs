@@ -142,7 +142,7 @@ async fn an_owner_that_enters_again_keeps_the_label_of_its_first_entry() {
 async fn a_lock_with_a_lease_of_its_own_has_the_keepers_label() {
     let keeper = labelled(&Tampered::new(), "shop").await;
     let lock = keeper.lock("x").expect("a name");
-    let lock = lock.lease(LEASE / 2).expect("a lease");
+    let lock = lock.fixed_lease(LEASE / 2).expect("a lease");
     let guard = lock.acquire().await.expect("acquired");
     until_shown(&keeper, &["shop"], &[]).await;
     assert_eq!(info(&keeper).await.holders[0].lease, Some(LEASE / 2));

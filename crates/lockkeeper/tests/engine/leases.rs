@@ -70,7 +70,7 @@ async fn a_fixed_lease_ends_and_says_so_before_others_get_in() {
     let store = Tampered::new();
     let keeper = store.keeper(LEASE).await;
     let other = store.keeper(LEASE).await;
-    let fixed = keeper.lock("x").expect("a name").lease(SHORT);
+    let fixed = keeper.lock("x").expect("a name").fixed_lease(SHORT);
     let guard = fixed.expect("a lease").acquire().await.expect("acquired");
     let next = tokio::spawn(async move {
         let guard = acquired(&other).await;
@@ -80,7 +80,7 @@ async fn a_fixed_lease_ends_and_says_so_before_others_get_in() {
     assert!(guard.is_held());
     guard.lost().await;
     let lost = lockkeeper::clock::Moment::now();
-    assert!(!guard.is_held() && !guard.ensure(Duration::ZERO));
+    assert!(!guard.is_held() && !guard.is_held_for(Duration::ZERO));
     assert!(guard.extend(SHORT).await.is_err());
     let (granted, _next) = next.await.expect("no panic");
     assert!(lost < granted);
@@ -94,13 +94,13 @@ async fn a_fixed_lease_ends_and_says_so_before_others_get_in() {
 #[tokio::test]
 async fn extending_moves_the_deadline_and_is_never_shortened() {
     let keeper = Tampered::new().keeper(SHORT).await;
-    let fixed = keeper.lock("x").expect("a name").lease(SHORT);
+    let fixed = keeper.lock("x").expect("a name").fixed_lease(SHORT);
     let guard = fixed.expect("a lease").acquire().await.expect("acquired");
-    assert!(!guard.ensure(LEASE / 2));
+    assert!(!guard.is_held_for(LEASE / 2));
     guard.extend(LEASE).await.expect("extended");
-    assert!(guard.ensure(LEASE / 2));
+    assert!(guard.is_held_for(LEASE / 2));
     guard.extend(SHORT).await.expect("extended");
-    assert!(guard.ensure(LEASE / 2));
+    assert!(guard.is_held_for(LEASE / 2));
     assert!(guard.extend(MS(1)).await.is_err(), "a lease out of range");
 }
 
@@ -157,7 +157,7 @@ async fn a_break_is_noticed_long_before_the_next_renewal() {
     let other = store.keeper(LEASE).await;
     let fixed = keeper
         .lock("fixed")
-        .and_then(|l| l.lease(Duration::from_secs(3600)));
+        .and_then(|l| l.fixed_lease(Duration::from_secs(3600)));
     let guards = [
         keeper
             .lock("renewed")

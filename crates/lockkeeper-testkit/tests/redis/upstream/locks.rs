@@ -121,7 +121,7 @@ async fn entering_again_does_not_stretch_the_lease() {
         .lock("nested")
         .expect("a lock")
         .as_owner(&Owner::new());
-    let lock = lock.lease(Duration::from_secs(40)).expect("a lease");
+    let lock = lock.fixed_lease(Duration::from_secs(40)).expect("a lease");
     let outer = lock.acquire().await.expect("acquires");
     let inner = lock.acquire().await.expect("acquires");
     assert!(
@@ -132,7 +132,7 @@ async fn entering_again_does_not_stretch_the_lease() {
     let_go(outer).await;
     // And the next hold has its own lease, not one of before.
     let short = keeper.lock("nested").expect("a lock");
-    let short = short.lease(Duration::from_secs(10)).expect("a lease");
+    let short = short.fixed_lease(Duration::from_secs(10)).expect("a lease");
     let guard = short.acquire().await.expect("acquires");
     assert!(ttl(&server, "nested") <= 10_000);
     let_go(guard).await;
@@ -143,7 +143,7 @@ async fn a_lease_that_ends_goes_to_the_waiter_in_time() {
     let server = RedisServer::start();
     let (one, two) = (keeper(&server).await, keeper(&server).await);
     let lease = Duration::from_secs(1);
-    let lock = one.lock("ends").expect("a lock").lease(lease);
+    let lock = one.lock("ends").expect("a lock").fixed_lease(lease);
     let before = Moment::now();
     let guard = lock.expect("a lease").acquire().await.expect("acquires");
     let lock = two.lock("ends").expect("a lock");

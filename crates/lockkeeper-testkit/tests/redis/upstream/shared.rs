@@ -158,7 +158,7 @@ async fn a_latch_times_out_lets_all_go_and_can_be_set_again() {
     assert!(!gate.set(5).await.expect("answers"), "it is set already");
     let patience = Duration::from_millis(200);
     let before = Moment::now();
-    assert!(!gate.wait_at_most(patience).await.expect("answers"));
+    assert!(!gate.wait_within(patience).await.expect("answers"));
     assert!(Moment::now().since(before) >= patience);
     let mut waiters = Vec::new();
     for keeper in [&one, &two, &two, &one, &two] {

@@ -26,7 +26,7 @@ impl Mixer {
         });
         let waits = async {
             let opens = async {
-                let open = latch.wait_at_most(WAIT).await?;
+                let open = latch.wait_within(WAIT).await?;
                 Ok(if open { 0 } else { u32::MAX })
             };
             self.ask(&latch, LatchAsk::Wait, opens).await;

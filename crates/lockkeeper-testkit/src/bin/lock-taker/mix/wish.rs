@@ -129,7 +129,7 @@ impl Mixer {
             Mode::Permit { limit, count } => {
                 let mut semaphore = keeper.semaphore(wish.name, limit)?;
                 if let Some(lease) = wish.fixed {
-                    semaphore = semaphore.lease(lease)?;
+                    semaphore = semaphore.fixed_lease(lease)?;
                 }
                 match wish.impatient {
                     true => semaphore.try_acquire(count).await,
@@ -139,7 +139,7 @@ impl Mixer {
             Mode::Read | Mode::Write => {
                 let mut lock = keeper.rwlock(wish.name)?.as_owner(&who.owner);
                 if let Some(lease) = wish.fixed {
-                    lock = lock.lease(lease)?;
+                    lock = lock.fixed_lease(lease)?;
                 }
                 match (wish.mode, wish.impatient) {
                     (Mode::Read, true) => lock.try_read().await,
@@ -154,7 +154,7 @@ impl Mixer {
                     lock = lock.fair()?;
                 }
                 if let Some(lease) = wish.fixed {
-                    lock = lock.lease(lease)?;
+                    lock = lock.fixed_lease(lease)?;
                 }
                 match wish.impatient {
                     true => lock.try_acquire().await,
