@@ -66,7 +66,7 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     let (broken, held_by) = match &outcome {
         BreakOutcome::Ended(ended) => (&ended[..], &[][..]),
         BreakOutcome::NotHeld(others) => (&[][..], &others[..]),
-        BreakOutcome::TooLate => (&[][..], &[][..]),
+        _ => (&[][..], &[][..]),
     };
     if store.json {
         print_json(&Done {

@@ -184,11 +184,7 @@ mod tests {
 
     #[test]
     fn a_label_cannot_pass_for_what_stands_around_it() {
-        let process = Process {
-            host: "vm".into(),
-            pid: 7,
-            program: "a".into(),
-        };
+        let process = Process::new("vm", 7, "a");
         assert_eq!(who(&process, None), "a[7] on vm");
         let label = Label::new("x\" for 9d \u{202e}").expect("a label");
         let shown = who(&process, Some(&label));

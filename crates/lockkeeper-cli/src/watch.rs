@@ -242,27 +242,20 @@ mod tests {
     }
 
     fn process() -> Process {
-        Process {
-            host: "host".into(),
-            pid: 1,
-            program: "program".into(),
-        }
+        Process::new("host", 1, "program")
     }
 
     fn seen(holders: &[u64], last_token: u64) -> Seen {
         let holder = |&number: &u64| {
             let claim = claim(number);
-            let holder = Holder {
+            let holder = Holder::new(
                 claim,
-                process: process(),
-                mode: Mode::Read,
-                token: Token::new(number),
-                since: SystemTime::now(),
-                remaining: Duration::from_secs(1),
-                depth: None,
-                lease: None,
-                label: None,
-            };
+                process(),
+                Mode::Read,
+                Token::new(number),
+                SystemTime::now(),
+                Duration::from_secs(1),
+            );
             (claim, holder)
         };
         Seen {
@@ -306,12 +299,9 @@ mod tests {
             waiters: queue.len(),
             queue: queue
                 .iter()
-                .map(|&number| Waiter {
-                    claim: claim(number),
-                    process: process(),
-                    mode: Mode::Exclusive,
-                    label: lockkeeper::Label::shortened(&format!("order {number}")),
-                    since: None,
+                .map(|&number| {
+                    Waiter::new(claim(number), process(), Mode::Exclusive)
+                        .with_label(lockkeeper::Label::shortened(&format!("order {number}")))
                 })
                 .collect(),
             ..seen(holders, 9)
@@ -336,10 +326,7 @@ mod tests {
         assert_eq!(told(Some(&seen(&[], 1)), &seen(&[9], 9)), "+9");
         // A break moves the fence as well.
         let mut broken = seen(&[], 5);
-        broken.broken = Some(Broken {
-            reason: "why".into(),
-            at: SystemTime::now(),
-        });
+        broken.broken = Some(Broken::new("why", SystemTime::now()));
         assert_eq!(told(Some(&seen(&[1], 1)), &broken), "broken why, -1");
     }
 }

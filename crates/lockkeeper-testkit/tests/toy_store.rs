@@ -45,28 +45,19 @@ fn clients_on_threads_exclude_each_other() {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.build().expect("a runtime");
         for number in 0..20_000 {
-            let claim = Claim {
-                id: ClaimId { keeper, number },
-                name: Name::new("x").expect("a name"),
-                mode: Mode::Exclusive,
-                lease: Duration::from_secs(60),
-                reserve: 1,
-                not_after: Moment::NEVER,
-                enqueue: false,
-                beside: None,
-                label: None,
-            };
+            let claim = Claim::new(
+                ClaimId { keeper, number },
+                Name::new("x").expect("a name"),
+                Mode::Exclusive,
+                Duration::from_secs(60),
+            );
             let tried = runtime.block_on(toy.try_acquire(&claim));
             if let Ok(Attempt::Granted(_)) = tried {
                 assert!(!inside.swap(true, SeqCst), "somebody else is in");
                 inside.store(false, SeqCst);
                 let (name, claim) = (claim.name, claim.id);
                 let requeue = None;
-                let release = Release {
-                    name,
-                    claim,
-                    requeue,
-                };
+                let release = Release::new(name, claim).with_requeue(requeue);
                 let released = runtime.block_on(toy.release(&release));
                 assert!(released.expect("answers").was_held);
             }

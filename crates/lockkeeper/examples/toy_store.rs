@@ -14,10 +14,7 @@ use lockkeeper::store::*;
 use lockkeeper::{Error, Lockkeeper, Name, url::StoreUrl};
 
 /// A real store writes out all of them.
-const CAPABILITIES: Capabilities = Capabilities {
-    store: "toy",
-    ..memory::CAPABILITIES
-};
+const CAPABILITIES: Capabilities = memory::CAPABILITIES.with_store("toy");
 
 /// What a database would be: rows with a version, which are written only if nobody wrote meanwhile.
 #[derive(Debug, Default)]
@@ -54,13 +51,8 @@ pub struct Toy(Arc<Server>);
 
 impl Opener for Toy {
     fn schemes(&self) -> &[Scheme] {
-        &[Scheme {
-            scheme: "toy",
-            dialect: None,
-            example: "toy:",
-            feature: None,
-            capabilities: Some(CAPABILITIES),
-        }]
+        const TOY: Scheme = Scheme::new("toy", "toy:").with_capabilities(Some(CAPABILITIES));
+        &[TOY]
     }
     fn open<'a>(&'a self, _: &'a StoreUrl) -> Answer<'a, Arc<dyn Store>> {
         Box::pin(async { Ok(Arc::new(self.clone()) as Arc<dyn Store>) })

@@ -53,10 +53,11 @@ pub struct Lockkeeper {
 /// use std::time::Duration;
 /// use lockkeeper::HandOff;
 ///
-/// let short = HandOff { time: Duration::from_millis(1), ..HandOff::default() };
+/// let short = HandOff::default().with_time(Duration::from_millis(1));
 /// assert_ne!(short, HandOff::OFF);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct HandOff {
     /// How often it is handed on in a row.
     pub count: u32,
@@ -70,6 +71,23 @@ impl HandOff {
         count: 0,
         time: Duration::ZERO,
     };
+
+    /// So many times, for so long.
+    pub const fn new(count: u32, time: Duration) -> HandOff {
+        HandOff { count, time }
+    }
+
+    /// With another [`count`](HandOff::count).
+    pub const fn with_count(mut self, count: u32) -> Self {
+        self.count = count;
+        self
+    }
+
+    /// With another [`time`](HandOff::time).
+    pub const fn with_time(mut self, time: Duration) -> Self {
+        self.time = time;
+        self
+    }
 }
 
 impl Default for HandOff {

@@ -7,13 +7,8 @@ use lockkeeper::store::{Answer, Opener, Scheme, Store};
 use lockkeeper::url::{STORE_VARIABLE, StoreUrl};
 use lockkeeper::{Error, Lockkeeper};
 
-const TOY: &[Scheme] = &[Scheme {
-    scheme: "toy",
-    dialect: None,
-    example: "toy:/some/where",
-    feature: None,
-    capabilities: Some(memory::CAPABILITIES),
-}];
+const TOY: &[Scheme] =
+    &[Scheme::new("toy", "toy:/some/where").with_capabilities(Some(memory::CAPABILITIES))];
 
 /// Opens one memory store, and remembers how it was asked to.
 #[derive(Clone, Debug, Default)]

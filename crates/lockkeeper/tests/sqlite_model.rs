@@ -181,12 +181,8 @@ impl Pair {
                 late,
             } => {
                 let late = Duration::from_nanos(u64::from(*late));
-                let request = LatchRequest {
-                    name: name(*at),
-                    id: self.claims[*id].id,
-                    not_after: self.clock.now() - late,
-                    op: *op,
-                };
+                let request =
+                    LatchRequest::new(name(*at), self.claims[*id].id, *op, self.clock.now() - late);
                 let want = now(self.memory.latch(&request)).expect("memory");
                 assert_eq!(now(self.sqlite().latch(&request)), Ok(want));
             }
@@ -210,11 +206,13 @@ impl Pair {
     }
 
     fn renew(&self, renewals: &[(usize, u64, bool)]) {
-        let renewal = |(at, millis, late): &(usize, u64, bool)| Renewal {
-            name: self.claims[*at].name.clone(),
-            claim: self.claims[*at].id,
-            lease: Duration::from_millis(*millis),
-            not_after: self.clock.now() - Duration::from_nanos(u64::from(*late)),
+        let renewal = |(at, millis, late): &(usize, u64, bool)| {
+            Renewal::new(
+                self.claims[*at].name.clone(),
+                self.claims[*at].id,
+                Duration::from_millis(*millis),
+                self.clock.now() - Duration::from_nanos(u64::from(*late)),
+            )
         };
         let mut renewals: Vec<Renewal> = renewals.iter().map(renewal).collect();
         // The order of names is that of the transaction; within a name the request's order stays.
@@ -228,18 +226,18 @@ impl Pair {
             let info = now(self.memory.inspect(&name(at))).expect("memory");
             info.and_then(|info| info.last_token).map_or(0, Token::get)
         };
-        let request = Break {
-            name: name(at),
-            target: match target {
+        let request = Break::new(
+            name(at),
+            match target {
                 Target::All => BreakTarget::All,
                 Target::Claim(claim) => BreakTarget::Claim(self.claims[claim].id),
                 Target::Token(before) => {
                     BreakTarget::Token(Token::new(last().saturating_sub(before)))
                 }
             },
-            reason: format!("because of {at}"),
-            not_after: self.clock.now() - Duration::from_nanos(u64::from(late)),
-        };
+            format!("because of {at}"),
+            self.clock.now() - Duration::from_nanos(u64::from(late)),
+        );
         let want = now(self.memory.break_lock(&request)).expect("memory");
         let got = now(self.sqlite().break_lock(&request)).expect("sqlite");
         match (got, want) {
@@ -261,17 +259,13 @@ impl Pair {
     fn release(&self, at: usize, requeue: Option<usize>) {
         let claim = &self.claims[at];
         // A claim is requeued for the name that is released.
-        let requeue = requeue.map(|next| Claim {
-            name: claim.name.clone(),
-            beside: None,
-            id: twin(self.claims[next].id),
-            ..self.claim(next, true, next % 7 == 0)
+        let requeue = requeue.map(|next| {
+            (self.claim(next, true, next % 7 == 0))
+                .with_name(claim.name.clone())
+                .with_beside(None)
+                .with_id(twin(self.claims[next].id))
         });
-        let release = Release {
-            name: claim.name.clone(),
-            claim: claim.id,
-            requeue,
-        };
+        let release = Release::new(claim.name.clone(), claim.id).with_requeue(requeue);
         let want = now(self.memory.release(&release)).expect("memory");
         assert_eq!(now(self.sqlite().release(&release)), Ok(want));
     }
@@ -339,20 +333,19 @@ fn claim(at: usize) -> Claim {
             count: at as u32 - 5,
         },
     };
-    Claim {
-        id: ClaimId { keeper, number },
-        name: name(at % NAMES.len()),
+    Claim::new(
+        ClaimId { keeper, number },
+        name(at % NAMES.len()),
         mode,
-        lease: Duration::from_millis(100 + 3_000 * (number % 10)),
-        reserve: 1 + (at as u32 % 4) * 20,
-        not_after: Moment::NEVER,
-        enqueue: true,
-        beside: (at % 11 == 3).then(|| ClaimId {
-            keeper,
-            number: number - 3,
-        }),
-        label: (!at.is_multiple_of(3)).then(|| Label::new(&format!("order {at}")).expect("label")),
-    }
+        Duration::from_millis(100 + 3_000 * (number % 10)),
+    )
+    .with_reserve(1 + (at as u32 % 4) * 20)
+    .with_enqueue(true)
+    .with_beside((at % 11 == 3).then(|| ClaimId {
+        keeper,
+        number: number - 3,
+    }))
+    .with_label((!at.is_multiple_of(3)).then(|| Label::new(&format!("order {at}")).expect("label")))
 }
 
 /// All but the process. A name without token and history is the same as one never heard of.
@@ -439,27 +432,23 @@ fn a_lapsed_claim_comes_back_at_the_end_of_the_queue() {
 fn a_long_queue_is_listed_and_served_in_its_order() {
     let pair = Pair::new();
     let crowd = 250;
-    let ask = |at: u64, mode| Claim {
-        id: ClaimId {
-            keeper: KeeperId::from_bits(9),
-            number: at,
-        },
-        mode,
-        not_after: Moment::NEVER,
-        beside: None,
-        lease: Duration::from_secs(30),
-        ..claim(0)
+    let ask = |at: u64, mode| {
+        claim(0)
+            .with_id(ClaimId {
+                keeper: KeeperId::from_bits(9),
+                number: at,
+            })
+            .with_mode(mode)
+            .with_not_after(Moment::NEVER)
+            .with_beside(None)
+            .with_lease(Duration::from_secs(30))
     };
     let both = |claim: &Claim| {
         let want = now(pair.memory.try_acquire(claim)).expect("memory");
         assert_eq!(now(pair.sqlite().try_acquire(claim)), Ok(want));
     };
     let release = |claim: &Claim| {
-        let release = Release {
-            name: claim.name.clone(),
-            claim: claim.id,
-            requeue: None,
-        };
+        let release = Release::new(claim.name.clone(), claim.id);
         let want = now(pair.memory.release(&release)).expect("memory");
         assert_eq!(now(pair.sqlite().release(&release)), Ok(want));
     };

@@ -109,12 +109,7 @@ fn names_and_latches_are_watched_across_stores() {
     assert!(is_granted(acquire(&one, &claim)));
     hinted(&watch);
     let latch = |store: &SqliteStore, op| {
-        let request = LatchRequest {
-            name: claim.name.clone(),
-            id: claims.next().id,
-            not_after: claim.not_after,
-            op,
-        };
+        let request = LatchRequest::new(claim.name.clone(), claims.next().id, op, claim.not_after);
         block_on(store.latch(&request)).expect("answers").count
     };
     assert_eq!(latch(&one, LatchOp::Set(2)), 2);
@@ -433,11 +428,13 @@ fn many_holds_are_renewed_at_once() -> Result<(), Error> {
     }
     let mut renewals: Vec<Renewal> = claims
         .iter()
-        .map(|claim| Renewal {
-            name: claim.name.clone(),
-            claim: claim.id,
-            lease: Duration::from_secs(60),
-            not_after: Moment::NEVER,
+        .map(|claim| {
+            Renewal::new(
+                claim.name.clone(),
+                claim.id,
+                Duration::from_secs(60),
+                Moment::NEVER,
+            )
         })
         .collect();
     renewals[77].claim = Claims::new("x").next().id;

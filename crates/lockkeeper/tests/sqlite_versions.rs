@@ -163,24 +163,18 @@ fn an_old_file_is_upgraded_and_keeps_tokens_and_latches() {
     let once = once.expect("inspects").expect("known");
     assert_eq!(once.broken.expect("broken").reason, "it hung");
     let count_down = |id| {
-        let request = LatchRequest {
-            name: Name::new("start").expect("name"),
+        let request = LatchRequest::new(
+            Name::new("start").expect("name"),
             id,
-            not_after: Moment::NEVER,
-            op: LatchOp::CountDown,
-        };
+            LatchOp::CountDown,
+            Moment::NEVER,
+        );
         block_on(store.latch(&request)).expect("counts")
     };
     let again = count_down(arrived);
     assert_eq!((again.count, again.changed), (2, false));
     let other = count_down(Claims::new("x").next().id);
-    assert_eq!(
-        other,
-        LatchState {
-            count: 1,
-            changed: true
-        }
-    );
+    assert_eq!(other, LatchState::new(1, true));
     drop(store);
 
     let new = old.path.with_file_name("new.db");

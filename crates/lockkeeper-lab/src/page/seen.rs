@@ -108,32 +108,22 @@ mod tests {
 
     /// A lock that is held by these claims, the numbers being also when they began.
     fn lock(holders: &[u64], waiters: usize) -> LockInfo {
-        let holder = |&number: &u64| Holder {
-            claim: ClaimId {
-                keeper: KeeperId::from_bits(7),
-                number,
-            },
-            process: Process {
-                host: "host".into(),
-                pid: 1,
-                program: "program".into(),
-            },
-            mode: Mode::Exclusive,
-            token: Token::new(number),
-            since: wall(number),
-            remaining: Duration::from_secs(1),
-            depth: None,
-            lease: None,
-            label: None,
+        let holder = |&number: &u64| {
+            Holder::new(
+                ClaimId {
+                    keeper: KeeperId::from_bits(7),
+                    number,
+                },
+                Process::new("host", 1, "program"),
+                Mode::Exclusive,
+                Token::new(number),
+                wall(number),
+                Duration::from_secs(1),
+            )
         };
-        LockInfo {
-            name: Name::new("a").expect("a name"),
-            holders: holders.iter().map(holder).collect(),
-            waiters,
-            last_token: None,
-            broken: None,
-            queue: Vec::new(),
-        }
+        LockInfo::new(Name::new("a").expect("a name"))
+            .with_holders(holders.iter().map(holder).collect())
+            .with_waiters(waiters)
     }
 
     fn counts(seen: &Seen) -> (u64, u64) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper::clock::Moment;
-use lockkeeper::store::{Attempt, Claim};
+use lockkeeper::store::Attempt;
 
 use super::Subject;
 use super::client::{LONG, SHORT, name, pass};
@@ -29,10 +29,7 @@ pub(super) async fn a_held_name_is_busy_for_others(s: Subject) {
 
 pub(super) async fn the_same_claim_is_answered_the_same_tokens(s: Subject) {
     let (a, b) = s.clients();
-    let claim = Claim {
-        reserve: 5,
-        ..a.claim("again")
-    };
+    let claim = a.claim("again").with_reserve(5);
     let first = a.granted(&claim).await;
     for _ in 0..3 {
         assert_eq!(a.granted(&claim).await, first);
@@ -46,10 +43,7 @@ pub(super) async fn asking_again_prolongs_and_never_shortens(s: Subject) {
     let (a, b) = s.clients();
     let claim = a.with_lease("prolonged", Duration::from_secs(2));
     let first = a.granted(&claim).await;
-    let longer = Claim {
-        lease: LONG,
-        ..claim.clone()
-    };
+    let longer = claim.clone().with_lease(LONG);
     assert_eq!(a.granted(&longer).await, first);
     assert_eq!(a.granted(&claim).await, first);
     pass(Duration::from_millis(2_100)).await;
@@ -59,11 +53,10 @@ pub(super) async fn asking_again_prolongs_and_never_shortens(s: Subject) {
 
 pub(super) async fn a_late_request_does_nothing(s: Subject) {
     let (a, b) = s.clients();
-    let late = Claim {
-        not_after: Moment::now() - Duration::from_millis(10),
-        enqueue: true,
-        ..a.claim("late")
-    };
+    let late = a
+        .claim("late")
+        .with_not_after(Moment::now() - Duration::from_millis(10))
+        .with_enqueue(true);
     assert_eq!(a.attempt(&late).await, Attempt::TooLate);
     assert!(!a.holds(&late).await);
     let claim = b.claim("late");
@@ -76,10 +69,9 @@ pub(super) async fn a_late_repeat_leaves_the_hold_alone(s: Subject) {
     let (a, b) = s.clients();
     let claim = a.claim("repeat");
     a.granted(&claim).await;
-    let late = Claim {
-        not_after: Moment::now() - Duration::from_millis(10),
-        ..claim.clone()
-    };
+    let late = claim
+        .clone()
+        .with_not_after(Moment::now() - Duration::from_millis(10));
     assert_eq!(a.attempt(&late).await, Attempt::TooLate);
     b.busy(&b.claim("repeat")).await;
     assert!(a.release(&claim).await);
@@ -114,10 +106,7 @@ pub(super) async fn withdrawing_what_is_not_there_changes_nothing(s: Subject) {
     b.withdraw(&b.claim("kept")).await;
     b.withdraw(&b.claim("never heard of")).await;
     // The name is part of what a claim holds.
-    let elsewhere = Claim {
-        name: name("elsewhere"),
-        ..claim.clone()
-    };
+    let elsewhere = claim.clone().with_name(name("elsewhere"));
     a.withdraw(&elsewhere).await;
     b.busy(&b.claim("kept")).await;
     assert!(a.release(&claim).await);

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::clock::Moment;
-use lockkeeper::store::{Attempt, Claim, Process, Renewed};
+use lockkeeper::store::{Attempt, Process, Renewed};
 
 use super::Subject;
 use super::client::{LONG, SHORT, name, pass};
@@ -21,10 +21,7 @@ pub(super) async fn asking_about_nothing_leaves_nothing(s: Subject) {
     a.withdraw(&claim).await;
     assert_eq!(a.renew(&claim, LONG).await, Renewed::NotHeld);
     assert!(!a.release(&claim).await);
-    let late = Claim {
-        not_after: Moment::now() - Duration::from_millis(10),
-        ..claim
-    };
+    let late = claim.with_not_after(Moment::now() - Duration::from_millis(10));
     assert_eq!(a.attempt(&late).await, Attempt::TooLate);
     assert!(b.inspect(&name("nothing")).await.is_none());
 }
@@ -55,10 +52,7 @@ pub(super) async fn a_holder_is_described(s: Subject) {
 
 pub(super) async fn a_free_name_remembers_its_last_token(s: Subject) {
     let (a, b) = s.clients();
-    let claim = Claim {
-        reserve: 3,
-        ..a.claim("remembered")
-    };
+    let claim = a.claim("remembered").with_reserve(3);
     let grant = a.granted(&claim).await;
     assert!(a.release(&claim).await);
     // A store may forget a free name; what it does tell must be right.

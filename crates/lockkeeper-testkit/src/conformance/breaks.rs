@@ -42,12 +42,12 @@ pub(super) async fn a_late_break_does_nothing(s: Subject) {
         BreakTarget::Token(grant.token),
         BreakTarget::Claim(claim.id),
     ] {
-        let request = Break {
-            name: claim.name.clone(),
+        let request = Break::new(
+            claim.name.clone(),
             target,
-            reason: "stuck".into(),
-            not_after: Moment::now() - Duration::from_millis(10),
-        };
+            "stuck",
+            Moment::now() - Duration::from_millis(10),
+        );
         let outcome = b.break_as(&request).await;
         assert!(matches!(outcome, BreakOutcome::TooLate), "{outcome:?}");
         assert!(a.holds(&claim).await);
@@ -61,10 +61,7 @@ pub(super) async fn a_late_break_does_nothing(s: Subject) {
 pub(super) async fn a_break_takes_any_token_of_the_run(s: Subject) {
     let (a, b) = s.clients();
     for which in 0..5u64 {
-        let claim = Claim {
-            reserve: 5,
-            ..a.claim("run")
-        };
+        let claim = a.claim("run").with_reserve(5);
         let grant = a.granted(&claim).await;
         assert_eq!(grant.tokens, 5);
         let token = Token::new(grant.token.get() + which);
@@ -75,10 +72,7 @@ pub(super) async fn a_break_takes_any_token_of_the_run(s: Subject) {
 
 pub(super) async fn a_break_by_a_token_of_no_hold_does_nothing(s: Subject) {
     let (a, b) = s.clients();
-    let run = |client: &Client| Claim {
-        reserve: 5,
-        ..client.claim("tokens")
-    };
+    let run = |client: &Client| client.claim("tokens").with_reserve(5);
     let (first, second) = (run(&a), run(&b));
     let earlier = a.granted(&first).await;
     assert!(a.release(&first).await);
@@ -121,12 +115,7 @@ pub(super) async fn a_named_break_of_a_free_name_does_nothing(s: Subject) {
         BreakTarget::Claim(a.id()),
         BreakTarget::Token(Token::new(1)),
     ] {
-        let request = Break {
-            name: name("free"),
-            target,
-            reason: "to be sure".into(),
-            not_after: in_time(),
-        };
+        let request = Break::new(name("free"), target, "to be sure", in_time());
         let outcome = a.break_as(&request).await;
         assert!(
             matches!(&outcome, BreakOutcome::NotHeld(holders) if holders.is_empty()),
@@ -181,11 +170,10 @@ pub(super) async fn a_break_of_a_writer_leaves_the_reader_beside_it(s: Subject) 
     let (a, b) = s.clients();
     let writer = a.with_mode("page", Mode::Write);
     a.granted(&writer).await;
-    let reader = Claim {
-        beside: Some(writer.id),
-        label: None,
-        ..a.with_mode("page", Mode::Read)
-    };
+    let reader = a
+        .with_mode("page", Mode::Read)
+        .with_beside(Some(writer.id))
+        .with_label(None);
     a.granted(&reader).await;
     b.busy(&b.with_mode("page", Mode::Read)).await;
     breaks(&b, &writer, BreakTarget::Claim(writer.id)).await;

@@ -74,27 +74,17 @@ impl Client {
 
     /// A fresh claim: exclusive, long, not queued.
     pub fn claim(&self, text: &str) -> Claim {
-        Claim {
-            id: self.id(),
-            name: name(text),
-            mode: Mode::Exclusive,
-            lease: LONG,
-            reserve: 1,
-            not_after: in_time(),
-            enqueue: false,
-            beside: None,
-            label: None,
-        }
+        Claim::new(self.id(), name(text), Mode::Exclusive, LONG).with_not_after(in_time())
     }
 
     pub fn with_mode(&self, text: &str, mode: Mode) -> Claim {
         let claim = self.claim(text);
-        Claim { mode, ..claim }
+        claim.with_mode(mode)
     }
 
     pub fn with_lease(&self, text: &str, lease: Duration) -> Claim {
         let claim = self.claim(text);
-        Claim { lease, ..claim }
+        claim.with_lease(lease)
     }
 
     pub async fn attempt(&self, claim: &Claim) -> Attempt {
@@ -129,10 +119,7 @@ impl Client {
     pub fn queued(&self, claim: Claim) -> impl Future<Output = Claim> {
         let caller = std::panic::Location::caller();
         async move {
-            let claim = Claim {
-                enqueue: true,
-                ..claim
-            };
+            let claim = claim.with_enqueue(true);
             let attempt = self.attempt(&claim).await;
             let busy = matches!(attempt, Attempt::Busy { .. });
             assert!(busy, "{caller}: {claim:?} should wait, was {attempt:?}");
@@ -162,11 +149,7 @@ impl Client {
     }
 
     pub async fn release_and(&self, claim: &Claim, requeue: Option<Claim>) -> Released {
-        let release = Release {
-            name: claim.name.clone(),
-            claim: claim.id,
-            requeue,
-        };
+        let release = Release::new(claim.name.clone(), claim.id).with_requeue(requeue);
         let answer = self.store.release(&release).await;
         answer.expect("release answers")
     }
@@ -192,11 +175,8 @@ impl Client {
 
     /// Renews holds, each with the moment past which that is void.
     pub async fn renew_until(&self, holds: &[(&Claim, Duration, Moment)]) -> Vec<Renewed> {
-        let renewal = |(claim, lease, not_after): &(&Claim, Duration, Moment)| Renewal {
-            name: claim.name.clone(),
-            claim: claim.id,
-            lease: *lease,
-            not_after: *not_after,
+        let renewal = |(claim, lease, not_after): &(&Claim, Duration, Moment)| {
+            Renewal::new(claim.name.clone(), claim.id, *lease, *not_after)
         };
         let renewals: Vec<Renewal> = holds.iter().map(renewal).collect();
         let answer = self.store.renew(&renewals).await;
@@ -231,12 +211,7 @@ impl Client {
     }
 
     pub async fn break_hold(&self, name: &Name, target: BreakTarget, reason: &str) -> BreakOutcome {
-        let request = Break {
-            name: name.clone(),
-            target,
-            reason: reason.to_owned(),
-            not_after: in_time(),
-        };
+        let request = Break::new(name.clone(), target, reason.to_owned(), in_time());
         self.break_as(&request).await
     }
 
@@ -260,12 +235,7 @@ impl Client {
     }
 
     pub async fn latch_as(&self, text: &str, id: ClaimId, op: LatchOp) -> LatchState {
-        let request = LatchRequest {
-            name: name(text),
-            id,
-            not_after: in_time(),
-            op,
-        };
+        let request = LatchRequest::new(name(text), id, op, in_time());
         let answer = self.store.latch(&request).await;
         answer.expect("latch answers")
     }

@@ -33,7 +33,7 @@ pub(super) async fn take_turns(
 
 async fn hold_once(client: &Client, owner: &str, claim: Claim, recorder: &Recorder) {
     let enqueue = client.store.capabilities().queue;
-    let claim = Claim { enqueue, ..claim };
+    let claim = claim.with_enqueue(enqueue);
     let subscription = client.subscribe_to(&claim).await;
     let op = recorder.acquire(&claim.name, owner, claim.mode);
     let grant = loop {

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use lockkeeper::clock::Moment;
-use lockkeeper::store::{Attempt, Claim, Mode, Release, Renewed};
+use lockkeeper::store::{Attempt, Mode, Release, Renewed};
 
 use super::Subject;
 use super::client::{Client, LONG, SHORT, SOON, hinted, pass};
@@ -83,10 +83,7 @@ pub(super) async fn field_wakeup_lost_between_try_and_subscribe(s: Subject) {
     for round in 0..40u64 {
         let holding = a.claim("race");
         a.granted(&holding).await;
-        let wish = Claim {
-            enqueue: true,
-            ..b.claim("race")
-        };
+        let wish = b.claim("race").with_enqueue(true);
         // The release races with subscribe and try, a little later in every round.
         let releaser = {
             let (a, holding) = (a.clone(), holding.clone());
@@ -118,10 +115,7 @@ pub(super) async fn field_silent_reacquire_after_expiry(s: Subject) {
 pub(super) async fn field_cancelled_acquire_leaves_a_stuck_lock(s: Subject) {
     let (a, b) = s.clients();
     for polls in 0..12 {
-        let wish = Claim {
-            enqueue: true,
-            ..a.claim("cancelled")
-        };
+        let wish = a.claim("cancelled").with_enqueue(true);
         drop_after(polls, a.store.try_acquire(&wish)).await;
         a.withdraw(&wish).await;
         free_again(&b, "cancelled").await;
@@ -140,11 +134,7 @@ pub(super) async fn field_cancelled_release_leaves_a_stuck_lock(s: Subject) {
     for polls in 0..12 {
         let claim = a.claim("cancelled");
         a.eventually(&claim).await;
-        let release = Release {
-            name: claim.name.clone(),
-            claim: claim.id,
-            requeue: None,
-        };
+        let release = Release::new(claim.name.clone(), claim.id);
         drop_after(polls, a.store.release(&release)).await;
         // Whether it happened is unknown; to ask again is harmless either way.
         a.release(&claim).await;
@@ -169,10 +159,7 @@ pub(super) async fn field_cancelled_request_poisons_other_locks(s: Subject) {
 pub(super) async fn field_token_restarts_when_the_record_is_deleted(s: Subject) {
     let (a, b) = s.clients();
     // A long run puts the token ahead of the clock: only memory of it keeps the next one above.
-    let claim = Claim {
-        reserve: 900_000,
-        ..a.claim("deleted")
-    };
+    let claim = a.claim("deleted").with_reserve(900_000);
     let first = a.granted(&claim).await;
     assert!(a.release(&claim).await);
     // Enough other names to make a store forget idle ones.
@@ -235,10 +222,7 @@ pub(super) async fn field_crashed_holder_keeps_the_lock(s: Subject) {
 
 pub(super) async fn field_crashed_reader_blocks_writers(s: Subject) {
     let (a, b) = s.clients();
-    let crashed = Claim {
-        lease: SHORT,
-        ..a.with_mode("readers", Mode::Read)
-    };
+    let crashed = a.with_mode("readers", Mode::Read).with_lease(SHORT);
     let alive = b.with_mode("readers", Mode::Read);
     a.granted(&crashed).await;
     b.granted(&alive).await;

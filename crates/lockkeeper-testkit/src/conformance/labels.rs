@@ -14,7 +14,7 @@ pub(super) fn label(text: &str) -> Option<Label> {
 
 fn labelled(claim: Claim, text: &str) -> Claim {
     let label = label(text);
-    Claim { label, ..claim }
+    claim.with_label(label)
 }
 
 /// The holder of a claim, as another sees it.
@@ -92,10 +92,7 @@ pub(super) async fn odd_labels_are_kept_exactly(s: Subject) {
 pub(super) async fn the_whole_lease_is_known(s: Subject) {
     let (a, b) = s.clients();
     // A store may grant no lease that is longer than `LONG`.
-    let claim = Claim {
-        lease: LONG / 2,
-        ..a.claim("whole lease")
-    };
+    let claim = a.claim("whole lease").with_lease(LONG / 2);
     a.granted(&claim).await;
     assert_eq!(seen(&b, &claim).await.lease, Some(LONG / 2));
     assert_eq!(a.renew(&claim, LONG).await, Renewed::Renewed);

@@ -10,7 +10,7 @@ use super::Subject;
 use super::client::{hinted, name};
 
 fn state(count: u32, changed: bool) -> LatchState {
-    LatchState { count, changed }
+    LatchState::new(count, changed)
 }
 
 pub(super) async fn an_unset_latch_is_open(s: Subject) {
@@ -67,12 +67,12 @@ pub(super) async fn a_late_request_leaves_the_latch_alone(s: Subject) {
     let (a, _) = s.clients();
     a.latch("late", Set(2)).await;
     for op in [CountDown, Open, Set(7)] {
-        let request = LatchRequest {
-            name: name("late"),
-            id: a.id(),
-            not_after: Moment::now() - Duration::from_millis(10),
+        let request = LatchRequest::new(
+            name("late"),
+            a.id(),
             op,
-        };
+            Moment::now() - Duration::from_millis(10),
+        );
         let answer = a.store.latch(&request).await.expect("latch answers");
         assert_eq!(answer, state(2, false), "{op:?}");
     }

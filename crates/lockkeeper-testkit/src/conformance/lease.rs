@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper::clock::Moment;
-use lockkeeper::store::{Claim, Renewal};
+use lockkeeper::store::Renewal;
 use lockkeeper::{Error, Lockkeeper};
 
 use super::Subject;
@@ -30,12 +30,7 @@ pub(super) async fn a_lease_longer_than_the_longest_is_refused(s: Subject) {
     assert!(is_refused(&error), "{error:?}");
     let held = b.claim("too long");
     b.granted(&held).await;
-    let renewal = Renewal {
-        name: held.name.clone(),
-        claim: held.id,
-        lease: too_long,
-        not_after: in_time(),
-    };
+    let renewal = Renewal::new(held.name.clone(), held.id, too_long, in_time());
     let error = b.store.renew(&[renewal]).await;
     let error = error.expect_err("it is too long");
     assert!(is_refused(&error), "{error:?}");
@@ -100,10 +95,7 @@ pub(super) async fn a_grant_in_a_hint_says_how_long_it_lasts(s: Subject) {
     let (a, b) = s.clients();
     let holding = a.claim("direct");
     a.granted(&holding).await;
-    let wish = Claim {
-        reserve: 3,
-        ..b.claim("direct")
-    };
+    let wish = b.claim("direct").with_reserve(3);
     let subscription = b.subscribe_to(&wish).await;
     let before = Moment::now();
     let waiting = b.queued(wish).await;

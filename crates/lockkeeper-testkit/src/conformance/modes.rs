@@ -7,11 +7,10 @@ use super::client::Client;
 
 /// A wish of a writer to go on as a reader.
 fn reader_beside(client: &Client, text: &str, beside: ClaimId) -> Claim {
-    Claim {
-        beside: Some(beside),
-        label: None,
-        ..client.with_mode(text, Mode::Read)
-    }
+    client
+        .with_mode(text, Mode::Read)
+        .with_beside(Some(beside))
+        .with_label(None)
 }
 
 pub(super) async fn readers_share_and_a_writer_does_not(s: Subject) {
@@ -133,10 +132,7 @@ pub(super) async fn standing_beside_a_foreign_hold_is_refused(s: Subject) {
     let theirs = b.with_mode("foreign", Mode::Write);
     b.granted(&theirs).await;
     // What it names is gone, or never was: it excuses nothing, and does not queue.
-    let reader = Claim {
-        enqueue: true,
-        ..reader_beside(&a, "foreign", a.id())
-    };
+    let reader = reader_beside(&a, "foreign", a.id()).with_enqueue(true);
     let attempt = a.attempt(&reader).await;
     assert!(matches!(attempt, Attempt::Busy { .. }), "{attempt:?}");
     assert_eq!(a.waiters(&reader.name).await, 0);
@@ -167,10 +163,9 @@ pub(super) async fn standing_beside_nothing_waits_its_turn(s: Subject) {
     let reader = a.with_mode("turn", Mode::Read);
     a.granted(&reader).await;
     b.queued(b.with_mode("turn", Mode::Write)).await;
-    let late = Claim {
-        beside: Some(a.id()),
-        label: None,
-        ..a.with_mode("turn", Mode::Read)
-    };
+    let late = a
+        .with_mode("turn", Mode::Read)
+        .with_beside(Some(a.id()))
+        .with_label(None);
     a.busy(&late).await;
 }

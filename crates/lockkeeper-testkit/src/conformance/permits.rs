@@ -52,10 +52,7 @@ pub(super) async fn a_released_permit_is_free_at_once(s: Subject) {
 pub(super) async fn an_expired_permit_is_free(s: Subject) {
     let (a, b) = s.clients();
     b.granted(&permits(&b, "expires", 2, 1)).await;
-    let short = Claim {
-        lease: SHORT,
-        ..permits(&a, "expires", 2, 1)
-    };
+    let short = permits(&a, "expires", 2, 1).with_lease(SHORT);
     a.granted(&short).await;
     b.eventually(&permits(&b, "expires", 2, 1)).await;
     assert!(!a.release(&short).await);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper::clock::Moment;
-use lockkeeper::store::{Claim, Renewed};
+use lockkeeper::store::Renewed;
 
 use super::Subject;
 use super::client::{LONG, SHORT};
@@ -71,11 +71,7 @@ pub(super) async fn a_release_with_requeue_is_granted_again_when_alone(s: Subjec
     let (a, b) = s.clients();
     let first = a.claim("alone");
     let before = a.granted(&first).await;
-    let next = Claim {
-        enqueue: true,
-        reserve: 3,
-        ..a.claim("alone")
-    };
+    let next = a.claim("alone").with_enqueue(true).with_reserve(3);
     let released = a.release_and(&first, Some(next.clone())).await;
     assert!(released.was_held);
     let grant = released.regrant.expect("nobody else waits");
@@ -97,10 +93,7 @@ pub(super) async fn a_release_with_requeue_goes_to_the_waiter_first(s: Subject) 
     let first = a.claim("turns");
     a.granted(&first).await;
     let waiting = b.queued(b.claim("turns")).await;
-    let next = Claim {
-        enqueue: true,
-        ..a.claim("turns")
-    };
+    let next = a.claim("turns").with_enqueue(true);
     let released = a.release_and(&first, Some(next.clone())).await;
     assert!(released.was_held);
     assert_eq!(released.regrant, None);
@@ -115,11 +108,10 @@ pub(super) async fn a_late_requeue_only_releases(s: Subject) {
     let (a, b) = s.clients();
     let first = a.claim("late requeue");
     a.granted(&first).await;
-    let late = Claim {
-        enqueue: true,
-        not_after: Moment::now() - Duration::from_millis(10),
-        ..a.claim("late requeue")
-    };
+    let late = a
+        .claim("late requeue")
+        .with_enqueue(true)
+        .with_not_after(Moment::now() - Duration::from_millis(10));
     let released = a.release_and(&first, Some(late.clone())).await;
     assert!(released.was_held);
     assert_eq!(released.regrant, None);
@@ -131,20 +123,14 @@ pub(super) async fn a_requeue_without_a_hold_changes_nothing(s: Subject) {
     let (a, b) = s.clients();
     let holding = b.claim("not mine");
     b.granted(&holding).await;
-    let next = Claim {
-        enqueue: true,
-        ..a.claim("not mine")
-    };
+    let next = a.claim("not mine").with_enqueue(true);
     let released = a.release_and(&a.claim("not mine"), Some(next)).await;
     assert!(!released.was_held);
     assert_eq!(released.regrant, None);
     assert_eq!(b.waiters(&holding.name).await, 0);
     // A repeat of a release that took effect must not queue a second time either.
     assert!(b.release(&holding).await);
-    let next = Claim {
-        enqueue: true,
-        ..b.claim("not mine")
-    };
+    let next = b.claim("not mine").with_enqueue(true);
     let released = b.release_and(&holding, Some(next)).await;
     assert!(!released.was_held);
     a.granted(&a.claim("not mine")).await;

@@ -1,7 +1,7 @@
 //! Fencing tokens: they only grow.
 
 use lockkeeper::clock::Clock;
-use lockkeeper::store::{Claim, Grant, Mode};
+use lockkeeper::store::{Grant, Mode};
 
 use super::Subject;
 use super::client::SHORT;
@@ -46,10 +46,7 @@ pub(super) async fn reserved_runs_do_not_overlap(s: Subject) {
     for round in 0..10u32 {
         let client = if round % 2 == 0 { &a } else { &b };
         let reserve = 1 + round * 7;
-        let claim = Claim {
-            reserve,
-            ..client.claim("runs")
-        };
+        let claim = client.claim("runs").with_reserve(reserve);
         let grant = client.granted(&claim).await;
         assert!((1..=reserve).contains(&grant.tokens), "{grant:?}");
         assert!(grant.token.get() >= highest, "round {round}");
@@ -61,10 +58,7 @@ pub(super) async fn reserved_runs_do_not_overlap(s: Subject) {
 pub(super) async fn tokens_grow_past_a_long_run(s: Subject) {
     let (a, b) = s.clients();
     // The run ends ahead of the clock, so that only memory of it keeps the next token above.
-    let long = Claim {
-        reserve: 900_000,
-        ..a.claim("ahead")
-    };
+    let long = a.claim("ahead").with_reserve(900_000);
     let first = a.granted(&long).await;
     assert!(a.release(&long).await);
     let second = b.granted(&b.claim("ahead")).await;
@@ -117,10 +111,7 @@ pub(super) async fn a_waiter_gets_the_run_it_asked_for(s: Subject) {
     let (a, b) = s.clients();
     let holding = a.claim("run");
     let first = a.granted(&holding).await;
-    let wish = Claim {
-        reserve: 8,
-        ..b.claim("run")
-    };
+    let wish = b.claim("run").with_reserve(8);
     let waiting = b.queued(wish).await;
     assert!(a.release(&holding).await);
     let grant = b.granted(&waiting).await;

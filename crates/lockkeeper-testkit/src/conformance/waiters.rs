@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use lockkeeper::store::{Claim, ClaimId, MAX_LISTED, Mode, Process, Waiter};
+use lockkeeper::store::{ClaimId, MAX_LISTED, Mode, Process, Waiter};
 
 use super::Subject;
 use super::client::{Client, name};
@@ -22,10 +22,7 @@ pub(super) async fn waiters_are_described_in_their_order(s: Subject) {
     let before = SystemTime::now() - Duration::from_secs(5);
     a.granted(&a.claim("described")).await;
     assert!(queue(&b, "described").await.is_empty());
-    let first = Claim {
-        label: label("order 7"),
-        ..a.claim("described")
-    };
+    let first = a.claim("described").with_label(label("order 7"));
     let first = a.queued(first).await;
     let second = b.queued(b.claim("described")).await;
     let seen = queue(&a, "described").await;
@@ -45,10 +42,7 @@ pub(super) async fn waiters_are_described_in_their_order(s: Subject) {
 pub(super) async fn trying_again_keeps_place_label_and_time(s: Subject) {
     let (a, b) = s.clients();
     a.granted(&a.claim("again")).await;
-    let waiting = Claim {
-        label: label("patient"),
-        ..b.claim("again")
-    };
+    let waiting = b.claim("again").with_label(label("patient"));
     let waiting = b.queued(waiting).await;
     b.queued(b.claim("again")).await;
     let before = queue(&a, "again").await;

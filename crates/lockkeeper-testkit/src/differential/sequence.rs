@@ -269,20 +269,18 @@ impl Sequence {
         self.made += 1;
         let number = self.made;
         let labelled = self.random.chance(0.5);
-        let claim = Claim {
-            id: ClaimId {
+        let claim = Claim::new(
+            ClaimId {
                 keeper: self.keepers[keeper],
                 number,
             },
-            name: self.name.clone(),
-            mode: self.mode(),
-            lease: self.lease(),
-            reserve: [1, 1, 1, 7, 60][self.random.below(5) as usize],
-            not_after: self.not_after(),
-            enqueue: false,
-            beside: None,
-            label: labelled.then(|| Label::new(&format!("order {number}")).expect("a label")),
-        };
+            self.name.clone(),
+            self.mode(),
+            self.lease(),
+        )
+        .with_reserve([1, 1, 1, 7, 60][self.random.below(5) as usize])
+        .with_not_after(self.not_after())
+        .with_label(labelled.then(|| Label::new(&format!("order {number}")).expect("a label")));
         self.claims.push(claim.clone());
         claim
     }
@@ -326,7 +324,7 @@ impl Sequence {
         let again = self.random.chance(0.4);
         if again && let Some(claim) = self.some_claim().await {
             let not_after = self.not_after();
-            return Claim { not_after, ..claim };
+            return claim.with_not_after(not_after);
         }
         let holders = self.holders().await;
         let writer = holders.iter().find(|holder| holder.mode.is_exclusive());
@@ -360,11 +358,9 @@ impl Sequence {
             }
             false => None,
         };
-        Some(Request::Release(Release {
-            name: self.name.clone(),
-            claim: held.id,
-            requeue,
-        }))
+        Some(Request::Release(
+            Release::new(self.name.clone(), held.id).with_requeue(requeue),
+        ))
     }
 
     async fn some_renewals(&mut self) -> Option<Request> {
@@ -376,12 +372,7 @@ impl Sequence {
                 true => Duration::ZERO,
                 false => self.lease(),
             };
-            renewals.push(Renewal {
-                name: self.name.clone(),
-                claim,
-                lease,
-                not_after,
-            });
+            renewals.push(Renewal::new(self.name.clone(), claim, lease, not_after));
         }
         Some(Request::Renew(renewals))
     }
@@ -400,12 +391,12 @@ impl Sequence {
             }
             _ => BreakTarget::All,
         };
-        Request::Break(Break {
-            name: self.name.clone(),
+        Request::Break(Break::new(
+            self.name.clone(),
             target,
-            reason: format!("after {} verbs", self.verbs),
-            not_after: self.not_after(),
-        })
+            format!("after {} verbs", self.verbs),
+            self.not_after(),
+        ))
     }
 
     fn a_latch(&mut self) -> Request {
@@ -419,15 +410,15 @@ impl Sequence {
     }
 
     fn latch_request(&mut self, op: LatchOp) -> Request {
-        Request::Latch(LatchRequest {
-            name: self.name.clone(),
-            id: ClaimId {
+        Request::Latch(LatchRequest::new(
+            self.name.clone(),
+            ClaimId {
                 keeper: self.keepers[0],
                 number: self.random.below(6),
             },
-            not_after: self.not_after(),
             op,
-        })
+            self.not_after(),
+        ))
     }
 
     /// How claims are written down: which keeper's, and its number.
@@ -519,6 +510,7 @@ impl Sequence {
                     Attempt::Granted(_) => "granted",
                     Attempt::Busy { .. } => "busy",
                     Attempt::TooLate => "tried too late",
+                    _ => "tried with an outcome of a later version",
                 });
                 self.tokens.tried(model, store, now)
             }
@@ -637,13 +629,15 @@ fn outcome(reply: &Reply) -> String {
     match reply {
         Reply::Tried(Attempt::Granted(grant)) => format!("granted {}", grant.token),
         Reply::Tried(Attempt::Busy { free_in }) => format!("busy {free_in:?}"),
-        Reply::Tried(Attempt::TooLate) => "too late".into(),
+        Reply::Tried(attempt) => format!("{attempt:?}"),
         Reply::Withdrawn => "done".into(),
         Reply::Renewed(renewed) => format!("{renewed:?}"),
-        Reply::Released(Released { was_held, regrant }) => format!("{was_held} {regrant:?}"),
+        Reply::Released(Released {
+            was_held, regrant, ..
+        }) => format!("{was_held} {regrant:?}"),
         Reply::Broke(BreakOutcome::Ended(ended)) => format!("{} ended", ended.len()),
         Reply::Broke(BreakOutcome::NotHeld(_)) => "not held".into(),
-        Reply::Broke(BreakOutcome::TooLate) => "too late".into(),
+        Reply::Broke(outcome) => format!("{outcome:?}"),
         Reply::Latched(state) => format!("{state:?}"),
     }
 }

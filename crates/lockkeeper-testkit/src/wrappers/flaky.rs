@@ -266,10 +266,7 @@ async fn pause(duration: Duration) {
 impl Store for Flaky {
     lockkeeper::forward!(inner: facts);
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            ends_in_time: false,
-            ..self.inner.capabilities()
-        }
+        self.inner.capabilities().with_ends_in_time(false)
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         let claim = claim.clone();

@@ -55,10 +55,7 @@ impl Sabotage {
     }
 
     fn claim(self, claim: &Claim) -> Claim {
-        Claim {
-            mode: self.mode(claim.mode),
-            ..claim.clone()
-        }
+        claim.clone().with_mode(self.mode(claim.mode))
     }
 }
 
@@ -91,10 +88,7 @@ impl Sabotaged {
                 number: request.id.number | 1 << 62,
                 ..request.id
             };
-            let again = LatchRequest {
-                id,
-                ..request.clone()
-            };
+            let again = LatchRequest::new(request.name.clone(), id, request.op, request.not_after);
             self.inner.latch(&again).await?;
         }
         self.inner.latch(request).await
@@ -109,10 +103,13 @@ impl Store for Sabotaged {
     }
     fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released> {
         let requeue = release.requeue.as_ref();
-        Box::pin(self.let_go(Release {
-            requeue: requeue.map(|claim| self.sabotage.claim(claim)),
-            ..release.clone()
-        }))
+        Box::pin(
+            self.let_go(
+                release
+                    .clone()
+                    .with_requeue(requeue.map(|claim| self.sabotage.claim(claim))),
+            ),
+        )
     }
     fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState> {
         Box::pin(self.count(request))

@@ -79,11 +79,7 @@ impl Site {
     }
 
     async fn release(&self, claim: &Claim) -> bool {
-        let release = Release {
-            name: claim.name.clone(),
-            claim: claim.id,
-            requeue: None,
-        };
+        let release = Release::new(claim.name.clone(), claim.id);
         self.store
             .release(&release)
             .await
@@ -92,12 +88,7 @@ impl Site {
     }
 
     async fn renew(&self, claim: &Claim, lease: Duration) -> Renewed {
-        let renewal = Renewal {
-            name: claim.name.clone(),
-            claim: claim.id,
-            lease,
-            not_after: claim.not_after,
-        };
+        let renewal = Renewal::new(claim.name.clone(), claim.id, lease, claim.not_after);
         self.store.renew(&[renewal]).await.expect("answers")[0]
     }
 
@@ -122,7 +113,9 @@ impl Site {
             assert!(said.contains(&claim.id.to_string()), "{said}");
         }
         let (_, said) = run_old(&self.url, &["show", "--json", claim.name.as_str()]);
-        let Process { host, pid, program } = us;
+        let Process {
+            host, pid, program, ..
+        } = us;
         let process = format!(r#""host":"{host}","pid":{pid},"program":"{program}""#);
         assert!(said.contains(&process), "{said}");
         let token = format!(r#""token":{}"#, holder.token);
@@ -136,17 +129,11 @@ fn ours(name: &str, mode: Mode) -> Claim {
 }
 
 fn labelled(name: &str, mode: Mode) -> Claim {
-    Claim {
-        label: Some(Label::new(LABEL).expect("a label")),
-        ..ours(name, mode)
-    }
+    ours(name, mode).with_label(Some(Label::new(LABEL).expect("a label")))
 }
 
 fn waiting(claim: Claim) -> Claim {
-    Claim {
-        enqueue: true,
-        ..claim
-    }
+    claim.with_enqueue(true)
 }
 
 /// The earlier `lockkeeper run`, which holds until it is told to end. Dropping it kills it.

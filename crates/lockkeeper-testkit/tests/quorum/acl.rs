@@ -79,15 +79,13 @@ async fn use_everything(nodes: &Independent) {
         ] {
             let held = claim(name, mode);
             let _ = store.try_acquire(&held).await;
-            let reader = Claim {
-                id: ClaimId {
+            let reader = claim(name, Mode::Read)
+                .with_id(ClaimId {
                     number: held.id.number + 1_000_000,
                     ..held.id
-                },
-                beside: Some(held.id),
-                label: None,
-                ..claim(name, Mode::Read)
-            };
+                })
+                .with_beside(Some(held.id))
+                .with_label(None);
             let _ = store.try_acquire(&reader).await;
             let wish = claim(name, mode);
             let interest = Interest::Claim(wish.name.clone(), wish.id);

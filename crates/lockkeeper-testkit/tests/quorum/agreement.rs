@@ -205,12 +205,7 @@ async fn nodes_that_are_full_can_be_connected_to() {
         assert_eq!(late.list("").await.expect("answers").len(), 2);
         let info = late.inspect(&one.name).await.expect("answers");
         assert_eq!(info.expect("is known").holders.len(), 1);
-        let request = Break {
-            name: two.name.clone(),
-            target: BreakTarget::All,
-            reason: "a test".into(),
-            not_after: Moment::NEVER,
-        };
+        let request = Break::new(two.name.clone(), BreakTarget::All, "a test", Moment::NEVER);
         let broken = late.break_lock(&request).await;
         assert!(matches!(broken, Ok(BreakOutcome::Ended(ended)) if ended.len() == 1));
         assert_eq!(release(&late, &one).await, Ok(true));

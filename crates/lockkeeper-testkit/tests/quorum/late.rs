@@ -134,10 +134,7 @@ async fn a_renewal_that_reaches_a_node_late_prolongs_nothing() {
         };
         site.slow.requests(Way::Held);
         let not_after = Moment::now() + Duration::from_millis(900);
-        let renewal = Renewal {
-            not_after,
-            ..renewal_for(2 * LEASE, &held)
-        };
+        let renewal = (renewal_for(2 * LEASE, &held)).with_not_after(not_after);
         assert_eq!(store.renew(&[renewal]).await, Ok(vec![Renewed::Renewed]));
         let [first, _, _] = site.nodes.servers() else {
             panic!("there are three");

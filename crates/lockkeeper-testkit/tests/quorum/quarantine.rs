@@ -13,10 +13,7 @@ use lockkeeper_testkit::servers::redis::RedisServer;
 const SHORT: Duration = Duration::from_millis(900);
 
 fn short(text: &str) -> Claim {
-    Claim {
-        lease: SHORT,
-        ..claim(text, Mode::Exclusive)
-    }
+    claim(text, Mode::Exclusive).with_lease(SHORT)
 }
 
 #[tokio::test]
@@ -55,10 +52,7 @@ async fn a_node_that_restarted_empty_lets_no_second_holder_in() {
     nodes.wait_out_quarantine(Duration::from_secs(2));
     let (one, two) = (open(&url).await, open(&url).await);
     // Held on two of three; the third is cut off, for the first alone it would be enough to forget.
-    let held = Claim {
-        lease: Duration::from_secs(2),
-        ..claim("kept", Mode::Exclusive)
-    };
+    let held = claim("kept", Mode::Exclusive).with_lease(Duration::from_secs(2));
     nodes.server(2).kill();
     assert!(is_granted(&one, &held).await);
     nodes.server(2).restart_empty();
@@ -93,10 +87,7 @@ async fn a_hold_that_most_nodes_forgot_is_still_seen_and_can_be_broken() {
     let url = nodes.url("10s&node_timeout=10s");
     nodes.wait_out_quarantine(Duration::from_secs(10));
     let store = open(&url).await;
-    let held = Claim {
-        lease: Duration::from_secs(10),
-        ..claim("forgotten", Mode::Exclusive)
-    };
+    let held = claim("forgotten", Mode::Exclusive).with_lease(Duration::from_secs(10));
     assert!(is_granted(&store, &held).await);
     until("it is everywhere", async || {
         nodes.count_key("forgotten") == 3
@@ -222,10 +213,7 @@ async fn a_hold_that_a_node_forgot_is_released_all_the_same() {
     // Held on three of five, of which one forgets it. Nobody else can have had it: that one does not vote.
     nodes.server(3).kill();
     nodes.server(4).kill();
-    let held = Claim {
-        lease: longest,
-        ..claim("forgotten", Mode::Exclusive)
-    };
+    let held = claim("forgotten", Mode::Exclusive).with_lease(longest);
     assert!(is_granted(&store, &held).await);
     until("all three keep it", async || votes(&store, &held) == 3).await;
     nodes.server(2).restart_empty();

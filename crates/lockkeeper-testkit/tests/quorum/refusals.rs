@@ -100,12 +100,12 @@ async fn what_is_unsound_over_a_quorum_is_refused_with_the_reason() {
         let text = error.expect_err("unsound").to_string();
         assert!(text.contains(word), "{text}");
     }
-    let latch = LatchRequest {
-        name: Name::new("x").expect("a name"),
-        id: claim("x", Mode::Exclusive).id,
-        not_after: claim("x", Mode::Exclusive).not_after,
-        op: LatchOp::Read,
-    };
+    let latch = LatchRequest::new(
+        Name::new("x").expect("a name"),
+        claim("x", Mode::Exclusive).id,
+        LatchOp::Read,
+        claim("x", Mode::Exclusive).not_after,
+    );
     assert!(matches!(
         store.latch(&latch).await,
         Err(Error::Unsupported { .. })

@@ -9,10 +9,7 @@ use lockkeeper::store::{Claim, Holder, Mode, Renewed, Store};
 use lockkeeper_testkit::servers::independent::Independent;
 
 fn labelled(claim: Claim, text: &str) -> Claim {
-    Claim {
-        label: Some(Label::new(text).expect("a label")),
-        ..claim
-    }
+    claim.with_label(Some(Label::new(text).expect("a label")))
 }
 
 async fn holders(store: &QuorumStore, claim: &Claim) -> Vec<Holder> {

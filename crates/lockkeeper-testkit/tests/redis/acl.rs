@@ -89,24 +89,17 @@ async fn use_everything(server: &RedisServer) {
     beside_java(server, &store).await;
     let becomes_reader = claim("down", Mode::Write);
     let _ = store.try_acquire(&becomes_reader).await;
-    let reader = Claim {
-        id: ClaimId {
+    let reader = claim("down", Mode::Read)
+        .with_id(ClaimId {
             number: becomes_reader.id.number + 1_000_000,
             ..becomes_reader.id
-        },
-        beside: Some(becomes_reader.id),
-        label: None,
-        ..claim("down", Mode::Read)
-    };
+        })
+        .with_beside(Some(becomes_reader.id))
+        .with_label(None);
     let _ = store.try_acquire(&reader).await;
     let _ = release(&store, &becomes_reader).await;
     for op in [Set(2), Read, CountDown, Open] {
-        let request = LatchRequest {
-            name: name("latch"),
-            id: reader.id,
-            not_after: reader.not_after,
-            op,
-        };
+        let request = LatchRequest::new(name("latch"), reader.id, op, reader.not_after);
         let interest = Interest::Latch(name("latch"));
         let listening = store.subscribe(interest).await;
         let _ = store.latch(&request).await;
@@ -152,11 +145,8 @@ async fn locks(store: &RedisStore, mode: Mode) {
     let _ = store.try_acquire(&again).await;
     let _ = store.inspect(&held.name).await;
     let _ = store.renew(&[renewal(&held)]).await;
-    let requeue = Release {
-        name: held.name.clone(),
-        claim: held.id,
-        requeue: Some(waiting("lock", mode)),
-    };
+    let requeue =
+        Release::new(held.name.clone(), held.id).with_requeue(Some(waiting("lock", mode)));
     let _ = store.release(&requeue).await;
     let _ = store.try_acquire(&wish).await;
     let _ = release(store, &wish).await;

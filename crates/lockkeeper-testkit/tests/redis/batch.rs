@@ -413,10 +413,7 @@ async fn a_thousand_permits_take_few_commands() {
     assert_eq!(taken(), ":1000\r\n");
     busy(&store, &claim("many", many)).await;
     for lease in [2 * LEASE, LEASE] {
-        let renewal = Renewal {
-            lease,
-            ..renewal(&held)
-        };
+        let renewal = renewal(&held).with_lease(lease);
         let renewed = store.renew(&[renewal]).await;
         assert_eq!(renewed, Ok(vec![Renewed::Renewed]));
         // The second, shorter one changes nothing and looks at each of them.
@@ -434,10 +431,7 @@ async fn a_thousand_permits_take_few_commands() {
     let held = claim("many", many);
     granted(&store, &held).await;
     server.command(&["ZREMRANGEBYRANK", "{many}:timeout", "0", "0"]);
-    let renewal = Renewal {
-        lease: 2 * LEASE,
-        ..renewal(&held)
-    };
+    let renewal = renewal(&held).with_lease(2 * LEASE);
     assert_eq!(store.renew(&[renewal]).await, Ok(vec![Renewed::NotHeld]));
 }
 

@@ -14,10 +14,8 @@ const JAVA_TOO: &str = "5b8e6f6c-9a53-4d37-8b0c-6d1d0f6e6a01:43";
 const SOON: Duration = Duration::from_secs(10);
 
 async fn break_claim(store: &RedisStore, text: &str, id: &str) -> BreakOutcome {
-    let request = Break {
-        target: BreakTarget::Claim(id.parse().expect("an id")),
-        ..break_of(&claim(text, Mode::Exclusive))
-    };
+    let request = break_of(&claim(text, Mode::Exclusive))
+        .with_target(BreakTarget::Claim(id.parse().expect("an id")));
     store.break_lock(&request).await.expect("answers")
 }
 

@@ -38,10 +38,7 @@ pub async fn release(store: &RedisStore, claim: &Claim) -> Result<bool, Error> {
 }
 
 pub fn waiting(text: &str, mode: Mode) -> Claim {
-    Claim {
-        enqueue: true,
-        ..claim(text, mode)
-    }
+    claim(text, mode).with_enqueue(true)
 }
 
 pub async fn granted(store: &RedisStore, claim: &Claim) -> Grant {

@@ -37,12 +37,12 @@ fn left(server: &RedisServer, key: &str) -> Duration {
 }
 
 async fn renew(store: &RedisStore, claim: &Claim) -> Renewed {
-    let renewal = Renewal {
-        name: claim.name.clone(),
-        claim: claim.id,
-        lease: claim.lease,
-        not_after: Moment::now() + claim.lease,
-    };
+    let renewal = Renewal::new(
+        claim.name.clone(),
+        claim.id,
+        claim.lease,
+        Moment::now() + claim.lease,
+    );
     store.renew(&[renewal]).await.expect("renews")[0]
 }
 
@@ -150,11 +150,7 @@ async fn a_claim_that_a_release_queued_is_granted_in_the_same_way() {
     let next = waiting("busy", Mode::Exclusive);
     let subscription = subscribe(&one, &next).await;
     let before = Moment::now();
-    let requeue = Release {
-        name: held.name.clone(),
-        claim: held.id,
-        requeue: Some(next.clone()),
-    };
+    let requeue = Release::new(held.name.clone(), held.id).with_requeue(Some(next.clone()));
     let released = one.release(&requeue).await.expect("releases");
     assert!(released.was_held && released.regrant.is_none());
     let after = Moment::now();

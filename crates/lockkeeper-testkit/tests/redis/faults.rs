@@ -127,10 +127,8 @@ async fn a_request_that_arrives_late_does_nothing() {
     let store = open(&format!("{}?response_timeout=1s", server.url())).await;
     granted(&store, &claim("warm", Mode::Exclusive)).await;
     server.pause();
-    let late = lockkeeper::store::Claim {
-        not_after: Moment::now() + Duration::from_secs(2),
-        ..claim("late", Mode::Exclusive)
-    };
+    let late =
+        claim("late", Mode::Exclusive).with_not_after(Moment::now() + Duration::from_secs(2));
     let error = store.try_acquire(&late).await.expect_err("nobody answers");
     assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
     while Moment::now() <= late.not_after {
@@ -241,10 +239,7 @@ async fn a_replica_is_refused_and_a_demoted_master_left() {
         let store = open(&format!("{}?dialect={dialect}", master.url())).await;
         let held = claim(dialect, Mode::Exclusive);
         granted(&store, &held).await;
-        let renewal = Renewal {
-            lease: 2 * LEASE,
-            ..renewal(&held)
-        };
+        let renewal = renewal(&held).with_lease(2 * LEASE);
         renewals.push((store, renewal));
     }
     let port = replica.port().to_string();

@@ -186,12 +186,12 @@ async fn a_latch_that_java_deleted_is_open_although_a_lock_has_its_name() {
     let server = RedisServer::start();
     let store = open(&server.url()).await;
     let latch = async |op| {
-        let request = LatchRequest {
-            name: name("gate"),
-            id: claim("gate", Mode::Exclusive).id,
+        let request = LatchRequest::new(
+            name("gate"),
+            claim("gate", Mode::Exclusive).id,
             op,
-            not_after: Moment::NEVER,
-        };
+            Moment::NEVER,
+        );
         store.latch(&request).await.expect("answers").count
     };
     assert_eq!(latch(LatchOp::Set(2)).await, 2);

@@ -144,11 +144,7 @@ async fn a_queued_claim_is_granted_once_it_is_confirmed() {
     .await;
     // A release that queues the next claim, and grants it there and then.
     let next = waiting("passed on", Mode::Exclusive);
-    let requeue = Release {
-        name: wish.name.clone(),
-        claim: wish.id,
-        requeue: Some(next.clone()),
-    };
+    let requeue = Release::new(wish.name.clone(), wish.id).with_requeue(Some(next.clone()));
     servers.servers()[1].pause();
     let released = store.release(&requeue).await.expect("released");
     assert!(released.was_held);

@@ -60,11 +60,7 @@ async fn a_release_queues_behind_who_waits_and_is_granted_at_once_if_nobody_does
     let [first, second, third, fourth] = [(); 4].map(|()| waiter());
     granted(&store, &first).await;
     let and_queue = async |held: &Claim, next: &Claim| {
-        let release = Release {
-            name: held.name.clone(),
-            claim: held.id,
-            requeue: Some(next.clone()),
-        };
+        let release = Release::new(held.name.clone(), held.id).with_requeue(Some(next.clone()));
         let released = store.release(&release).await.expect("released");
         assert!(released.was_held);
         released.regrant
@@ -125,11 +121,7 @@ async fn a_record_without_its_hold_is_no_hold() {
         // Another client put itself in the place of the hold, and left what it did not know.
         server.command(&["HDEL", "busy", &held.id.to_string()]);
         server.command(&["HSET", "busy", "theirs:1", "1"]);
-        let release = Release {
-            name: held.name.clone(),
-            claim: held.id,
-            requeue: Some(next.clone()),
-        };
+        let release = Release::new(held.name.clone(), held.id).with_requeue(Some(next.clone()));
         let released = store.release(&release).await.expect("answers");
         assert!(!released.was_held, "it was theirs");
         assert_eq!(server.strings(&["HGET", "busy", "theirs:1"]), ["1"]);

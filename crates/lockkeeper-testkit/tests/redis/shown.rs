@@ -11,10 +11,7 @@ const JAVA: &str = "5b8e6f6c-9a53-4d37-8b0c-6d1d0f6e6a01:42";
 const JAVA_TOO: &str = "5b8e6f6c-9a53-4d37-8b0c-6d1d0f6e6a01:43";
 
 fn labelled(claim: Claim, text: &str) -> Claim {
-    Claim {
-        label: Some(Label::new(text).expect("a label")),
-        ..claim
-    }
+    claim.with_label(Some(Label::new(text).expect("a label")))
 }
 
 async fn look(store: &RedisStore, text: &str) -> LockInfo {
@@ -43,10 +40,7 @@ async fn a_labelled_exclusive_hold_has_its_record_in_the_hash() {
     assert_eq!(server.strings(&["EXISTS", "lockkeeper_holders:{x}"]), ["0"]);
     // Which the short ways and the long one know alike.
     let longer = 2 * LEASE;
-    let renewal = lockkeeper::store::Renewal {
-        lease: longer,
-        ..renewal(&held)
-    };
+    let renewal = renewal(&held).with_lease(longer);
     store.renew(&[renewal]).await.expect("renewed");
     assert_eq!(server.strings(&["HGET", "x", &id]), ["1 60000 order 42"]);
     let seen = holder(&store, "x").await;
@@ -67,11 +61,7 @@ async fn a_label_goes_on_with_every_way_to_hand_a_lock_over() {
     granted(&store, &line[0]).await;
     busy(&store, &line[1]).await;
     let and_queue = async |held: &Claim, next: &Claim| {
-        let release = Release {
-            name: held.name.clone(),
-            claim: held.id,
-            requeue: Some(next.clone()),
-        };
+        let release = Release::new(held.name.clone(), held.id).with_requeue(Some(next.clone()));
         store.release(&release).await.expect("released")
     };
     // From hash to hash, while the releasing claim's next is queued behind.

@@ -37,10 +37,7 @@ async fn nothing_is_granted_above_a_foreign_token_that_is_too_high() {
                 server.command(&["EXPIRE", key, "31536000"]);
             }
             for reserve in [1, 1, 60] {
-                let wish = lockkeeper::store::Claim {
-                    reserve,
-                    ..claim("x", Mode::Exclusive)
-                };
+                let wish = claim("x", Mode::Exclusive).with_reserve(reserve);
                 is_spent(store.try_acquire(&wish).await);
             }
             assert_eq!(server.keys(), [key], "nothing is left of it");
@@ -73,11 +70,7 @@ async fn who_holds_lets_go_and_who_waits_is_told() {
         granted(&store, &held).await;
         busy(&store, &blocks).await;
         server.command(&["SET", "redisson_lock_token:{x}", BEYOND[0]]);
-        let release = Release {
-            name: held.name.clone(),
-            claim: held.id,
-            requeue: Some(next.clone()),
-        };
+        let release = Release::new(held.name.clone(), held.id).with_requeue(Some(next.clone()));
         let released = store.release(&release).await.expect("it lets go");
         assert!(released.was_held && released.regrant.is_none(), "{mode}");
         is_spent(store.try_acquire(&blocks).await);

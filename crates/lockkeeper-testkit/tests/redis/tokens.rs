@@ -44,21 +44,13 @@ async fn a_plain_token_key_ends_thirty_days_after_its_last_use() {
     // Each use pushes it out, by the short way and by the long one.
     for reserve in [1, 5] {
         server.command(&["PEXPIRE", PLAIN, &DAY.to_string()]);
-        let held = Claim {
-            reserve,
-            ..claim("n", Mode::Exclusive)
-        };
+        let held = claim("n", Mode::Exclusive).with_reserve(reserve);
         granted(&store, &held).await;
         assert!(has_about(&server, PLAIN, MONTH), "{reserve}");
         assert_eq!(release(&store, &held).await, Ok(true));
     }
     server.command(&["PEXPIRE", PLAIN, &DAY.to_string()]);
-    let request = Break {
-        name: name("n"),
-        target: BreakTarget::All,
-        reason: "a test".into(),
-        not_after: Moment::NEVER,
-    };
+    let request = Break::new(name("n"), BreakTarget::All, "a test", Moment::NEVER);
     store.break_lock(&request).await.expect("breaks");
     assert!(has_about(&server, PLAIN, MONTH), "a break");
 }
@@ -148,10 +140,7 @@ async fn the_key_of_a_token_ahead_of_the_clock_stays_longer_by_that() {
         let ahead = server_micros(&server) + 10 * DAY as u64 * 1_000;
         server.command(&["SET", key, &ahead.to_string()]);
         for (at, reserve) in [1, 1, 7].into_iter().enumerate() {
-            let held = Claim {
-                reserve,
-                ..claim("n", Mode::Exclusive)
-            };
+            let held = claim("n", Mode::Exclusive).with_reserve(reserve);
             let token = granted(&store, &held).await.token.get();
             assert_eq!(token, ahead + 1 + at as u64, "{options}");
             assert!(has_about(&server, key, kept + 10 * DAY), "{options}");
@@ -173,10 +162,7 @@ async fn the_token_key_of_a_lock_that_is_held_stays() {
         let held = claim("n", mode);
         granted(&store, &held).await;
         let renew = async || {
-            let renewal = Renewal {
-                lease: LEASE,
-                ..renewal(&held)
-            };
+            let renewal = renewal(&held).with_lease(LEASE);
             assert_eq!(store.renew(&[renewal]).await, Ok(vec![Renewed::Renewed]));
         };
         server.command(&["PEXPIRE", key, &DAY.to_string()]);

@@ -446,15 +446,13 @@ async fn a_writer_that_becomes_a_reader_lets_java_readers_in() {
     let store = open(&server.url()).await;
     let writer = claim("down", Mode::Write);
     granted(&store, &writer).await;
-    let reader = lockkeeper::store::Claim {
-        id: lockkeeper::store::ClaimId {
+    let reader = claim("down", Mode::Read)
+        .with_id(lockkeeper::store::ClaimId {
             number: writer.id.number + 1_000_000,
             ..writer.id
-        },
-        beside: Some(writer.id),
-        label: None,
-        ..claim("down", Mode::Read)
-    };
+        })
+        .with_beside(Some(writer.id))
+        .with_label(None);
     granted(&store, &reader).await;
     assert_eq!(server.strings(&["HGET", "down", "mode"]), ["write"]);
     let mut listener = server.listen("redisson_rwlock:{down}");
@@ -515,12 +513,12 @@ async fn permits_are_shared_with_java() {
 }
 
 async fn latch(store: &RedisStore, text: &str, op: LatchOp) -> LatchState {
-    let request = LatchRequest {
-        name: name(text),
-        id: claim(text, Mode::Exclusive).id,
-        not_after: Moment::now() + LEASE,
+    let request = LatchRequest::new(
+        name(text),
+        claim(text, Mode::Exclusive).id,
         op,
-    };
+        Moment::now() + LEASE,
+    );
     store.latch(&request).await.expect("answers")
 }
 

@@ -376,12 +376,12 @@ async fn the_documented_acl_is_enough() {
 }
 
 async fn latch(store: &RedisStore, text: &str, op: LatchOp) -> u32 {
-    let request = LatchRequest {
-        name: name(text),
-        id: claim(text, Mode::Exclusive).id,
+    let request = LatchRequest::new(
+        name(text),
+        claim(text, Mode::Exclusive).id,
         op,
-        not_after: Moment::now() + LEASE,
-    };
+        Moment::now() + LEASE,
+    );
     store.latch(&request).await.expect("answers").count
 }
 

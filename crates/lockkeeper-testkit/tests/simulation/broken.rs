@@ -76,10 +76,7 @@ impl BrokenStore {
         if was_free {
             *base = grant.token.get() - 1;
         }
-        Grant {
-            token: Token::new(grant.token.get() - *base),
-            ..grant
-        }
+        grant.with_token(Token::new(grant.token.get() - *base))
     }
 
     async fn renew_one(&self, renewal: &Renewal) -> Result<Renewed, lockkeeper::Error> {
@@ -92,17 +89,7 @@ impl BrokenStore {
         if answers[0] == Renewed::Renewed || self.bug != Bug::RenewalRecreates {
             return Ok(answers[0]);
         }
-        let claim = Claim {
-            id: renewal.claim,
-            name: renewal.name,
-            mode: Mode::Exclusive,
-            lease: renewal.lease,
-            reserve: 1,
-            not_after: Moment::NEVER,
-            enqueue: false,
-            beside: None,
-            label: None,
-        };
+        let claim = Claim::new(renewal.claim, renewal.name, Mode::Exclusive, renewal.lease);
         match self.inner.try_acquire(&claim).await? {
             Attempt::Granted(_) => Ok(Renewed::Renewed),
             _ => Ok(Renewed::NotHeld),

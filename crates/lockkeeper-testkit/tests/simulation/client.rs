@@ -137,17 +137,14 @@ impl Client {
                 count: 1 + outside.random.below(2) as u32,
             },
         };
-        Claim {
+        Claim::new(
             id,
-            name: Name::new("a").expect("a name"),
+            Name::new("a").expect("a name"),
             mode,
-            lease: outside.plan.lease,
-            reserve: 1,
-            not_after: outside.now(),
-            enqueue: outside.plan.waiting,
-            beside: None,
-            label: None,
-        }
+            outside.plan.lease,
+        )
+        .with_not_after(outside.now())
+        .with_enqueue(outside.plan.waiting)
     }
 
     fn ask(&mut self, claim: Claim, op: u64, outside: &mut Outside) {
@@ -342,15 +339,15 @@ impl Client {
     }
 
     fn renew(&mut self, mut holding: Holding, outside: &mut Outside) {
-        let request = Request::Renew(Renewal {
-            name: holding.claim.name.clone(),
-            claim: holding.claim.id,
-            lease: holding.claim.lease,
-            not_after: match outside.bug {
+        let request = Request::Renew(Renewal::new(
+            holding.claim.name.clone(),
+            holding.claim.id,
+            holding.claim.lease,
+            match outside.bug {
                 Some(Bug::IgnoresDeadline) => Moment::NEVER,
                 _ => holding.deadline,
             },
-        });
+        ));
         let op = outside.recorder.invoke(Call::Renew { hold: holding.op });
         let sent = outside.now();
         let message = outside.send(self.number, request);
@@ -399,11 +396,10 @@ impl Client {
             let op = outside.recorder.acquire("a", &self.owner(), claim.mode);
             (claim, op)
         });
-        let request = Request::Release(Release {
-            name: holding.claim.name.clone(),
-            claim: holding.claim.id,
-            requeue: next.as_ref().map(|(claim, _)| claim.clone()),
-        });
+        let request = Request::Release(
+            Release::new(holding.claim.name.clone(), holding.claim.id)
+                .with_requeue(next.as_ref().map(|(claim, _)| claim.clone())),
+        );
         let sent = outside.now();
         let message = outside.send(self.number, request);
         outside.wake_in(self.number, TIMEOUT, Wake::Timeout(message));
@@ -452,5 +448,5 @@ fn dated(claim: Claim, outside: &Outside) -> Claim {
         Some(Bug::NoNotAfter) => Moment::NEVER,
         _ => outside.now() + WINDOW,
     };
-    Claim { not_after, ..claim }
+    claim.with_not_after(not_after)
 }

@@ -246,12 +246,12 @@ fn send_back(outside: &mut Outside, message: u64, client: usize, reply: Reply) {
 /// An administrator loses patience, a few times.
 fn break_lock(store: &dyn Store, outside: &mut Outside) {
     let op = outside.recorder.invoke(Call::Break { lock: "a".into() });
-    let request = Break {
-        name: Name::new("a").expect("a name"),
-        target: BreakTarget::All,
-        reason: "stuck".into(),
-        not_after: outside.now(),
-    };
+    let request = Break::new(
+        Name::new("a").expect("a name"),
+        BreakTarget::All,
+        "stuck",
+        outside.now(),
+    );
     ready(store.break_lock(&request)).expect("memory always answers");
     outside.recorder.ok(op, Answer::Broken);
     outside.recorder.fault(Fault::Broken);

@@ -13,40 +13,36 @@ use lockkeeper::{Error, Name};
 /// A fresh claim of a keeper of its own.
 pub fn claim_for(lease: Duration, text: &str, mode: Mode) -> Claim {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
-    Claim {
-        id: ClaimId {
+    Claim::new(
+        ClaimId {
             keeper: KeeperId::new(),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
         },
-        name: Name::new(text).expect("a name"),
+        Name::new(text).expect("a name"),
         mode,
         lease,
-        reserve: 1,
-        not_after: Moment::now() + lease,
-        enqueue: false,
-        beside: None,
-        label: None,
-    }
+    )
+    .with_not_after(Moment::now() + lease)
 }
 
 /// What renews the hold of a claim.
 pub fn renewal_for(lease: Duration, claim: &Claim) -> Renewal {
-    Renewal {
-        name: claim.name.clone(),
-        claim: claim.id,
+    Renewal::new(
+        claim.name.clone(),
+        claim.id,
         lease,
-        not_after: Moment::now() + claim.lease,
-    }
+        Moment::now() + claim.lease,
+    )
 }
 
 /// What breaks the lock of a claim, for all who hold it.
 pub fn break_of(claim: &Claim) -> Break {
-    Break {
-        name: claim.name.clone(),
-        target: BreakTarget::All,
-        reason: "a test".into(),
-        not_after: Moment::now() + Duration::from_secs(10),
-    }
+    Break::new(
+        claim.name.clone(),
+        BreakTarget::All,
+        "a test",
+        Moment::now() + Duration::from_secs(10),
+    )
 }
 
 /// Breaks a lock, and answers whose holds that ended.
@@ -58,11 +54,7 @@ pub async fn break_all(store: &dyn Store, held: &Claim) -> Vec<Holder> {
 }
 
 pub async fn release(store: &dyn Store, claim: &Claim) -> Result<bool, Error> {
-    let release = Release {
-        name: claim.name.clone(),
-        claim: claim.id,
-        requeue: None,
-    };
+    let release = Release::new(claim.name.clone(), claim.id);
     store.release(&release).await.map(|done| done.was_held)
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::NodeStatus;
 use crate::Error;
 use crate::duration::typed;
-use crate::error::check_lease;
+use crate::error::{MAX_LEASE, check_lease};
 
 /// What a store can do: fixed for as long as it is open. Tests, the documentation's table and the command read the same
 /// values. [`Health`] has what changes.
@@ -16,7 +16,20 @@ use crate::error::check_lease;
 ///     println!("{}: fair locks {fair}", scheme.scheme);
 /// }
 /// ```
+///
+/// A store has them as a constant. What it does not set it does not have.
+///
+/// ```
+/// use lockkeeper::store::{Capabilities, Reach, Wakeups};
+///
+/// const CAPABILITIES: Capabilities = Capabilities::new("shelf", Reach::Network)
+///     .with_queue(true)
+///     .with_wakeups(Wakeups::Direct)
+///     .with_survives_restart(true);
+/// assert!(!CAPABILITIES.fair);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Capabilities {
     /// The kind of store.
     pub store: &'static str,
@@ -53,6 +66,118 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// A store of exclusive locks and nothing besides: its waiters poll, the server's wall clock ends leases of up to
+    /// [`MAX_LEASE`], and the engine times every verb.
+    pub const fn new(store: &'static str, reach: Reach) -> Capabilities {
+        Capabilities {
+            store,
+            reach,
+            fair: false,
+            read_write: false,
+            permits: false,
+            latches: false,
+            queue: false,
+            fencing: Fencing::DataOrClock,
+            wakeups: Wakeups::Polling,
+            survives_restart: false,
+            frees_dead_at_once: false,
+            time: TimeAuthority::ServerWall,
+            lease_end: LeaseEnd::ByItself,
+            longest_lease: MAX_LEASE,
+            ends_in_time: false,
+        }
+    }
+
+    /// The same under the name of another kind of [`store`](Capabilities::store).
+    pub const fn with_store(mut self, store: &'static str) -> Self {
+        self.store = store;
+        self
+    }
+
+    /// With another [`reach`](Capabilities::reach).
+    pub const fn with_reach(mut self, reach: Reach) -> Self {
+        self.reach = reach;
+        self
+    }
+
+    /// With or without [`fair`](Capabilities::fair) locks.
+    pub const fn with_fair(mut self, fair: bool) -> Self {
+        self.fair = fair;
+        self
+    }
+
+    /// With or without [`read_write`](Capabilities::read_write) locks.
+    pub const fn with_read_write(mut self, read_write: bool) -> Self {
+        self.read_write = read_write;
+        self
+    }
+
+    /// With or without semaphores: [`permits`](Capabilities::permits).
+    pub const fn with_permits(mut self, permits: bool) -> Self {
+        self.permits = permits;
+        self
+    }
+
+    /// With or without [`latches`](Capabilities::latches).
+    pub const fn with_latches(mut self, latches: bool) -> Self {
+        self.latches = latches;
+        self
+    }
+
+    /// With or without a [`queue`](Capabilities::queue).
+    pub const fn with_queue(mut self, queue: bool) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// With tokens that are so good: [`fencing`](Capabilities::fencing).
+    pub const fn with_fencing(mut self, fencing: Fencing) -> Self {
+        self.fencing = fencing;
+        self
+    }
+
+    /// With these [`wakeups`](Capabilities::wakeups).
+    pub const fn with_wakeups(mut self, wakeups: Wakeups) -> Self {
+        self.wakeups = wakeups;
+        self
+    }
+
+    /// Whether it [`survives_restart`](Capabilities::survives_restart).
+    pub const fn with_survives_restart(mut self, survives_restart: bool) -> Self {
+        self.survives_restart = survives_restart;
+        self
+    }
+
+    /// Whether it [`frees_dead_at_once`](Capabilities::frees_dead_at_once).
+    pub const fn with_frees_dead_at_once(mut self, frees_dead_at_once: bool) -> Self {
+        self.frees_dead_at_once = frees_dead_at_once;
+        self
+    }
+
+    /// With this clock: [`time`](Capabilities::time).
+    pub const fn with_time(mut self, time: TimeAuthority) -> Self {
+        self.time = time;
+        self
+    }
+
+    /// With this [`lease_end`](Capabilities::lease_end).
+    pub const fn with_lease_end(mut self, lease_end: LeaseEnd) -> Self {
+        self.lease_end = lease_end;
+        self
+    }
+
+    /// With this [`longest_lease`](Capabilities::longest_lease).
+    pub const fn with_longest_lease(mut self, longest_lease: Duration) -> Self {
+        self.longest_lease = longest_lease;
+        self
+    }
+
+    /// Whether each verb [`ends_in_time`](Capabilities::ends_in_time).
+    pub const fn with_ends_in_time(mut self, ends_in_time: bool) -> Self {
+        self.ends_in_time = ends_in_time;
+        self
+    }
+
     /// Whether the store grants a lease of this length.
     ///
     /// # Errors
@@ -77,11 +202,26 @@ impl Capabilities {
 
 /// How a store is just now, as far as it knows without asking anybody.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Health {
     /// For how long it is known to be unable to grant anything, because it waits for that time to pass.
     pub ready_in: Duration,
     /// The nodes of a store that has several which vote.
     pub nodes: Vec<NodeStatus>,
+}
+
+impl Health {
+    /// Can grant nothing for so long: [`ready_in`](Health::ready_in).
+    pub fn with_ready_in(mut self, ready_in: Duration) -> Self {
+        self.ready_in = ready_in;
+        self
+    }
+
+    /// With these [`nodes`](Health::nodes).
+    pub fn with_nodes(mut self, nodes: Vec<NodeStatus>) -> Self {
+        self.nodes = nodes;
+        self
+    }
 }
 
 /// Among whom a store's locks exclude.

@@ -10,7 +10,15 @@ use crate::error::excerpt;
 use crate::url::StoreUrl;
 
 /// One kind of store, as a URL names it.
+///
+/// ```
+/// use lockkeeper::store::{Scheme, memory};
+///
+/// const SHELF: Scheme = Scheme::new("shelf", "shelf://localhost:7000").with_capabilities(Some(memory::CAPABILITIES));
+/// assert_eq!(SHELF.feature, None);
+/// ```
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Scheme {
     /// What the URL starts with.
     pub scheme: &'static str,
@@ -22,6 +30,37 @@ pub struct Scheme {
     pub feature: Option<&'static str>,
     /// What it can do unless the URL says otherwise; `None` when this build does not have it.
     pub capabilities: Option<Capabilities>,
+}
+
+impl Scheme {
+    /// A scheme without dialects and features, of which nothing is known but an example of a URL.
+    pub const fn new(scheme: &'static str, example: &'static str) -> Scheme {
+        Scheme {
+            scheme,
+            dialect: None,
+            example,
+            feature: None,
+            capabilities: None,
+        }
+    }
+
+    /// With this [`dialect`](Scheme::dialect).
+    pub const fn with_dialect(mut self, dialect: Option<&'static str>) -> Self {
+        self.dialect = dialect;
+        self
+    }
+
+    /// Needs this [`feature`](Scheme::feature) of cargo.
+    pub const fn with_feature(mut self, feature: Option<&'static str>) -> Self {
+        self.feature = feature;
+        self
+    }
+
+    /// With these [`capabilities`](Scheme::capabilities).
+    pub const fn with_capabilities(mut self, capabilities: Option<Capabilities>) -> Self {
+        self.capabilities = capabilities;
+        self
+    }
 }
 
 /// A row of [`schemes`]. What it can do is known only where its feature is compiled in.
@@ -127,14 +166,8 @@ pub fn schemes() -> &'static [Scheme] {
 ///
 /// impl Opener for Toy {
 ///     fn schemes(&self) -> &[Scheme] {
-///         const TOY: &[Scheme] = &[Scheme {
-///             scheme: "toy",
-///             dialect: None,
-///             example: "toy:",
-///             feature: None,
-///             capabilities: Some(memory::CAPABILITIES),
-///         }];
-///         TOY
+///         const TOY: Scheme = Scheme::new("toy", "toy:").with_capabilities(Some(memory::CAPABILITIES));
+///         &[TOY]
 ///     }
 ///     fn open<'a>(&'a self, _: &'a StoreUrl) -> Answer<'a, Arc<dyn Store>> {
 ///         Box::pin(async { Ok(Arc::new(MemoryStore::new()) as Arc<dyn Store>) })

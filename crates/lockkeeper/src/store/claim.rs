@@ -147,7 +147,18 @@ impl fmt::Display for Mode {
 }
 
 /// One keeper's wish to hold one name.
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkeeper::{Name, store::{Claim, ClaimId, KeeperId, Mode}};
+///
+/// let id = ClaimId { keeper: KeeperId::new(), number: 1 };
+/// let claim = Claim::new(id, Name::new("stock:42")?, Mode::Exclusive, Duration::from_secs(30)).with_enqueue(true);
+/// assert_eq!(claim.reserve, 1);
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Claim {
     /// Fresh for every wish.
     pub id: ClaimId,
@@ -171,6 +182,77 @@ pub struct Claim {
     pub label: Option<Label>,
 }
 
+impl Claim {
+    /// A claim for one token that never arrives too late, does not queue and has no label.
+    pub const fn new(id: ClaimId, name: Name, mode: Mode, lease: Duration) -> Claim {
+        Claim {
+            id,
+            name,
+            mode,
+            lease,
+            reserve: 1,
+            not_after: Moment::NEVER,
+            enqueue: false,
+            beside: None,
+            label: None,
+        }
+    }
+
+    /// The same wish under another id.
+    pub fn with_id(mut self, id: ClaimId) -> Self {
+        self.id = id;
+        self
+    }
+
+    /// The same wish for another name.
+    pub fn with_name(mut self, name: Name) -> Self {
+        self.name = name;
+        self
+    }
+
+    /// With another [`mode`](Claim::mode).
+    pub fn with_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// With another [`lease`](Claim::lease).
+    pub fn with_lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Reserves so many tokens: [`reserve`](Claim::reserve).
+    pub fn with_reserve(mut self, reserve: u32) -> Self {
+        self.reserve = reserve;
+        self
+    }
+
+    /// Arrives too late after this moment: [`not_after`](Claim::not_after).
+    pub fn with_not_after(mut self, not_after: Moment) -> Self {
+        self.not_after = not_after;
+        self
+    }
+
+    /// Whether it waits in the queue when busy: [`enqueue`](Claim::enqueue).
+    pub fn with_enqueue(mut self, enqueue: bool) -> Self {
+        self.enqueue = enqueue;
+        self
+    }
+
+    /// May stand beside this hold: [`beside`](Claim::beside).
+    pub fn with_beside(mut self, beside: Option<ClaimId>) -> Self {
+        self.beside = beside;
+        self
+    }
+
+    /// With another [`label`](Claim::label).
+    pub fn with_label(mut self, label: Option<Label>) -> Self {
+        self.label = label;
+        self
+    }
+}
+
 /// The rule of [`Claim::beside`]: a reader may stand beside an exclusive hold of its own keeper.
 pub(crate) fn may_stand_beside(
     (claim, mode): (ClaimId, Mode),
@@ -180,7 +262,20 @@ pub(crate) fn may_stand_beside(
 }
 
 /// What became of one try.
+///
+/// ```
+/// use lockkeeper::store::Attempt;
+///
+/// fn line(attempt: Attempt) -> String {
+///     match attempt {
+///         Attempt::Granted(grant) => format!("token {}", grant.token),
+///         Attempt::Busy { free_in } => format!("busy; a lease ends in {free_in:?}"),
+///         other => format!("{other:?}"),
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Attempt {
     /// The claim holds.
     Granted(Grant),
@@ -194,7 +289,15 @@ pub enum Attempt {
 }
 
 /// A hold, as granted.
+///
+/// ```
+/// use lockkeeper::{Token, store::Grant};
+///
+/// let grant = Grant::new(Token::new(1_700_000_000_000_000), 64);
+/// assert_eq!(grant.tokens, 64);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Grant {
     /// The first fencing token of the reserved run.
     pub token: Token,
@@ -202,8 +305,16 @@ pub struct Grant {
     pub tokens: u32,
 }
 
+impl Grant {
+    /// A run of `tokens` tokens that begins with `token`.
+    pub const fn new(token: Token, tokens: u32) -> Grant {
+        Grant { token, tokens }
+    }
+}
+
 /// A grant that came with a hint: the claim holds since the lock was let go of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct DirectGrant {
     /// The hold.
     pub grant: Grant,
@@ -212,6 +323,13 @@ pub struct DirectGrant {
     pub sent: Moment,
     /// How long the hold lasts unless it is renewed. The claim's own lease ends it earlier if that is shorter.
     pub lease: Duration,
+}
+
+impl DirectGrant {
+    /// A grant whose lease counts from `sent`.
+    pub const fn new(grant: Grant, sent: Moment, lease: Duration) -> DirectGrant {
+        DirectGrant { grant, sent, lease }
+    }
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ pub const MAX_LISTED: usize = 100;
 /// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct LockInfo {
     /// The name.
     pub name: Name,
@@ -44,6 +45,48 @@ pub struct LockInfo {
 }
 
 impl LockInfo {
+    /// A name of which nothing else is known.
+    pub const fn new(name: Name) -> LockInfo {
+        LockInfo {
+            name,
+            holders: Vec::new(),
+            waiters: 0,
+            queue: Vec::new(),
+            last_token: None,
+            broken: None,
+        }
+    }
+
+    /// With these [`holders`](LockInfo::holders).
+    pub fn with_holders(mut self, holders: Vec<Holder>) -> Self {
+        self.holders = holders;
+        self
+    }
+
+    /// With so many [`waiters`](LockInfo::waiters).
+    pub fn with_waiters(mut self, waiters: usize) -> Self {
+        self.waiters = waiters;
+        self
+    }
+
+    /// With this [`queue`](LockInfo::queue).
+    pub fn with_queue(mut self, queue: Vec<Waiter>) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// With this [`last_token`](LockInfo::last_token).
+    pub fn with_last_token(mut self, last_token: Option<Token>) -> Self {
+        self.last_token = last_token;
+        self
+    }
+
+    /// With the last break: [`broken`](LockInfo::broken).
+    pub fn with_broken(mut self, broken: Option<Broken>) -> Self {
+        self.broken = broken;
+        self
+    }
+
     /// `None` when nothing is known.
     #[cfg(feature = "redis")]
     pub(super) fn if_known(self) -> Option<LockInfo> {
@@ -57,6 +100,7 @@ impl LockInfo {
 
 /// One hold, as others see it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Holder {
     /// Which claim.
     pub claim: ClaimId,
@@ -79,6 +123,46 @@ pub struct Holder {
 }
 
 impl Holder {
+    /// A hold whose whole lease, label and depth are not known.
+    pub const fn new(
+        claim: ClaimId,
+        process: Process,
+        mode: Mode,
+        token: Token,
+        since: SystemTime,
+        remaining: Duration,
+    ) -> Holder {
+        Holder {
+            claim,
+            process,
+            mode,
+            token,
+            since,
+            remaining,
+            lease: None,
+            label: None,
+            depth: None,
+        }
+    }
+
+    /// With this whole [`lease`](Holder::lease).
+    pub fn with_lease(mut self, lease: Option<Duration>) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// With this [`label`](Holder::label).
+    pub fn with_label(mut self, label: Option<Label>) -> Self {
+        self.label = label;
+        self
+    }
+
+    /// With this [`depth`](Holder::depth).
+    pub fn with_depth(mut self, depth: Option<u32>) -> Self {
+        self.depth = depth;
+        self
+    }
+
     /// Whether a client of another project holds: only keepers have tokens that others see.
     pub(crate) fn is_stranger(&self) -> bool {
         self.token.get() == 0
@@ -87,6 +171,7 @@ impl Holder {
 
 /// One claim in the queue, as others see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Waiter {
     /// Which claim.
     pub claim: ClaimId,
@@ -100,8 +185,34 @@ pub struct Waiter {
     pub since: Option<SystemTime>,
 }
 
+impl Waiter {
+    /// A claim that waits, without a label and since a time that is not known.
+    pub const fn new(claim: ClaimId, process: Process, mode: Mode) -> Waiter {
+        Waiter {
+            claim,
+            process,
+            mode,
+            label: None,
+            since: None,
+        }
+    }
+
+    /// With this [`label`](Waiter::label).
+    pub fn with_label(mut self, label: Option<Label>) -> Self {
+        self.label = label;
+        self
+    }
+
+    /// Waits [`since`](Waiter::since) then.
+    pub fn with_since(mut self, since: Option<SystemTime>) -> Self {
+        self.since = since;
+        self
+    }
+}
+
 /// When and why a lock was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Broken {
     /// The administrator's reason.
     pub reason: String,
@@ -109,8 +220,26 @@ pub struct Broken {
     pub at: SystemTime,
 }
 
+impl Broken {
+    /// A break at this time, for this reason.
+    pub fn new(reason: impl Into<String>, at: SystemTime) -> Broken {
+        Broken {
+            reason: reason.into(),
+            at,
+        }
+    }
+}
+
 /// The process behind a claim.
+///
+/// ```
+/// use lockkeeper::store::Process;
+///
+/// let process = Process::new("web-1", 4711, "checkout");
+/// assert_eq!(process.to_string(), "checkout[4711] on web-1");
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct Process {
     /// Its machine.
     pub host: String,
@@ -121,6 +250,15 @@ pub struct Process {
 }
 
 impl Process {
+    /// A process of a machine.
+    pub fn new(host: impl Into<String>, pid: u32, program: impl Into<String>) -> Process {
+        Process {
+            host: host.into(),
+            pid,
+            program: program.into(),
+        }
+    }
+
     /// This process.
     pub fn current() -> Process {
         let program = std::env::args_os().next().map(std::path::PathBuf::from);

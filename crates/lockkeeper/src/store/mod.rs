@@ -86,23 +86,14 @@ pub const QUEUE_TTL: Duration = Duration::from_secs(5);
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// use std::time::Duration;
 /// use lockkeeper::store::{Attempt, Claim, ClaimId, KeeperId, Mode, Release, Store, memory::MemoryStore};
-/// use lockkeeper::{Name, clock::Moment};
+/// use lockkeeper::Name;
 ///
 /// let store = MemoryStore::new();
-/// let claim = Claim {
-///     id: ClaimId { keeper: KeeperId::new(), number: 1 },
-///     name: Name::new("x")?,
-///     mode: Mode::Exclusive,
-///     lease: Duration::from_secs(30),
-///     reserve: 1,
-///     not_after: Moment::NEVER,
-///     enqueue: false,
-///     beside: None,
-///     label: None,
-/// };
+/// let id = ClaimId { keeper: KeeperId::new(), number: 1 };
+/// let claim = Claim::new(id, Name::new("x")?, Mode::Exclusive, Duration::from_secs(30));
 /// let Attempt::Granted(grant) = store.try_acquire(&claim).await? else { unreachable!() };
 /// println!("token {}", grant.token);
-/// let release = Release { name: claim.name.clone(), claim: claim.id, requeue: None };
+/// let release = Release::new(claim.name.clone(), claim.id);
 /// assert!(store.release(&release).await?.was_held);
 /// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
 /// ```

@@ -14,11 +14,22 @@ use std::time::Duration;
 /// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct NodeStatus {
     /// Where it is.
     pub node: String,
     /// How it is.
     pub state: NodeState,
+}
+
+impl NodeStatus {
+    /// How the node at this address is.
+    pub fn new(node: impl Into<String>, state: NodeState) -> NodeStatus {
+        NodeStatus {
+            node: node.into(),
+            state,
+        }
+    }
 }
 
 /// How a node is.
@@ -64,9 +75,20 @@ impl fmt::Display for NodeState {
 
 /// Whether a node is known to keep a hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct NodeVote {
     /// Which node.
     pub node: String,
     /// Whether it keeps the hold, as far as it has said.
     pub holds: bool,
+}
+
+impl NodeVote {
+    /// Whether the node at this address keeps a hold.
+    pub fn new(node: impl Into<String>, holds: bool) -> NodeVote {
+        NodeVote {
+            node: node.into(),
+            holds,
+        }
+    }
 }

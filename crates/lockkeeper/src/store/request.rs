@@ -7,7 +7,19 @@ use crate::clock::Moment;
 use crate::{Name, Token};
 
 /// One hold to renew.
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkeeper::{Name, clock::Moment, store::{ClaimId, KeeperId, Renewal}};
+///
+/// let claim = ClaimId { keeper: KeeperId::new(), number: 1 };
+/// let in_time = Moment::now() + Duration::from_secs(20);
+/// let renewal = Renewal::new(Name::new("stock:42")?, claim, Duration::from_secs(30), in_time);
+/// assert_eq!(renewal.claim, claim);
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Renewal {
     /// What is held.
     pub name: Name,
@@ -19,8 +31,21 @@ pub struct Renewal {
     pub not_after: Moment,
 }
 
+impl Renewal {
+    /// Renews what a claim holds for `lease` from now on.
+    pub const fn new(name: Name, claim: ClaimId, lease: Duration, not_after: Moment) -> Renewal {
+        Renewal {
+            name,
+            claim,
+            lease,
+            not_after,
+        }
+    }
+}
+
 /// What became of one renewal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Renewed {
     /// The hold goes on.
     Renewed,
@@ -33,7 +58,17 @@ pub enum Renewed {
 }
 
 /// A hold to let go of.
+///
+/// ```
+/// use lockkeeper::{Name, store::{ClaimId, KeeperId, Release}};
+///
+/// let claim = ClaimId { keeper: KeeperId::new(), number: 1 };
+/// let release = Release::new(Name::new("stock:42")?, claim);
+/// assert!(release.requeue.is_none());
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Release {
     /// What is held.
     pub name: Name,
@@ -44,8 +79,26 @@ pub struct Release {
     pub requeue: Option<Claim>,
 }
 
+impl Release {
+    /// Lets go of what a claim holds, and queues nothing.
+    pub const fn new(name: Name, claim: ClaimId) -> Release {
+        Release {
+            name,
+            claim,
+            requeue: None,
+        }
+    }
+
+    /// Queues this claim in the same step: [`requeue`](Release::requeue).
+    pub fn with_requeue(mut self, requeue: Option<Claim>) -> Self {
+        self.requeue = requeue;
+        self
+    }
+}
+
 /// What became of a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Released {
     /// Whether the claim held until now. If not, nothing was changed.
     pub was_held: bool,
@@ -53,8 +106,25 @@ pub struct Released {
     pub regrant: Option<Grant>,
 }
 
+impl Released {
+    /// Whether the claim held; nothing was granted in the same step.
+    pub const fn new(was_held: bool) -> Released {
+        Released {
+            was_held,
+            regrant: None,
+        }
+    }
+
+    /// The requeued claim holds: [`regrant`](Released::regrant).
+    pub const fn with_regrant(mut self, regrant: Option<Grant>) -> Self {
+        self.regrant = regrant;
+        self
+    }
+}
+
 /// An administrator's release.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Break {
     /// What to free.
     pub name: Name,
@@ -65,6 +135,23 @@ pub struct Break {
     /// When this request, arriving late, must do nothing: another may hold by then. A store that no longer waits for an
     /// answer before that may choose an earlier moment.
     pub not_after: Moment,
+}
+
+impl Break {
+    /// Ends these holds of a name, for a reason.
+    pub fn new(
+        name: Name,
+        target: BreakTarget,
+        reason: impl Into<String>,
+        not_after: Moment,
+    ) -> Break {
+        Break {
+            name,
+            target,
+            reason: reason.into(),
+            not_after,
+        }
+    }
 }
 
 /// Whose hold a break ends.
@@ -86,6 +173,7 @@ pub struct Break {
 /// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum BreakTarget {
     /// Every hold of the name, of whatever client.
     All,
@@ -121,6 +209,7 @@ impl BreakTarget {
 
 /// What became of a break.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum BreakOutcome {
     /// These holds were ended; none if nobody held.
     Ended(Vec<Holder>),
@@ -132,6 +221,7 @@ pub enum BreakOutcome {
 
 /// A request to a latch.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct LatchRequest {
     /// Which latch.
     pub name: Name,
@@ -143,8 +233,21 @@ pub struct LatchRequest {
     pub op: LatchOp,
 }
 
+impl LatchRequest {
+    /// Asks a latch for one operation, once for each id.
+    pub const fn new(name: Name, id: ClaimId, op: LatchOp, not_after: Moment) -> LatchRequest {
+        LatchRequest {
+            name,
+            id,
+            not_after,
+            op,
+        }
+    }
+}
+
 /// What to do with a latch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum LatchOp {
     /// Nothing; just answer the count.
     Read,
@@ -158,9 +261,17 @@ pub enum LatchOp {
 
 /// A latch after a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct LatchState {
     /// The count; 0 means open.
     pub count: u32,
     /// Whether this request changed it.
     pub changed: bool,
+}
+
+impl LatchState {
+    /// A latch with this count, which the request changed or did not.
+    pub const fn new(count: u32, changed: bool) -> LatchState {
+        LatchState { count, changed }
+    }
 }

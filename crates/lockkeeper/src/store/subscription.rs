@@ -12,6 +12,7 @@ use crate::Name;
 
 /// What to be hinted about.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum Interest {
     /// A queued claim may now succeed.
     Claim(Name, ClaimId),

@@ -166,10 +166,7 @@ pub async fn eventually(what: &str, so: impl AsyncFn() -> bool) {
 impl Store for Tampered {
     lockkeeper::forward!(inner: facts);
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            ends_in_time: false,
-            ..self.inner.capabilities()
-        }
+        self.inner.capabilities().with_ends_in_time(false)
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(self.verb(Verb::Acquire, self.inner.try_acquire(claim)))

@@ -148,10 +148,7 @@ async fn a_first_try_that_queued_leaves_the_queue_when_its_patience_ends() {
 #[tokio::test]
 async fn a_keeper_lets_go_although_its_own_tasks_wait() {
     let store = Tampered::new();
-    let bound = HandOff {
-        count: 3,
-        time: LEASE,
-    };
+    let bound = HandOff::new(3, LEASE);
     let busy = Lockkeeper::builder().store(store.clone()).hand_off(bound);
     let busy = busy.connect().await.expect("connects");
     let other = store.keeper(LEASE).await;

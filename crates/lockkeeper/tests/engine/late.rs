@@ -56,10 +56,7 @@ impl Distant {
 impl Store for Distant {
     lockkeeper::forward!(inner: facts subscribe inspect list break_lock latch);
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            ends_in_time: false,
-            ..self.inner.capabilities()
-        }
+        self.inner.capabilities().with_ends_in_time(false)
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         let claim = claim.clone();

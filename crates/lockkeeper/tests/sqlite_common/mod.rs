@@ -12,7 +12,6 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use lockkeeper::Name;
-use lockkeeper::clock::Moment;
 use lockkeeper::store::{Claim, ClaimId, KeeperId, Mode, Release};
 
 struct Unpark(Thread);
@@ -65,29 +64,21 @@ impl Claims {
     }
 
     pub fn next(&self) -> Claim {
-        Claim {
-            id: ClaimId {
+        Claim::new(
+            ClaimId {
                 keeper: self.keeper,
                 number: self.next.fetch_add(1, Ordering::Relaxed),
             },
-            name: self.name.clone(),
-            mode: Mode::Exclusive,
-            lease: Duration::from_secs(30),
-            reserve: 1,
-            not_after: Moment::NEVER,
-            enqueue: true,
-            beside: None,
-            label: None,
-        }
+            self.name.clone(),
+            Mode::Exclusive,
+            Duration::from_secs(30),
+        )
+        .with_enqueue(true)
     }
 }
 
 pub fn release(claim: &Claim) -> Release {
-    Release {
-        name: claim.name.clone(),
-        claim: claim.id,
-        requeue: None,
-    }
+    Release::new(claim.name.clone(), claim.id)
 }
 
 const CHILD: &str = "LOCKKEEPER_TEST_CHILD";

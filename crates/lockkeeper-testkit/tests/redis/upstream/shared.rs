@@ -11,10 +11,7 @@ use lockkeeper::store::{Claim, Mode, Store};
 async fn a_zombie_reader_does_not_keep_a_writer_out() {
     let server = RedisServer::start();
     let (store, keeper) = (open(&server.url()).await, keeper(&server).await);
-    let zombie = Claim {
-        lease: Duration::from_millis(800),
-        ..claim("book", Mode::Read)
-    };
+    let zombie = claim("book", Mode::Read).with_lease(Duration::from_millis(800));
     granted(&store, &zombie).await;
     let alive = keeper.rwlock("book").expect("a lock").read().await;
     let alive = alive.expect("reads");
@@ -33,10 +30,7 @@ async fn a_zombie_reader_does_not_keep_a_writer_out() {
 async fn readers_with_different_leases_end_each_by_its_own() {
     let server = RedisServer::start();
     let store = open(&server.url()).await;
-    let reader = |lease| Claim {
-        lease,
-        ..claim("book", Mode::Read)
-    };
+    let reader = |lease| claim("book", Mode::Read).with_lease(lease);
     let (short, long) = (Duration::from_millis(600), Duration::from_secs(20));
     // Long first, then short: the key must not end with the short one. And the other way round.
     for leases in [[long, short], [short, long]] {
@@ -54,17 +48,12 @@ async fn readers_with_different_leases_end_each_by_its_own() {
         assert_eq!(release(&store, &writer).await, Ok(true));
     }
     // A writer that reads on keeps others out by the longer of the two.
-    let writer = Claim {
-        lease: short,
-        ..claim("book", Mode::Write)
-    };
+    let writer = claim("book", Mode::Write).with_lease(short);
     granted(&store, &writer).await;
-    let mut beside = Claim {
-        lease: long,
-        beside: Some(writer.id),
-        label: None,
-        ..claim("book", Mode::Read)
-    };
+    let mut beside = claim("book", Mode::Read)
+        .with_lease(long)
+        .with_beside(Some(writer.id))
+        .with_label(None);
     beside.id.keeper = writer.id.keeper;
     granted(&store, &beside).await;
     tokio::time::sleep(short * 2).await;
@@ -103,10 +92,7 @@ async fn an_expired_permit_wakes_a_waiter() {
     let server = RedisServer::start();
     let (store, keeper) = (open(&server.url()).await, keeper(&server).await);
     let lease = Duration::from_secs(2);
-    let crashed = Claim {
-        lease,
-        ..claim("pool", Mode::Permit { limit: 1, count: 1 })
-    };
+    let crashed = (claim("pool", Mode::Permit { limit: 1, count: 1 })).with_lease(lease);
     let before = Moment::now();
     granted(&store, &crashed).await;
     let pool = keeper.semaphore("pool", 1).expect("a semaphore");

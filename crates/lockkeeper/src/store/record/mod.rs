@@ -17,6 +17,9 @@
 //! * Each grant takes the next run of tokens: above the last one, and at least the wall clock.
 //! * A request past its `not_after` does nothing.
 //!
+//! The types here are exhaustive on purpose, unlike those of the contract: a store has to save every field and every
+//! [`Change`]. A field that is added later makes a store fail to compile, where it would otherwise forget the field.
+//!
 //! `rules` has the verbs, `draft` the working copy on which they act, `latch` the rules of a latch, `show` what people see
 //! of a record.
 
