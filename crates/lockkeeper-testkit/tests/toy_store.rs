@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use lockkeeper::clock::Moment;
 use lockkeeper::store::{Attempt, Claim, ClaimId, KeeperId, Mode, Release, Store};
 use lockkeeper::{Lockkeeper, Name};
 use lockkeeper_testkit::conformance::Subject;

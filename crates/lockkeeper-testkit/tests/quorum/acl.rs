@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::claims::break_of;
 use crate::common::*;
-use lockkeeper::store::{Claim, ClaimId, Interest, Mode, Store};
+use lockkeeper::store::{ClaimId, Interest, Mode, Store};
 use lockkeeper_testkit::conformance::Subject;
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::redis::RedisServer;

@@ -36,7 +36,7 @@ pub async fn is_granted(store: &QuorumStore, claim: &Claim) -> bool {
     match store.try_acquire(claim).await.expect("answers") {
         Attempt::Granted(_) => true,
         Attempt::Busy { .. } => false,
-        Attempt::TooLate => panic!("{claim:?} came too late"),
+        other => panic!("{claim:?}: {other:?}"),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::claims::{break_all, break_of, renewal_for};
 use crate::common::*;
 use crate::nodes::taken_everywhere;
 use lockkeeper::clock::Moment;
-use lockkeeper::store::{BreakOutcome, BreakTarget, Mode, NodeState, Renewal, Renewed, Store};
+use lockkeeper::store::{BreakOutcome, BreakTarget, Mode, NodeState, Renewed, Store};
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::proxy::{Proxy, Way};
 use lockkeeper_testkit::servers::redis::RedisServer;

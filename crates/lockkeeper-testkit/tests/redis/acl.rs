@@ -7,7 +7,7 @@ use crate::claims::break_of;
 use crate::common::*;
 use lockkeeper::store::LatchOp::{CountDown, Open, Read, Set};
 use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{Claim, ClaimId, Interest, LatchRequest, Mode, Release, Store};
+use lockkeeper::store::{ClaimId, Interest, LatchRequest, Mode, Release, Store};
 use lockkeeper_testkit::conformance::Subject;
 use lockkeeper_testkit::servers::redis::RedisServer;
 use lockkeeper_testkit::servers::replicated::Replicated;

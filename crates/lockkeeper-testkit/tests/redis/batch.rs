@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::common::*;
 use lockkeeper::clock::Moment;
 use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{Attempt, Claim, Mode, Renewal, Renewed, Store};
+use lockkeeper::store::{Attempt, Claim, Mode, Renewed, Store};
 use lockkeeper::{Error, Name};
 use lockkeeper_testkit::servers::proxy::{Proxy, Way};
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};

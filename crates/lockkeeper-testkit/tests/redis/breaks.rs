@@ -6,7 +6,7 @@ use crate::claims::{break_all, break_of};
 use crate::common::*;
 use lockkeeper::store::Store;
 use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{Attempt, Break, BreakOutcome, BreakTarget, Claim, Holder, Mode};
+use lockkeeper::store::{Attempt, BreakOutcome, BreakTarget, Claim, Holder, Mode};
 use lockkeeper_testkit::servers::redis::RedisServer;
 
 const JAVA: &str = "5b8e6f6c-9a53-4d37-8b0c-6d1d0f6e6a01:42";

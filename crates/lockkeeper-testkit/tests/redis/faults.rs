@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use lockkeeper::clock::Moment;
-use lockkeeper::store::{Attempt, Mode, Renewal, Renewed, Store};
+use lockkeeper::store::{Attempt, Mode, Renewed, Store};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 

@@ -7,7 +7,7 @@ use crate::batch::{all_are_granted, claims, together};
 use crate::common::*;
 use lockkeeper::clock::Moment;
 use lockkeeper::store::redis::RedisStore;
-use lockkeeper::store::{Break, BreakTarget, Claim, Mode, Renewal, Renewed, Store};
+use lockkeeper::store::{Break, BreakTarget, Mode, Renewed, Store};
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 use lockkeeper_testkit::servers::wall_clock::WallClock;
 

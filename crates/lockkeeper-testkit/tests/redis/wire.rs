@@ -309,7 +309,7 @@ async fn java_has_its_turn_where_nobody_of_ours_waits() {
                     assert!(free_in.is_some_and(|free_in| free_in <= SOON));
                     true
                 }
-                Attempt::TooLate => panic!("it is not"),
+                other => panic!("{other:?}"),
             }
         };
         // It does not come: the next turn is a while later, and ours go on in between.

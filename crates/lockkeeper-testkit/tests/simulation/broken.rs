@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use lockkeeper::clock::Moment;
 use lockkeeper::store::*;
 use lockkeeper::{Name, Token};
 use lockkeeper_testkit::checker::Rule;
@@ -76,7 +75,7 @@ impl BrokenStore {
         if was_free {
             *base = grant.token.get() - 1;
         }
-        grant.with_token(Token::new(grant.token.get() - *base))
+        Grant::new(Token::new(grant.token.get() - *base), grant.tokens)
     }
 
     async fn renew_one(&self, renewal: &Renewal) -> Result<Renewed, lockkeeper::Error> {

@@ -280,7 +280,8 @@ impl Client {
                 outside.recorder.ok(asking.op, Answer::Busy);
                 self.rest(outside);
             }
-            Attempt::TooLate => {
+            // Too late.
+            _ => {
                 self.doubt(asking.claim, asking.op, outside);
                 self.rest(outside);
             }
@@ -376,14 +377,15 @@ impl Client {
                 outside.wake_in(self.number, left, Wake::Deadline);
                 self.state = State::Holding(holding);
             }
-            Renewed::Unknown | Renewed::TooLate => {
-                outside.recorder.unknown(op, "no answer that counts");
-                self.state = State::Holding(holding);
-            }
             Renewed::NotHeld => {
                 outside.recorder.ok(op, Answer::NotHeld);
                 outside.recorder.lost(holding.op);
                 self.rest(outside);
+            }
+            // Unknown, or too late.
+            _ => {
+                outside.recorder.unknown(op, "no answer that counts");
+                self.state = State::Holding(holding);
             }
         }
     }

@@ -41,6 +41,18 @@ impl Renewal {
             not_after,
         }
     }
+
+    /// With another [`lease`](Renewal::lease).
+    pub fn with_lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Arrives too late after this moment: [`not_after`](Renewal::not_after).
+    pub fn with_not_after(mut self, not_after: Moment) -> Self {
+        self.not_after = not_after;
+        self
+    }
 }
 
 /// What became of one renewal.
@@ -151,6 +163,12 @@ impl Break {
             reason: reason.into(),
             not_after,
         }
+    }
+
+    /// With another [`target`](Break::target).
+    pub fn with_target(mut self, target: BreakTarget) -> Self {
+        self.target = target;
+        self
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::common::{busy, claim, granted, open, release, until};
 use lockkeeper::clock::Moment;
-use lockkeeper::store::{Claim, Mode, Store};
+use lockkeeper::store::{Mode, Store};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_zombie_reader_does_not_keep_a_writer_out() {
