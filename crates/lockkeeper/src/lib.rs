@@ -48,12 +48,17 @@
 //! | feature | default | gives |
 //! | --- | --- | --- |
 //! | `sqlite` | yes | `sqlite:PATH`, and the embedded default store |
-//! | `redis` | yes | `redis://HOST:PORT/DB`, `rediss:` with TLS, `redis+unix:`, `redis+sentinel:`, `redis+cluster:`: machines of a network, in Redisson's layout |
-//! | `tls` | with `redis` | [`store::common`]`::tls`, for network stores of other crates |
+//! | `redis` | yes | `redis://HOST:PORT/DB`, `redis+unix:`, `redis+sentinel:`, `redis+cluster:`: machines of a network, in Redisson's layout |
+//! | `redlock` | yes | `redlock:`; brings `redis` |
+//! | `tls` | yes | `rediss:`, and [`store::common`]`::tls` for network stores of other crates |
+//! | `internals` | no | what this project's own tests need: outside semver |
 
 pub mod blocking;
 pub mod clock;
+#[cfg(feature = "internals")]
 pub mod duration;
+#[cfg(not(feature = "internals"))]
+mod duration;
 mod engine;
 mod error;
 mod guard;
@@ -67,6 +72,7 @@ mod observe;
 mod owner;
 mod rwlock;
 mod semaphore;
+mod state_folder;
 pub mod store;
 mod token;
 mod under_way;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// What a folder of `src` must not name in its code. Comments may.
-const RULES: [(&str, &[&str]); 4] = [
+const RULES: [(&str, &[&str]); 5] = [
     // What network stores share knows none of them.
     (
         "store/common",
@@ -19,6 +19,16 @@ const RULES: [(&str, &[&str]); 4] = [
     ),
     // The quorum's decisions are as pure.
     ("store/quorum/protocol", &["redis", "tokio", "common"]),
+    // A quorum stands on Redis, and Redis builds without it.
+    (
+        "store/redis",
+        &[
+            "store::quorum",
+            "super::quorum",
+            "store::redlock",
+            "super::redlock",
+        ],
+    ),
     // The engine stands over any store.
     ("engine", &["redis", "redlock", "quorum", "sqlite"]),
 ];
@@ -92,4 +102,42 @@ fn an_import_and_a_path_are_seen_and_a_comment_is_not() {
         "use crate::store::redis::X;\nlet y = ::Redis::y();\n// redis\nlet z = 1; // redis\n";
     let lines: Vec<usize> = offences(text, &["redis"]).iter().map(|o| o.0).collect();
     assert_eq!(lines, [1, 2]);
+}
+
+/// Which feature compiles a folder of `src/store`.
+const FEATURES: [(&str, &str); 3] = [
+    ("quorum", "redlock"),
+    ("redis", "redis"),
+    ("sqlite", "sqlite"),
+];
+
+#[test]
+fn each_store_is_behind_its_feature() {
+    let read = |path: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        std::fs::read_to_string(path).expect("a text")
+    };
+    let (stores, manifest) = (read("src/store/mod.rs"), read("Cargo.toml"));
+    let lines: Vec<&str> = stores.lines().collect();
+    for (folder, feature) in FEATURES {
+        let module = format!("pub mod {folder};");
+        let at = lines.iter().position(|line| *line == module);
+        let before = &lines[..at.expect("a module")];
+        let gate = format!("#[cfg(feature = \"{feature}\")]");
+        let own = before.iter().rev().take_while(|line| !line.ends_with(';'));
+        assert!(
+            own.clone().any(|line| *line == gate),
+            "{folder} is always built"
+        );
+        assert!(manifest.contains(&format!("\n{feature} = [")), "{feature}");
+    }
+}
+
+#[test]
+fn nothing_is_public_and_hidden() {
+    for file in source(".") {
+        let text = std::fs::read_to_string(&file).expect("a text");
+        let hidden = text.contains("doc(hidden)");
+        assert!(!hidden, "{}: put it behind `internals`", file.display());
+    }
 }

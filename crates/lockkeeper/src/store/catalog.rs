@@ -128,14 +128,14 @@ const REDIS: &[Scheme] = &[
 
 const REDLOCK: &[Scheme] = &[
     scheme!(
-        "redis",
+        "redlock",
         "redlock",
         Some("redisson"),
         "redlock://a:6379,b:6379,c:6379",
         super::quorum::CAPABILITIES
     ),
     scheme!(
-        "redis",
+        "redlock",
         "redlock",
         Some("plain"),
         "redlock://a:6379,b:6379,c:6379?dialect=plain",
@@ -218,7 +218,7 @@ fn built_in() -> impl Iterator<Item = &'static dyn Opener> {
         &Sqlite,
         #[cfg(feature = "redis")]
         &Redis,
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "redlock")]
         &Redlock,
     ];
     all.iter().copied()
@@ -275,11 +275,11 @@ impl Opener for Redis {
     }
 }
 
-#[cfg(feature = "redis")]
+#[cfg(feature = "redlock")]
 #[derive(Debug)]
 struct Redlock;
 
-#[cfg(feature = "redis")]
+#[cfg(feature = "redlock")]
 impl Opener for Redlock {
     fn schemes(&self) -> &[Scheme] {
         REDLOCK
@@ -312,10 +312,17 @@ fn shared_memory(name: &str) -> Arc<dyn Store> {
     store
 }
 
+/// Why no opener of this build takes URLs of a scheme.
 fn missing(scheme: &str, added: &[Arc<dyn Opener>]) -> String {
-    if let Some(known) = schemes().iter().find(|known| known.scheme == scheme) {
-        let feature = known.feature.unwrap_or_default();
-        return format!("this build has no {scheme} store; enable the cargo feature `{feature}`");
+    let enabled = schemes()
+        .iter()
+        .filter(|known| known.capabilities.is_some());
+    let mut enabled: Vec<&str> = enabled.filter_map(|known| known.feature).collect();
+    if cfg!(feature = "tls") {
+        enabled.push("tls");
+    }
+    if let Some(features) = missing_features(scheme, &enabled) {
+        return format!("this build has no {scheme} store; enable {features}");
     }
     format!(
         "there is no store {}; write for instance {}",
@@ -340,4 +347,57 @@ fn examples<'a>(schemes: impl Iterator<Item = &'a Scheme>) -> String {
         .filter(|known| known.capabilities.is_some())
         .map(|known| known.example);
     schemes.collect::<Vec<_>>().join(" or ")
+}
+
+/// The cargo features that URLs of a scheme need beside those that are enabled; `None` if there is no such store.
+fn missing_features(scheme: &str, enabled: &[&str]) -> Option<String> {
+    let without_tls = scheme.replacen("rediss", "redis", 1);
+    let store = schemes().iter().find(|one| one.scheme == without_tls)?;
+    let tls = (without_tls != scheme).then_some("tls");
+    let needed = [store.feature, tls].into_iter().flatten();
+    let missing: Vec<String> = needed
+        .filter(|feature| !enabled.contains(feature))
+        .map(|feature| format!("`{feature}`"))
+        .collect();
+    let features = match missing.len() {
+        1 => "feature",
+        _ => "features",
+    };
+    Some(format!("the cargo {features} {}", missing.join(" and ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_features_that_are_missing_are_named_and_no_others() {
+        for (scheme, enabled, expected) in [
+            ("sqlite", &[][..], Some("feature `sqlite`")),
+            ("redis+cluster", &[], Some("feature `redis`")),
+            ("redlock", &["redis"], Some("feature `redlock`")),
+            ("rediss", &[], Some("features `redis` and `tls`")),
+            ("rediss", &["redis"], Some("feature `tls`")),
+            ("rediss", &["tls"], Some("feature `redis`")),
+            (
+                "rediss+sentinel",
+                &["sqlite"],
+                Some("features `redis` and `tls`"),
+            ),
+            ("etc", &[], None),
+        ] {
+            let expected = expected.map(|features| format!("the cargo {features}"));
+            assert_eq!(missing_features(scheme, enabled), expected, "{scheme}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_url_of_a_store_that_is_left_out_names_its_feature() {
+        for scheme in schemes().iter().filter(|one| one.capabilities.is_none()) {
+            let url = StoreUrl::parse(scheme.example).expect("a URL");
+            let feature = format!("`{}`", scheme.feature.expect("it is left out"));
+            let error = open(&url, &[]).await.expect_err("left out").to_string();
+            assert!(error.contains(&feature), "{error}");
+        }
+    }
 }

@@ -1,11 +1,30 @@
 //! Stores over stores: what a wrapper does not change, it passes on.
 
-/// Passes methods of [`Store`](super::Store) on to the store in a field: `forward!(inner: facts withdraw latch);`.
-/// `facts` are all that are no verbs, but for `capabilities`: a wrapper that adds waiting has to say there that verbs do
-/// not end in time.
+/// Passes methods of [`Store`](crate::store::Store) on to the store in a field, for a store over another one.
 ///
-/// With `#[deny(clippy::missing_trait_methods)]` on the implementation, none is left to its default by oversight.
-#[doc(hidden)]
+/// `facts` are all methods that are no verbs, but for `capabilities`: a wrapper that adds waiting has to say there that verbs do
+/// not end in time. With `#[deny(clippy::missing_trait_methods)]` on the implementation, none is left to its default by
+/// oversight.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use lockkeeper::store::{Answer, Attempt, Claim, Store};
+///
+/// /// Counts tries.
+/// #[derive(Debug)]
+/// struct Counted(Arc<dyn Store>, AtomicU64);
+///
+/// impl Store for Counted {
+///     lockkeeper::forward!(0: capabilities facts);
+///     lockkeeper::forward!(0: withdraw renew release subscribe inspect list break_lock latch);
+///
+///     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
+///         self.1.fetch_add(1, Ordering::Relaxed);
+///         self.0.try_acquire(claim)
+///     }
+/// }
+/// ```
 #[macro_export]
 macro_rules! forward {
     ($field:tt: $($method:ident)+) => { $($crate::forward!(@$method $field);)+ };

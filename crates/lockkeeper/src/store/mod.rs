@@ -25,6 +25,8 @@
 //! 6. **A failed verb changed nothing**, unless it failed with [`Error::OutcomeUnknown`]. A batch of renewals
 //!    may be done in parts; it fails with that once a part was done, or says [`Renewed::Unknown`] where it was not.
 
+#[cfg(feature = "redis")]
+mod admission;
 pub(crate) mod caller;
 mod capabilities;
 mod catalog;
@@ -34,10 +36,18 @@ mod forward;
 mod info;
 pub mod memory;
 mod nodes;
-#[cfg(feature = "redis")]
+#[cfg(feature = "redlock")]
 pub mod quorum;
 pub mod record;
 #[cfg(feature = "redis")]
+#[cfg_attr(
+    not(feature = "redlock"),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "what only a quorum needs of a connection"
+    )
+)]
 pub mod redis;
 mod request;
 #[cfg(feature = "sqlite")]

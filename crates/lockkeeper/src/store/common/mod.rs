@@ -53,6 +53,9 @@ mod server_clock;
 mod supervise;
 #[cfg(feature = "tls")]
 pub mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "without_tls.rs"]
+pub(crate) mod tls;
 mod trust;
 mod url;
 

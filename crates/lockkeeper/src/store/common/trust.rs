@@ -24,8 +24,12 @@ impl Trust {
     /// Takes the options `ca`, `cert`, `key` and `insecure`. `tls`: whether TLS is used.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`] when they do not go together, or TLS is not used.
+    /// [`Error::InvalidUrl`] when they do not go together, TLS is not used, or this build has none.
     pub fn read(options: &mut Options, tls: bool, kind: &StoreKind) -> Result<Trust, Error> {
+        #[cfg(not(feature = "tls"))]
+        if tls {
+            return refuse(super::tls::MISSING);
+        }
         let ca = options.pem_file("ca")?;
         let cert = options.pem_file("cert")?;
         let key = options.pem_file("key")?;
@@ -85,6 +89,15 @@ mod tests {
     }
 
     #[test]
+    #[cfg(not(feature = "tls"))]
+    fn a_build_without_tls_names_the_feature() {
+        let error = read("", true).expect_err("no TLS").to_string();
+        assert!(error.contains("feature `tls`"), "{error}");
+        assert_eq!(read("", false).expect("valid"), Trust::default());
+    }
+
+    #[test]
+    #[cfg(feature = "tls")]
     fn files_are_read() {
         let trust = read("ca=/a%20b.pem&key=/k&cert=/c", true).expect("valid");
         assert_eq!(trust.ca, Some("/a b.pem".into()));
@@ -95,6 +108,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "tls")]
     fn each_mistake_is_told() {
         for (query, tls, word) in [
             ("ca=/x.pem", false, "ca is for TLS; write toys:"),

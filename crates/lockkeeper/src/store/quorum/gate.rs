@@ -31,6 +31,7 @@ pub(super) struct Gate {
 
 impl Gate {
     /// The gate of a node by itself.
+    #[cfg(any(test, feature = "internals"))]
     pub fn alone(address: String, terms: Terms) -> Gate {
         Gate {
             number: 0,

@@ -1,7 +1,7 @@
 //! Locks on a majority of independent Redis servers: Redlock, with what its critics asked for.
 //!
 //! A claim asks every node for its vote and holds when a majority has given it, for the lease less the time that took
-//! and what clocks may differ by. `docs/quorum.md` has the rules and what they are good for; [`protocol`] has them as
+//! and what clocks may differ by. `docs/quorum.md` has the rules and what they are good for; `protocol` has them as
 //! code, and the model that is checked exhaustively runs that same code.
 //!
 //! # What it rests on
@@ -19,7 +19,7 @@
 //! `open` connects to the nodes.
 //! `url` says where the nodes are; `gate` judges each on every connection, `node` asks it and remembers what it is owed.
 //! `known` has what was last heard of each, and `agree` brings them the record of the longest lease.
-//! `acquire`, `release` and `renew` drive the state machines of [`protocol`]: a `question` counts answers where they are
+//! `acquire`, `release` and `renew` drive the state machines of `protocol`: a `question` counts answers where they are
 //! read, `gather` hands them over as they come; `holds` remembers rounds. `dialect` writes the requests, in `scripts`.
 //! `look` puts together what nodes know, `wake` what they tell; `breaking` is an administrator's release.
 
@@ -34,13 +34,16 @@ mod known;
 mod look;
 mod node;
 mod open;
-#[doc(hidden)]
+#[cfg(feature = "internals")]
 pub mod protocol;
+#[cfg(not(feature = "internals"))]
+#[allow(dead_code, unused_imports, reason = "the model runs the rest")]
+mod protocol;
 mod question;
 mod release;
 mod renew;
 mod scripts;
-#[doc(hidden)]
+#[cfg(feature = "internals")]
 pub mod trial;
 mod url;
 mod wake;
@@ -208,7 +211,7 @@ const NO_LATCHES: Error = Error::Unsupported {
 };
 
 /// What a URL says, without its secrets: for the fuzz target of its parser.
-#[doc(hidden)]
+#[cfg(feature = "internals")]
 pub fn read_url(url: &StoreUrl) -> Result<String, Error> {
     Quorum::parse(url).map(|quorum| format!("{quorum:?}"))
 }

@@ -11,6 +11,7 @@ const DEEPEST: usize = 16;
 const KINDS: &[u8] = b"+-:_#,($=!*~>%";
 
 /// The first answer, and how long it is; `None` if not all of it is there.
+#[cfg(any(test, feature = "internals"))]
 pub(super) fn first(bytes: &[u8]) -> RedisResult<Option<(Value, usize)>> {
     Scan::default().first(bytes)
 }
@@ -33,7 +34,7 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// As [`first`], of bytes that begin with those of the last time. When there is an answer, the next is for another scan.
+    /// The first answer, and how long it is, of bytes that begin with those of the last time. When there is an answer, the next is for another scan.
     pub fn first(&mut self, bytes: &[u8]) -> RedisResult<Option<(Value, usize)>> {
         if bytes.len() < self.needed || !self.is_whole(bytes)? {
             return Ok(None);

@@ -194,19 +194,19 @@ const NO_LATCHES: Error = Error::Unsupported {
 };
 
 /// What a URL says, without its secrets: for the fuzz target of its parser.
-#[doc(hidden)]
+#[cfg(feature = "internals")]
 pub fn read_url(url: &StoreUrl) -> Result<String, Error> {
     Settings::parse(url).map(|settings| format!("{settings:?}"))
 }
 
 /// The grant in a message to a waiting claim: for the fuzz target of its parser.
-#[doc(hidden)]
+#[cfg(feature = "internals")]
 pub fn read_grant(text: &str) -> Option<DirectGrant> {
     pushes::direct_grant(text)
 }
 
 /// The first answer of a server and how long it is, `None` if not all of it has come: for the fuzz target of its parser.
-#[doc(hidden)]
+#[cfg(feature = "internals")]
 pub fn read_answer(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
     match frame::first(bytes) {
         Ok(first) => Ok(first.map(|(value, length)| (format!("{value:?}"), length))),

@@ -28,7 +28,7 @@ use super::subscriptions::{Subscriptions, Topic};
 use super::supervisor::supervise;
 pub(in crate::store) use super::url::KIND;
 use crate::clock::Moment;
-use crate::store::quorum::protocol::Admission;
+use crate::store::admission::Admission;
 use crate::store::{Answer, Interest, Subscription};
 use crate::{Error, Name};
 

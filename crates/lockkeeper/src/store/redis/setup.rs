@@ -16,8 +16,8 @@ use super::shared::{Shared, Target};
 use super::subscriptions::Topic;
 use crate::Error;
 use crate::clock::Moment;
+use crate::store::admission::Admission;
 use crate::store::common::{AbortOnDrop, Address};
-use crate::store::quorum::protocol::Admission;
 
 /// A connection that is set up but not yet in use.
 pub(super) struct Fresh {

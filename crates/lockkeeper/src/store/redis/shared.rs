@@ -23,8 +23,8 @@ use super::slots::Map;
 use super::subscriptions::Subscriptions;
 use super::url::Settings;
 use crate::store::Process;
+use crate::store::admission::Admission;
 use crate::store::common::{Address, ServerClock};
-use crate::store::quorum::protocol::Admission;
 
 /// What the supervisor is told.
 #[derive(Debug)]

@@ -266,7 +266,7 @@ impl Both {
 }
 
 impl Line {
-    /// The first answer of what came, as [`frame::first`].
+    /// The first answer of what came, as [`frame::Scan::first`].
     fn first(&mut self) -> RedisResult<Option<(Value, usize)>> {
         let first = self.scan.first(&self.came[self.start..self.end]);
         if let Ok(Some(_)) = first {

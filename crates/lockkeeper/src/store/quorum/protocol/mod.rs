@@ -58,7 +58,9 @@ pub use agreement::{Agreement, Record, agree};
 pub use ballot::{Ask, RoundId, Run, Vote};
 pub use node::{Added, Hold, Node};
 pub use poll::{Life, Outcome, Poll};
-pub use quarantine::{Admission, Check, Quarantine};
+pub use quarantine::{Check, Quarantine};
 pub use renewal::{Renewal, Step as RenewalStep};
 pub use round::{Granted, Refusal, Rivals, Round, Step};
 pub use terms::Terms;
+
+pub use crate::store::admission::Admission;

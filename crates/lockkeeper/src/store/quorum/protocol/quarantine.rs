@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::terms::Terms;
 use crate::clock::Moment;
+use crate::store::admission::Admission;
 
 /// What a node says of itself on a new connection.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -16,33 +17,6 @@ pub struct Check<R> {
     pub now: u64,
     /// The longest lease of its clients, if it has a record of that.
     pub record: Option<Duration>,
-}
-
-/// From when on a node may vote, and above which token. Belongs to the connection that was checked: over that no
-/// later run of the node can be reached.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Admission {
-    votes_from: Moment,
-    forgot_until: Moment,
-    /// Whether the node has the same longest lease on record as the client. One that has none votes for nobody until it
-    /// has one.
-    pub agrees: bool,
-    /// The node may have forgotten tokens up to this one; goes into each [`Ask`](super::Ask).
-    pub floor: u64,
-}
-
-impl Admission {
-    /// For how long the node may not vote and not be re-added; `None` when it may.
-    pub fn sits_out(&self, now: Moment) -> Option<Duration> {
-        let left = self.votes_from.since(now);
-        (!left.is_zero()).then_some(left)
-    }
-
-    /// Whether the node sits out because it restarted under the client's eyes: what it voted for before that it has forgotten,
-    /// and it has voted for nobody else since. A node that sits out for another reason may have.
-    pub fn forgot(&self, now: Moment) -> bool {
-        self.forgot_until > now
-    }
 }
 
 /// What one client knows of one node, over all its connections.
