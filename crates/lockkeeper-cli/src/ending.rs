@@ -72,7 +72,7 @@ impl Observer for Trouble {
             Event::RenewalFailed { error, .. } => {
                 *self.renewal() = Some((Moment::now(), error.to_string()));
             }
-            Event::Waiting { error, .. } => {
+            Event::StoreAway { error, .. } => {
                 // Nobody listens any more once we hold.
                 let _ = self.waiting.send(error.to_string());
             }

@@ -86,7 +86,7 @@ pub use latch::Latch;
 pub use lock::Lock;
 pub use multi::{MultiGuard, MultiLock};
 pub use name::{MAX_NAME_BYTES, Name};
-pub use observe::{Event, Observer, SETUP_TARGET};
+pub use observe::{Event, LossCause, Observer, SETUP_TARGET, WaitEnd};
 pub use owner::Owner;
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;
@@ -96,3 +96,8 @@ pub use token::{FenceGate, Token};
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// Compiles what the page about events shows.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/observing.md")]
+struct Observing;

@@ -12,7 +12,7 @@ mod handoff;
 mod leaving;
 mod lineup;
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use super::line::{Line, refuse};
 use super::reign::{Open, Reign};
 use super::tenure::{Entry, Seat, Tenure};
 use super::turns::take_turns;
+use super::wait::Wait;
 use super::waiting::{Contest, Patience, Won};
 use super::wish::{Terms, Wish};
 use crate::clock::Moment;
@@ -107,39 +108,51 @@ impl Arbiter {
             Patience::None => self.last_leaving(),
             _ => None,
         };
-        let entry = unconstrained(async {
-            match (self.take(&wish).await?, leaving) {
+        let wait = Wait::new(self, &wish, began);
+        let taken = unconstrained(async {
+            match (self.take(&wish, &wait).await?, leaving) {
                 (None, Some(last)) => {
                     self.have_left(last).await;
-                    self.take(&wish).await
+                    self.take(&wish, &wait).await
                 }
                 (entry, _) => Ok(entry),
             }
         })
-        .await?;
-        if let Some((entry, began)) = entry.as_ref().zip(began) {
+        .await;
+        wait.ends(&taken, wish.patience);
+        if let Ok(Some(entry)) = &taken {
+            self.announce(entry, began);
+        }
+        taken
+    }
+
+    /// Tells that a lock was acquired by what began then, if that is known.
+    fn announce(&self, entry: &Entry, began: Option<Moment>) {
+        let tenure = entry.tenure();
+        if let Some(began) = began {
+            tenure.announced.store(true, SeqCst);
             self.core.shared.observers.event(&Event::Acquired {
                 name: &self.name,
-                token: entry.tenure().token,
+                token: tenure.token,
+                mode: tenure.hold.mode,
                 waited: Moment::now().since(began),
             });
         }
-        Ok(entry)
     }
 
     /// Acquires what the owner does not hold already.
-    async fn take(self: &Arc<Self>, wish: &Wish) -> Result<Option<Entry>, Error> {
+    async fn take(self: &Arc<Self>, wish: &Wish, wait: &Wait<'_>) -> Result<Option<Entry>, Error> {
         match (wish.mode, wish.is_usual()) {
-            (Mode::Exclusive, true) => self.take_turn(Seat::Handed, wish).await,
+            (Mode::Exclusive, true) => self.take_turn(Seat::Handed, wish, wait).await,
             // A reader that will not wait cannot tell a local request under way from a writer: ask the store.
             (Mode::Read, true) if wish.patience != Patience::None => {
-                self.take_turn(Seat::Shared, wish).await
+                self.take_turn(Seat::Shared, wish, wait).await
             }
             (Mode::Read, true) => match self.join_open(wish) {
                 Some(entry) => Ok(Some(entry)),
-                None => self.take_own(wish).await,
+                None => self.take_own(wish, wait).await,
             },
-            _ => self.take_own(wish).await,
+            _ => self.take_own(wish, wait).await,
         }
     }
 
@@ -171,7 +184,11 @@ impl Arbiter {
     }
 
     /// Acquires with a claim of its own.
-    async fn take_own(self: &Arc<Self>, wish: &Wish) -> Result<Option<Entry>, Error> {
+    async fn take_own(
+        self: &Arc<Self>,
+        wish: &Wish,
+        wait: &Wait<'_>,
+    ) -> Result<Option<Entry>, Error> {
         let (length, renewed) = match wish.terms {
             Terms::Usual => (self.core.lease, true),
             Terms::Renewed(length) => (length, true),
@@ -180,7 +197,15 @@ impl Arbiter {
         let contest = Contest::new(&self.core, self.name.clone(), wish.mode, length);
         let contest = contest.renewed(renewed);
         let mut contest = contest.labelled(wish.label.as_ref());
-        let won = contest.run(wish.patience, |_| 1, &Notify::new()).await?;
+        let asked = AtomicBool::new(false);
+        let wanted = |_: Option<&Error>| {
+            // It is asked before the first try too, which is no wait.
+            if asked.swap(true, SeqCst) {
+                wait.begins();
+            }
+            1
+        };
+        let won = contest.run(wish.patience, wanted, &Notify::new()).await?;
         Ok(won.map(|won| {
             let hold = self.hold(wish.mode, &won, length, renewed);
             self.settle_own(hold, wish.owner, won.grant.token)
@@ -217,6 +242,7 @@ impl Arbiter {
         };
         let hold = self.hold(Mode::Read, &won, length, renewed);
         let reader = self.settle_own(hold, tenure.owner, won.grant.token);
+        self.announce(&reader, reader.tenure().since);
         match writer.leave().await {
             Ok(ReleaseOutcome::NotHeld { .. }) => Err(Error::Lost {
                 name: self.name.clone(),
@@ -241,6 +267,7 @@ impl Arbiter {
         token: Token,
         seat: Seat,
     ) -> Entry {
+        hold.goes_to(token);
         let tenure = Tenure::new(self, hold, owner, token, seat);
         if owner.is_some() {
             state.owned.push(tenure.clone());

@@ -1,18 +1,19 @@
 //! One grant of the store, as this process holds it.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::Observers;
 use super::arbiter::Arbiter;
 use super::lease::{Due, Lease, Standing};
+use super::loss::Loss;
+use super::observers::Observers;
 use super::waiting::Won;
 use crate::clock::Moment;
 use crate::store::{ClaimId, Mode, Renewal};
-use crate::{Error, Event, Label, Name};
+use crate::{Error, Event, Label, LossCause, Name, Token};
 
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -27,6 +28,13 @@ pub(crate) struct Hold {
     look: AtomicU64,
     /// How many readers of this process use the hold. Changed only under the arbiter's mutex.
     sharers: AtomicU32,
+    /// The token of the task that came to it last.
+    token: AtomicU64,
+    /// The store said that it has the hold no more.
+    gone: AtomicBool,
+    /// Renewals fail, and that was told.
+    failing: AtomicBool,
+    loss: Loss,
     /// Whom to tell of the loss, so that local waiters contend anew.
     arbiter: Weak<Arbiter>,
 }
@@ -48,6 +56,10 @@ impl Hold {
             changed: Notify::new(),
             look: AtomicU64::new(0),
             sharers: AtomicU32::new(0),
+            token: AtomicU64::new(won.grant.token.get()),
+            gone: AtomicBool::new(false),
+            failing: AtomicBool::new(false),
+            loss: Loss::default(),
             arbiter: Arc::downgrade(arbiter),
         })
     }
@@ -144,6 +156,8 @@ impl Hold {
         let length = lease.length();
         // The clock is read under the mutex: whoever saw the lock lost never sees it held again.
         lease.confirmed(sent, length, Moment::now());
+        drop(lease);
+        self.failing.store(false, SeqCst);
     }
 
     /// The store granted `length` more, asked for at `sent`. False if that came too late.
@@ -151,40 +165,90 @@ impl Hold {
         self.lease().confirmed(sent, length, Moment::now())
     }
 
+    /// A renewal failed. That is told once, until one succeeds.
     pub fn renewal_failed(&self, now: Moment, error: &Error, observers: &Observers) {
         let deadline = {
             let mut lease = self.lease();
             lease.renewal_failed(now);
             lease.deadline()
         };
-        observers.event(&Event::RenewalFailed {
-            name: &self.name,
-            error,
-            deadline,
-        });
+        if !self.failing.swap(true, SeqCst) {
+            observers.event(&Event::RenewalFailed {
+                name: &self.name,
+                token: self.token(),
+                mode: self.mode,
+                error,
+                deadline,
+            });
+        }
     }
 
     /// The store says that the hold is gone.
     pub fn gone(&self, observers: &Observers) {
         if self.lease().lose() {
+            self.gone.store(true, SeqCst);
             self.tell_lost(observers);
         }
     }
 
+    /// The store did not have the hold any more when it was released.
+    pub fn was_gone(&self, observers: &Observers) {
+        self.gone.store(true, SeqCst);
+        self.tell_lost(observers);
+    }
+
+    /// Tells that the hold is lost, unless that was told.
     pub fn tell_lost(&self, observers: &Observers) {
+        if !self.loss.begin() {
+            return;
+        }
         self.changed.notify_waiters();
         if let Some(arbiter) = self.arbiter.upgrade() {
             arbiter.hold_lost(self.claim);
         }
-        observers.event(&Event::Lost { name: &self.name });
+        observers.event(&Event::Lost {
+            name: &self.name,
+            token: self.token(),
+            mode: self.mode,
+            cause: self.loss_cause(),
+        });
+        self.loss.is_told();
+    }
+
+    /// Waits until a loss that another thread is telling has been told.
+    pub fn wait_until_told(&self) {
+        self.loss.wait_until_told();
+    }
+
+    /// Why the hold was lost, if it was.
+    pub fn loss_cause(&self) -> LossCause {
+        match (self.gone.load(SeqCst), self.is_renewed()) {
+            (true, _) => LossCause::NotHeld,
+            (false, true) => LossCause::NotRenewed,
+            (false, false) => LossCause::LeaseOver,
+        }
     }
 
     pub fn tell_at_risk(&self, observers: &Observers) {
         self.changed.notify_waiters();
-        observers.event(&Event::AtRisk {
-            name: &self.name,
-            deadline: self.deadline(),
-        });
+        // The end of a fixed lease is meant.
+        if self.is_renewed() {
+            observers.event(&Event::AtRisk {
+                name: &self.name,
+                token: self.token(),
+                mode: self.mode,
+                deadline: self.deadline(),
+            });
+        }
+    }
+
+    /// A task came to the hold, with this token.
+    pub fn goes_to(&self, token: Token) {
+        self.token.store(token.get(), SeqCst);
+    }
+
+    fn token(&self) -> Token {
+        Token::new(self.token.load(SeqCst))
     }
 
     /// Waits until the hold is lost; for ever if it never is.

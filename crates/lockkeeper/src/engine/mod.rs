@@ -9,10 +9,15 @@ pub(crate) mod handle;
 pub(crate) mod hold;
 pub(crate) mod lease;
 mod line;
+mod loss;
+pub(crate) mod observers;
+mod outage;
+pub(crate) mod parting;
 pub(crate) mod reaper;
 mod reign;
 pub(crate) mod tenure;
 mod turns;
+mod wait;
 pub(crate) mod waiting;
 pub(crate) mod watchdog;
 pub(crate) mod wish;
@@ -20,7 +25,6 @@ pub(crate) mod wish;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Waker};
@@ -33,10 +37,12 @@ use tokio::task::unconstrained;
 use crate::clock::Moment;
 use crate::store::caller::apart;
 use crate::store::{ClaimId, Interest, KeeperId, NodeState, Store};
-use crate::{Error, Event, HandOff, Label, Name, Observer};
+use crate::{Error, HandOff, Label, Name, Observer};
 use arbiter::Arbiter;
 use background::{Background, END_PATIENCE, Pends, State};
 use handle::Home;
+use observers::Observers;
+use outage::Outage;
 use reaper::REQUEST_WINDOW;
 use watchdog::Watchdog;
 
@@ -70,6 +76,7 @@ pub(crate) struct Core {
 pub(crate) struct Shared {
     pub store: Arc<dyn Store>,
     pub observers: Observers,
+    outage: Outage,
 }
 
 impl Core {
@@ -92,11 +99,13 @@ impl Core {
         let ends_in_time = store.capabilities().ends_in_time;
         let shared = Arc::new(Shared {
             store,
-            observers: Observers(observer),
+            observers: Observers::new(observer),
+            outage: Outage::default(),
         });
         let watchdog = Arc::<Watchdog>::default();
         background.spawn(watchdog.clone().run(shared.clone()));
         background.spawn(watchdog.clone().notice_breaks(shared.clone(), id, breaks));
+        background.spawn(shared.clone().watch_outages(id));
         Ok(Arc::new(Core {
             id,
             home: Home::here(),
@@ -311,58 +320,5 @@ impl fmt::Debug for Core {
             .field("id", &self.id)
             .field("store", &self.shared.store)
             .finish_non_exhaustive()
-    }
-}
-
-/// Passes events to the observer and to `tracing`.
-pub(crate) struct Observers(Option<Arc<dyn Observer>>);
-
-impl Observers {
-    /// This moment, if anyone wants to be told how long things take: reading the clock is a good part of
-    /// what a lock costs that nobody contests.
-    pub fn time(&self) -> Option<Moment> {
-        let listens = self.0.is_some() || tracing::enabled!(tracing::Level::DEBUG);
-        listens.then(Moment::now)
-    }
-
-    pub fn event(&self, event: &Event<'_>) {
-        match event {
-            Event::Acquired {
-                name,
-                token,
-                waited,
-            } => {
-                tracing::debug!(%name, %token, ?waited, "lock acquired");
-            }
-            Event::Released { name, token, held } => {
-                tracing::debug!(%name, %token, ?held, "lock released");
-            }
-            Event::AtRisk { name, deadline } => {
-                tracing::warn!(%name, left = ?deadline.remaining(), "lock at risk");
-            }
-            Event::Lost { name } => tracing::error!(%name, "lock lost"),
-            Event::Waiting { name, error } => {
-                tracing::warn!(%name, %error, "waiting for the store");
-            }
-            Event::RenewalFailed {
-                name,
-                error,
-                deadline,
-            } => {
-                tracing::warn!(%name, %error, left = ?deadline.remaining(), "lock renewal failed");
-            }
-        }
-        // A panic must not end what goes on: renewals, above all.
-        if let Some(observer) = &self.0
-            && catch_unwind(AssertUnwindSafe(|| observer.event(event))).is_err()
-        {
-            tracing::error!("an observer panicked");
-        }
-    }
-}
-
-impl fmt::Debug for Observers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Observers")
     }
 }

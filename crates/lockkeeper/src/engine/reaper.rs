@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::Core;
 use super::arbiter::Leaving;
 use super::background::Pends;
+use super::parting::Parting;
 use crate::clock::Moment;
 use crate::store::{ClaimId, Release, Store};
 use crate::{Error, Name};
@@ -34,19 +35,18 @@ impl Core {
     /// Lets go of a hold in the background.
     pub fn release_later(
         self: &Arc<Core>,
-        name: Name,
-        claim: ClaimId,
+        parting: Parting,
         lease: Duration,
         leaving: Option<Leaving>,
     ) {
         let core = self.clone();
         let undo = Undo {
             verb: Verb::Release,
-            name,
-            claim,
+            name: parting.hold.name.clone(),
+            claim: parting.hold.claim,
             lease,
         };
-        let done = async move { undo.until_done(&core, leaving).await };
+        let done = async move { undo.until_done(&core, leaving, Some(parting)).await };
         self.background.spawn_pending(Pends::CleanUp, done);
     }
 
@@ -69,12 +69,12 @@ impl Core {
         };
         let leaving = self.known_arbiter(&undo.name).map(|a| a.leaving());
         self.background.spawn_pending(Pends::CleanUp, async move {
-            undo.until_done(&core, leaving).await;
+            undo.until_done(&core, leaving, None).await;
             if in_doubt {
                 let again = core.clone();
                 core.background.spawn(async move {
                     again.background.sleep_until(late).await;
-                    undo.until_done(&again, None).await;
+                    undo.until_done(&again, None, None).await;
                 });
             }
         });
@@ -83,17 +83,27 @@ impl Core {
 
 impl Undo {
     /// A try that waits for this waits for the first answer only.
-    async fn until_done(&self, core: &Core, mut leaving: Option<Leaving>) {
+    async fn until_done(
+        &self,
+        core: &Core,
+        mut leaving: Option<Leaving>,
+        mut parting: Option<Parting>,
+    ) {
+        let observers = &core.shared.observers;
         let give_up = Moment::now() + self.lease;
         let mut pause = Duration::from_millis(20);
         loop {
             let answer = core.answer(self.once(core.store())).await;
             drop(leaving.take());
-            let Err(error) = answer else {
-                return;
-            };
-            if !error.is_transient() || Moment::now() >= give_up {
-                tracing::warn!(%error, name = %self.name, "not released; the lease ends it");
+            core.shared.heard(&self.name, &answer);
+            let error = answer.err();
+            if let (Some(parting), Some(error)) = (&mut parting, &error) {
+                parting.failed(error, observers);
+            }
+            if error.is_none_or(|error| !error.is_transient()) || Moment::now() >= give_up {
+                if let Some(parting) = parting {
+                    parting.over(observers);
+                }
                 return;
             }
             tokio::time::sleep(pause).await;

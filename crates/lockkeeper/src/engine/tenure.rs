@@ -1,13 +1,15 @@
 //! One owner's turn at a lock, and how it ends.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use super::arbiter::{Arbiter, Left};
 use super::background::Pends;
 use super::handle::Handle;
 use super::hold::Hold;
+use super::parting::Parting;
 use super::waiting::Contest;
 use crate::clock::Moment;
 use crate::guard::ReleaseOutcome;
@@ -36,6 +38,8 @@ pub(crate) struct Tenure {
     pub seat: Seat,
     /// Since when, if anyone wants to be told how long it took.
     pub since: Option<Moment>,
+    /// Its acquire was told, so that its end is to be.
+    pub announced: AtomicBool,
     /// How many entries there are. Changed only under the arbiter's mutex.
     pub depth: AtomicU32,
 }
@@ -95,6 +99,7 @@ impl Drop for Entry {
 pub(crate) struct Departure {
     arbiter: Arc<Arbiter>,
     hold: Arc<Hold>,
+    parting: Option<Parting>,
     /// Whether the hold was still held when it was let go of.
     was_held: bool,
     /// Local tasks wait for the same hold: queue their next claim in the same step.
@@ -111,12 +116,17 @@ enum Answer {
 }
 
 impl Departure {
-    pub fn new(arbiter: &Arc<Arbiter>, hold: Arc<Hold>, seat: Seat, requeue: bool) -> Departure {
+    pub fn new(arbiter: &Arc<Arbiter>, parting: Parting, seat: Seat, requeue: bool) -> Departure {
+        let hold = parting.hold.clone();
         let was_held = hold.release();
         arbiter.core.watchdog.forget(&hold);
+        if !was_held {
+            arbiter.tell_lost(&hold);
+        }
         Departure {
             arbiter: arbiter.clone(),
             hold,
+            parting: Some(parting),
             was_held,
             requeue,
             answer: None,
@@ -143,12 +153,21 @@ impl Departure {
             requeue,
         };
         let sent = Moment::now();
-        match arbiter.core.answer(store.release(&release)).await {
+        let answer = arbiter.core.answer(store.release(&release)).await;
+        let shared = &arbiter.core.shared;
+        shared.heard(&self.hold.name, &answer);
+        match answer {
             Ok(released) => {
                 self.answer = Some(Answer::Done);
                 // A store may have more on its way than what decides.
                 arbiter.core.answered(sent);
                 self.move_on(next, Some((released, sent)));
+                if self.was_held && !released.was_held {
+                    self.hold.was_gone(&shared.observers);
+                }
+                if let Some(parting) = self.parting.take() {
+                    parting.over(&shared.observers);
+                }
                 if self.was_held && released.was_held {
                     return Ok(ReleaseOutcome::Released);
                 }
@@ -157,6 +176,9 @@ impl Departure {
             // Dropped here: the claim that was to be queued is withdrawn, and the release tried again.
             Err(error) => {
                 self.answer = Some(Answer::Failed);
+                if let Some(parting) = &mut self.parting {
+                    parting.failed(&error, &shared.observers);
+                }
                 Err(error)
             }
         }
@@ -228,12 +250,14 @@ impl Drop for Departure {
             None => Some(self.arbiter.leaving()),
             Some(_) => None,
         };
-        let Hold { name, claim, .. } = &*self.hold;
+        let Some(parting) = self.parting.take() else {
+            unreachable!("taken only by an answer");
+        };
         let lease = self.arbiter.core.lease.max(self.hold.length());
         // An extension lasts longer than that.
         let lease = lease.max(self.hold.ends_at().remaining());
         let core = &self.arbiter.core;
-        core.release_later(name.clone(), *claim, lease, leaving);
+        core.release_later(parting, lease, leaving);
         core.left_behind();
         self.move_on(None, None);
     }
@@ -254,8 +278,15 @@ impl Tenure {
             token,
             seat,
             since: arbiter.core.shared.observers.time(),
+            announced: AtomicBool::new(false),
             depth: AtomicU32::new(1),
         })
+    }
+
+    /// How long it lasted, if its end is to be told.
+    pub fn held_until_now(&self) -> Option<Duration> {
+        let since = self.since.filter(|_| self.announced.load(SeqCst))?;
+        Some(Moment::now().since(since))
     }
 
     pub fn depth(&self) -> u32 {

@@ -10,7 +10,7 @@ use super::lease::until_lost;
 use super::reaper::REQUEST_WINDOW;
 use crate::clock::Moment;
 use crate::store::{Attempt, Claim, ClaimId, Grant, Interest, Mode, Subscription};
-use crate::{Error, Event, Label, Name};
+use crate::{Error, Label, Name};
 
 /// The longest sleep of a waiter: what a lost hint costs. Up to a fifth more, so that waiters spread.
 const SLEEP: Duration = Duration::from_millis(750);
@@ -60,8 +60,6 @@ struct Trouble {
     since: Moment,
     /// What it last said instead.
     error: Error,
-    /// Whether observers know that somebody waits for it to end.
-    told: bool,
 }
 
 /// One claim on its way to a grant. Dropped before that, it leaves nothing in the store.
@@ -209,6 +207,7 @@ impl Contest {
         let answer = self.core.store().try_acquire(&self.claim);
         let answer = self.core.answer(answer).await;
         self.on_its_way = false;
+        self.core.shared.heard(&self.claim.name, &answer);
         match answer {
             Ok(Attempt::Granted(grant)) => match self.won(grant, sent) {
                 Ok(won) => Ok(Some(won)),
@@ -329,7 +328,6 @@ impl Contest {
         let before = self.trouble.take();
         self.trouble.insert(Trouble {
             since: before.as_ref().map_or_else(Moment::now, |b| b.since),
-            told: before.is_some_and(|b| b.told),
             error,
         })
     }
@@ -338,19 +336,10 @@ impl Contest {
     /// rest is reported.
     fn pause_after(&mut self, error: Error) -> Result<Duration, Error> {
         let trouble = self.note(&error);
-        let told = std::mem::replace(&mut trouble.told, true);
-        let (lasted, noted) = (Moment::now().since(trouble.since), trouble.error.clone());
+        let lasted = Moment::now().since(trouble.since);
         let long = lasted >= self.claim.lease && self.core.store().health().ready_in.is_zero();
         if !error.is_transient() || long {
             return Err(error);
-        }
-        if !told {
-            let name = &self.claim.name;
-            let event = Event::Waiting {
-                name,
-                error: &noted,
-            };
-            self.core.shared.observers.event(&event);
         }
         Ok((lasted / 4).clamp(Duration::from_millis(20), Duration::from_secs(1)))
     }
@@ -370,7 +359,11 @@ impl Contest {
         if self.subscription.is_none() {
             let interest = Interest::Claim(self.claim.name.clone(), self.claim.id);
             let answer = self.core.store().subscribe(interest);
-            self.subscription = Some(self.core.answer(answer).await?);
+            let answer = self.core.answer(answer).await;
+            if let Err(error) = &answer {
+                self.core.shared.fails(&self.claim.name, error);
+            }
+            self.subscription = Some(answer?);
         }
         Ok(())
     }

@@ -202,6 +202,13 @@ impl Watchdog {
             None => unavailable("it did not answer a renewal in time"),
         };
         let answer = answer.await.unwrap_or_else(|_| Err(silent()));
+        // An answer that leaves some of them open says nothing of the store as a whole.
+        let told = |answers: &Vec<Renewed>| answers.iter().all(|one| *one != Renewed::Unknown);
+        if let Some(hold) = holds.first()
+            && answer.as_ref().map_or(true, told)
+        {
+            shared.heard(&hold.name, &answer);
+        }
         let now = Moment::now();
         match answer {
             Ok(answers) => {

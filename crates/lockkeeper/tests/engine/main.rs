@@ -7,6 +7,7 @@ mod closing;
 mod corners;
 mod crowds;
 mod ends;
+mod events;
 mod faults;
 mod labels;
 mod late;

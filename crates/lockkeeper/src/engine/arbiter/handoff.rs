@@ -4,16 +4,17 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, MutexGuard};
 
 use super::{Arbiter, State};
+use crate::Token;
 use crate::clock::Moment;
 use crate::engine::hold::Hold;
 use crate::engine::line::{Waiter, deliver};
+use crate::engine::parting::Parting;
 use crate::engine::reign::{Open, Reign};
 use crate::engine::tenure::{Departure, Entry, Seat, Tenure};
 use crate::engine::waiting::Won;
 use crate::engine::wish::Wish;
 use crate::owner::OwnerId;
 use crate::store::{ClaimId, Mode};
-use crate::{Event, Token};
 
 /// What leaving came to.
 #[derive(Debug)]
@@ -58,6 +59,7 @@ impl Arbiter {
     /// The contender won: the first in line has its turn, or every reader in line.
     pub fn granted(self: &Arc<Self>, seat: Seat, won: Won) {
         let mut state = self.state();
+        let token = won.grant.token;
         self.begin(&mut state, seat, &won);
         let turns = match seat {
             Seat::Shared => self.let_readers_in(&mut state),
@@ -83,7 +85,8 @@ impl Arbiter {
         };
         drop(state);
         if let Some(hold) = hold {
-            Departure::new(self, hold, seat, false).run_later();
+            let parting = Parting::new(hold, token, None);
+            Departure::new(self, parting, seat, false).run_later();
         }
     }
 
@@ -166,30 +169,25 @@ impl Arbiter {
         if tenure.owner.is_some() {
             state.owned.retain(|owned| !Arc::ptr_eq(owned, tenure));
         }
-        let left = match tenure.seat {
-            Seat::Handed => self.leave_handed(state, &tenure.hold),
-            Seat::Shared => self.leave_shared(state, &tenure.hold),
+        let held = tenure.held_until_now();
+        let parting = Parting::new(tenure.hold.clone(), tenure.token, held);
+        match tenure.seat {
+            Seat::Handed => self.leave_handed(state, parting),
+            Seat::Shared => self.leave_shared(state, parting),
             Seat::Own => {
                 drop(state);
-                Left::Departs(Departure::new(self, tenure.hold.clone(), Seat::Own, false))
+                Left::Departs(Departure::new(self, parting, Seat::Own, false))
             }
-        };
-        if let Some(since) = tenure.since {
-            self.core.shared.observers.event(&Event::Released {
-                name: &self.name,
-                token: tenure.token,
-                held: Moment::now().since(since),
-            });
         }
-        left
     }
 
-    fn leave_handed(self: &Arc<Self>, mut state: MutexGuard<'_, State>, hold: &Arc<Hold>) -> Left {
+    fn leave_handed(self: &Arc<Self>, mut state: MutexGuard<'_, State>, parting: Parting) -> Left {
+        let claim = parting.hold.claim;
         let reigns = state.reign.as_ref();
-        let Some(reign) = reigns.filter(|reign| reign.hold.claim == hold.claim) else {
+        let Some(reign) = reigns.filter(|reign| reign.hold.claim == claim) else {
             // Lost before: others may be contending already.
             drop(state);
-            return Left::Departs(Departure::new(self, hold.clone(), Seat::Own, false));
+            return Left::Departs(Departure::new(self, parting, Seat::Own, false));
         };
         let may_pass = reign.may_pass(&self.core.hand_off);
         if may_pass && let Some(waiter) = state.handed.first() {
@@ -199,6 +197,7 @@ impl Arbiter {
             if let Some(entry) = self.next_tenure(&mut state, waiter.owner) {
                 drop(state);
                 deliver([(waiter, entry)]);
+                parting.over(&self.core.shared.observers);
                 return Left::Passed;
             }
         }
@@ -207,12 +206,19 @@ impl Arbiter {
         // Where there is no queue, the claim would only be prepared in vain.
         let requeue = !state.handed.waiters.is_empty() && self.core.store().capabilities().queue;
         drop(state);
-        Left::Departs(Departure::new(self, hold.clone(), Seat::Handed, requeue))
+        Left::Departs(Departure::new(self, parting, Seat::Handed, requeue))
     }
 
-    fn leave_shared(self: &Arc<Self>, mut state: MutexGuard<'_, State>, hold: &Arc<Hold>) -> Left {
+    fn leave_shared(self: &Arc<Self>, mut state: MutexGuard<'_, State>, parting: Parting) -> Left {
+        let hold = parting.hold.clone();
         if hold.leave_shared() > 0 {
-            return match hold.is_held() {
+            drop(state);
+            let is_held = hold.is_held();
+            if !is_held {
+                self.tell_lost(&hold);
+            }
+            parting.over(&self.core.shared.observers);
+            return match is_held {
                 true => Left::Passed,
                 false => Left::Lost,
             };
@@ -225,7 +231,16 @@ impl Arbiter {
             state.open = None;
         }
         drop(state);
-        Left::Departs(Departure::new(self, hold.clone(), Seat::Shared, false))
+        Left::Departs(Departure::new(self, parting, Seat::Shared, false))
+    }
+
+    /// Has a loss told before what follows from it, also where the watchdog has not come to it yet.
+    pub fn tell_lost(&self, hold: &Hold) {
+        hold.tell_lost(&self.core.shared.observers);
+        // What the keeper's thread tells, it must not wait for.
+        if !self.core.background.is_here() {
+            hold.wait_until_told();
+        }
     }
 
     /// A hold was lost: whoever still thinks to have it has it no more, and the others contend anew.

@@ -8,6 +8,7 @@ use crate::clock::Moment;
 use crate::engine::background::Pends;
 use crate::engine::line::{Turn, refuse};
 use crate::engine::tenure::{Entry, Seat};
+use crate::engine::wait::Wait;
 use crate::engine::waiting::{Contest, Patience};
 use crate::engine::wish::Wish;
 use crate::store::Mode;
@@ -25,6 +26,7 @@ impl Arbiter {
         self: &Arc<Self>,
         seat: Seat,
         wish: &Wish,
+        wait: &Wait<'_>,
     ) -> Result<Option<Entry>, Error> {
         if seat == Seat::Shared
             && let Some(entry) = self.join_open(wish)
@@ -34,7 +36,9 @@ impl Arbiter {
         let (number, crowded) = match self.line_up(seat, wish)? {
             LinedUp::First { number, crowded } => (number, crowded),
             LinedUp::Behind(number, turn) => {
-                return self.wait_in_line(seat, number, turn, wish.patience).await;
+                return self
+                    .wait_in_line(seat, number, turn, wish.patience, wait)
+                    .await;
             }
             LinedUp::WillNotWait => return Ok(None),
         };
@@ -71,7 +75,8 @@ impl Arbiter {
         };
         aside.not_needed();
         self.start_contender(seat, contest);
-        self.wait_in_line(seat, number, turn, wish.patience).await
+        self.wait_in_line(seat, number, turn, wish.patience, wait)
+            .await
     }
 
     /// Takes the next place in line. The first becomes the one that asks the store.
@@ -100,12 +105,14 @@ impl Arbiter {
         number: u64,
         mut turn: Turn,
         patience: Patience,
+        wait: &Wait<'_>,
     ) -> Result<Option<Entry>, Error> {
         let line = LeavesLine {
             arbiter: self,
             seat,
             number,
         };
+        wait.begins();
         let deadline = async {
             match patience {
                 Patience::Forever => std::future::pending().await,

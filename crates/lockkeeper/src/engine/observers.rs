@@ -1,0 +1,154 @@
+//! Brings events to the observer and to `tracing`.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::observe::WaitEnd;
+use crate::{Event, Observer};
+
+/// How often warnings that many locks share are logged: an outage concerns all of them at once.
+const LOG_PAUSE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Observers {
+    observer: Option<Arc<dyn Observer>>,
+    log: LogLimit,
+}
+
+/// Logs a warning, or the like at debug level if there was one within the last second.
+macro_rules! seldom {
+    ($self:ident, $message:literal, $($field:tt)*) => {
+        match $self.log.permit() {
+            Some(left_out) => tracing::warn!($($field)*, left_out, $message),
+            None => tracing::debug!($($field)*, $message),
+        }
+    };
+}
+
+impl Observers {
+    pub fn new(observer: Option<Arc<dyn Observer>>) -> Observers {
+        Observers {
+            observer,
+            log: LogLimit::default(),
+        }
+    }
+
+    /// This moment, if anyone wants to be told how long things take: reading the clock is a good part of
+    /// what a lock costs that nobody contests.
+    pub fn time(&self) -> Option<Moment> {
+        let listens = self.observer.is_some() || tracing::enabled!(tracing::Level::DEBUG);
+        listens.then(Moment::now)
+    }
+
+    /// Tells an event. No mutex of the engine is held: an observer may call back.
+    pub fn event(&self, event: &Event<'_>) {
+        self.log(event);
+        // A panic must not end what goes on: renewals, above all.
+        if let Some(observer) = &self.observer
+            && catch_unwind(AssertUnwindSafe(|| observer.event(event))).is_err()
+        {
+            tracing::error!("an observer panicked");
+        }
+    }
+
+    fn log(&self, event: &Event<'_>) {
+        match event {
+            Event::Waiting { name, mode } => {
+                tracing::debug!(%name, %mode, "waiting for the lock");
+            }
+            Event::Waited {
+                name,
+                mode,
+                waited,
+                end,
+            } => match end {
+                WaitEnd::Granted => tracing::debug!(%name, %mode, ?waited, "wait granted"),
+                WaitEnd::TimedOut => tracing::info!(%name, %mode, ?waited, "wait timed out"),
+                WaitEnd::Cancelled => tracing::debug!(%name, %mode, ?waited, "wait cancelled"),
+                WaitEnd::Failed(error) => {
+                    seldom!(self, "wait failed", %name, %mode, ?waited, %error);
+                }
+            },
+            Event::Busy { name, mode } => tracing::debug!(%name, %mode, "lock busy"),
+            Event::Acquired {
+                name,
+                token,
+                mode,
+                waited,
+            } => tracing::debug!(%name, %token, %mode, ?waited, "lock acquired"),
+            Event::Released {
+                name,
+                token,
+                mode,
+                held,
+            } => tracing::debug!(%name, %token, %mode, ?held, "lock released"),
+            Event::ReleaseFailed {
+                name,
+                token,
+                mode,
+                error,
+            } => seldom!(self, "lock not released yet", %name, %token, %mode, %error),
+            Event::AtRisk {
+                name,
+                token,
+                mode,
+                deadline,
+            } => {
+                seldom!(self, "lock at risk", %name, %token, %mode, left = ?deadline.remaining());
+            }
+            Event::Lost {
+                name,
+                token,
+                mode,
+                cause,
+            } => tracing::error!(%name, %token, %mode, %cause, "lock lost"),
+            Event::RenewalFailed {
+                name,
+                token,
+                mode,
+                error,
+                deadline,
+            } => {
+                let left = deadline.remaining();
+                seldom!(self, "lock renewal failed", %name, %token, %mode, ?left, %error);
+            }
+            Event::StoreAway { store, error } => tracing::warn!(store, %error, "store away"),
+            Event::StoreBack { store, away } => tracing::info!(store, ?away, "store back"),
+        }
+    }
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observers")
+    }
+}
+
+/// Lets one line pass a second.
+#[derive(Debug, Default)]
+struct LogLimit {
+    /// From when the next may pass, in nanoseconds of [`Moment`].
+    next: AtomicU64,
+    left_out: AtomicU64,
+}
+
+impl LogLimit {
+    /// Returns how many lines were left out since the last one that passed; `None` if this one is left out too.
+    fn permit(&self) -> Option<u64> {
+        let (now, next) = (Moment::now(), self.next.load(Relaxed));
+        let after = (now + LOG_PAUSE).as_nanos();
+        let due = now.as_nanos() >= next;
+        if due
+            && (self.next)
+                .compare_exchange(next, after, Relaxed, Relaxed)
+                .is_ok()
+        {
+            return Some(self.left_out.swap(0, Relaxed));
+        }
+        self.left_out.fetch_add(1, Relaxed);
+        None
+    }
+}

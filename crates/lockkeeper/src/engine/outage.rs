@@ -1,0 +1,121 @@
+//! Whether the store answers: what is told when it does not, and when it does again.
+//!
+//! Every verb that changes something says how it ended. Where nobody asks for anything any more, the keeper asks by itself.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::Shared;
+use super::reaper::REQUEST_WINDOW;
+use crate::clock::Moment;
+use crate::store::{ClaimId, KeeperId};
+use crate::{Error, Event, Name};
+
+/// How long the store is not said to be away again after it was, where it answers for one lock and not for another. How
+/// often the keeper asks whether it is back.
+const PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub(crate) struct Outage {
+    /// Set once it has been told that the store is away.
+    told: AtomicBool,
+    state: Mutex<State>,
+    begins: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Since when the store is away, and the lock that found it out.
+    away: Option<(Moment, Name)>,
+    /// When the last event was told.
+    last: Option<Moment>,
+}
+
+impl Outage {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the store is away. Returns whether that is to be told.
+    fn begin(&self, name: &Name) -> bool {
+        let mut state = self.state();
+        let now = Moment::now();
+        let just_told = state.last.is_some_and(|last| now.since(last) < PAUSE);
+        if state.away.is_some() || just_told {
+            return false;
+        }
+        state.last = Some(now);
+        state.away = Some((now, name.clone()));
+        true
+    }
+
+    /// Notes that the store works. Returns for how long it was away, if that was told.
+    fn end(&self) -> Option<Duration> {
+        let mut state = self.state();
+        let (since, _) = state.away.take()?;
+        let now = Moment::now();
+        state.last = Some(now);
+        self.told.store(false, SeqCst);
+        Some(now.since(since))
+    }
+
+    fn name(&self) -> Option<Name> {
+        self.state().away.as_ref().map(|(_, name)| name.clone())
+    }
+}
+
+impl Shared {
+    /// The store answered a verb for a lock, or did not.
+    pub fn heard<T>(&self, name: &Name, answer: &Result<T, Error>) {
+        match answer {
+            Ok(_) => self.works(),
+            Err(error) => self.fails(name, error),
+        }
+    }
+
+    /// The store did what it was asked for.
+    pub fn works(&self) {
+        // Set only after it was told, so that the two events come in their order.
+        if !self.outage.told.load(SeqCst) {
+            return;
+        }
+        if let Some(away) = self.outage.end() {
+            let store = self.store.capabilities().store;
+            self.observers.event(&Event::StoreBack { store, away });
+        }
+    }
+
+    /// The store said this instead of an answer.
+    pub fn fails(&self, name: &Name, error: &Error) {
+        if error.is_transient() && !self.outage.told.load(SeqCst) && self.outage.begin(name) {
+            let store = self.store.capabilities().store;
+            self.observers.event(&Event::StoreAway { store, error });
+            self.outage.told.store(true, SeqCst);
+            self.outage.begins.notify_one();
+        }
+    }
+
+    /// Asks a store that is away whether it is back, until it is. Runs until its runtime ends.
+    pub async fn watch_outages(self: Arc<Shared>, keeper: KeeperId) {
+        loop {
+            self.outage.begins.notified().await;
+            while let Some(name) = self.outage.name() {
+                tokio::time::sleep(PAUSE).await;
+                let answer = tokio::time::timeout(REQUEST_WINDOW, self.probe(&name, keeper)).await;
+                if matches!(answer, Ok(Ok(()))) {
+                    self.works();
+                }
+            }
+        }
+    }
+
+    /// Reads and writes, and changes nothing: no claim has this number.
+    async fn probe(&self, name: &Name, keeper: KeeperId) -> Result<(), Error> {
+        self.store.inspect(name).await?;
+        let claim = ClaimId { keeper, number: 0 };
+        self.store.withdraw(name, claim).await
+    }
+}
