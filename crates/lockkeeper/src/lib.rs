@@ -3,9 +3,10 @@
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! use std::time::Duration;
 //! use lockkeeper::Lockkeeper;
 //!
-//! let keeper = Lockkeeper::connect("memory:").await?;    // or "sqlite:/var/lib/app/locks.db"
+//! let keeper = Lockkeeper::connect("memory:").await?;    // one for a program; or "sqlite:/var/lib/app/locks.db"
 //! let lock = keeper.lock("stock:42")?;
 //!
 //! let guard = lock.acquire().await?;                     // waits; renewed until released
@@ -15,8 +16,25 @@
 //! if let Some(guard) = lock.try_acquire().await? {       // does not wait
 //!     guard.run(async { /* dropped if the lock is lost */ }).await?;
 //! }
+//! match lock.acquire_within(Duration::from_secs(2)).await? {
+//!     Some(guard) => drop(guard),                        // released in the background
+//!     None => println!("held by someone else for two seconds"),
+//! }
 //! # Ok::<(), lockkeeper::Error>(()) }).unwrap();
 //! ```
+//!
+//! # What there is
+//! | | |
+//! | --- | --- |
+//! | [`Lockkeeper`] | one client of one store, and the thread that renews what it holds; [`Builder`] sets it up |
+//! | [`Lock`] | one holder at a time; renewed or [fixed](Lock::fixed_lease) lease, [fair](Lock::fair) if asked |
+//! | [`RwLock`], [`Semaphore`], [`Latch`], [`MultiLock`] | readers and a writer; permits; a count-down; several locks at once |
+//! | [`Guard`], [`MultiGuard`] | what holding looks like: [`token`](Guard::token), [`lost`](Guard::lost), [`release`](Guard::release) |
+//! | [`Owner`] | may acquire again what it holds |
+//! | [`Token`], [`FenceGate`] | let a resource refuse a holder that woke up too late |
+//! | [`blocking`] | the same verbs for threads, re-entrant by thread |
+//! | [`Observer`], [`Event`] | waits, time-outs, losses and outages; `tracing` has the same events |
+//! | [`store`] | where locks are kept, and the contract for writing another store |
 //!
 //! # Guarantees
 //! - **Exclusive**: between a grant and its [deadline](Guard::deadline), which renewals move on, nobody else
@@ -31,27 +49,110 @@
 //! - **Nothing held at the end**: when a program ends by itself, its last handle waits until its locks are released, at
 //!   most a second.
 //!
-//! # What it does not guarantee
-//! A lock cannot stop a program that was paused in the middle of a write. Only the resource can, by its
-//! token. `docs/guarantees.md` in the repository gives the reasons and the assumptions.
+//! **Not guaranteed**: a lock cannot stop a program that was paused in the middle of a write. Only the resource can, by its
+//! token. A process that is forked without `exec` does not hold what its parent holds: there every verb is
+//! [`Error::Forked`]. `docs/guarantees.md` in the repository gives the reasons and the assumptions.
 //!
-//! A process that is forked without `exec` does not hold what its parent holds: there every verb is [`Error::Forked`].
+//! # Stores
+//! | URL | locks hold among | feature |
+//! | --- | --- | --- |
+//! | `memory:`, `memory:NAME` | tasks and threads of one process; the keepers of a process that give the same name share a store | |
+//! | `sqlite:PATH` | processes of one machine | `sqlite` |
+//! | `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `redis+unix:///SOCKET` | machines of a network, and Redisson's clients | `redis` |
+//! | `redis+sentinel://HOST[:PORT],…/SERVICE[/DB]` | the same, on the master that Sentinels name | `redis` |
+//! | `redis+cluster://HOST[:PORT],…` | the same, on a cluster | `redis` |
+//! | `rediss:`, `rediss+sentinel:`, `rediss+cluster:` | the same with TLS | `redis`, `tls` |
+//! | `redlock://HOST[:PORT],HOST[:PORT],HOST[:PORT]` | machines of a network, while a majority of independent servers is up | `redlock` |
 //!
-//! # Layout
-//! - What you call: [`Lockkeeper`], [`Lock`], [`RwLock`], [`Semaphore`], [`Latch`], [`MultiLock`], and what
-//!   they give you, [`Guard`]. [`blocking`] has the same verbs for threads.
-//!   Who may acquire again what it holds: an [`Owner`].
-//! - What happens: [`Observer`] and `tracing` events.
-//! - Where locks are kept: [`store`], with the contract that every store keeps.
+//! Without a URL, [`Builder::connect`] takes the environment variable `LOCKKEEPER_STORE`, else a SQLite file in the user's
+//! state folder. A `%` in front of two hexadecimal digits writes any byte of a user, a password or a path. Options follow a `?` and
+//! are joined by `&`:
+//!
+//! | option | of | default | |
+//! | --- | --- | --- | --- |
+//! | `connect_timeout`, `response_timeout` | Redis | `2s` | 10 ms to 10 s |
+//! | `dialect` | Redis, redlock | `redisson` | `plain` is the `SET NX PX` recipe of other libraries |
+//! | `prefix` | Redis, redlock | none | what every key begins with |
+//! | `db` | Redis | 0 | the database, where the path does not say it |
+//! | `password_file` | Redis, redlock | none | a file whose first line is the password |
+//! | `replicas`, `replicas_timeout` | Redis | 0, `1s` | how many replicas have to confirm a grant, and within what time |
+//! | `token_retention` | Redis, redlock | `forever`, plain: `30d` | how long a name's last token stays after its last use |
+//! | `sentinel_user`, `sentinel_password_file` | Sentinels | none | who we are to them |
+//! | `ca`, `cert`, `key`, `insecure=yes` | with TLS | the system's authorities | files in PEM; `insecure` trusts any server |
+//! | `max_lease`, `node_timeout` | redlock | `30s`, `500ms` | the longest lease of any client; how long one node may take |
+//! | `tls=yes`, `quarantine=off` | redlock | | TLS to all nodes; **unsafe**: a restarted node votes at once |
+//!
+//! `sqlite:` takes no options. [`store::schemes`] lists what this build has, and [`Lockkeeper::capabilities`] what the open
+//! store can do.
 //!
 //! # Features
-//! | feature | default | gives |
-//! | --- | --- | --- |
-//! | `sqlite` | yes | `sqlite:PATH`, and the embedded default store |
-//! | `redis` | yes | `redis://HOST:PORT/DB`, `redis+unix:`, `redis+sentinel:`, `redis+cluster:`: machines of a network, in Redisson's layout |
-//! | `redlock` | yes | `redlock:`; brings `redis` |
-//! | `tls` | yes | `rediss:`, and [`store::common`]`::tls` for network stores of other crates |
-//! | `internals` | no | what this project's own tests need: outside semver |
+//! All but the last are on by default; any one alone builds. `default-features = false, features = ["redis"]` leaves SQLite's C
+//! code and TLS out. The error for a URL whose feature is off names it.
+//!
+//! | feature | gives |
+//! | --- | --- |
+//! | `sqlite` | `sqlite:`, with SQLite compiled in, and the embedded default store |
+//! | `redis` | `redis:` and its kin |
+//! | `redlock` | `redlock:`; brings `redis` |
+//! | `tls` | TLS for network stores, [`store::common`]`::tls` |
+//! | `internals` | what this project's own tests need: **outside semver**, it may change with any version |
+//!
+//! # Errors
+//! "Held by someone else" is no error: it is `Ok(None)`. Decide by the variant of [`Error`], never by its text.
+//!
+//! | error | what to do |
+//! | --- | --- |
+//! | [`Unavailable`](Error::Unavailable), [`OutcomeUnknown`](Error::OutcomeUnknown) ([transient](Error::is_transient)) | try again later. Nothing is left held: an acquire in doubt is taken back, a release is tried again |
+//! | [`Lost`](Error::Lost) | stop, and undo or fence what is on its way: another may hold the lock |
+//! | [`Refused`](Error::Refused), [`Unsupported`](Error::Unsupported) | mend the set-up, or take another store |
+//! | [`InvalidName`](Error::InvalidName), [`InvalidUrl`](Error::InvalidUrl), [`InvalidArgument`](Error::InvalidArgument), [`WouldDeadlock`](Error::WouldDeadlock) | mend the call; the text says how |
+//! | [`LimitExceeded`](Error::LimitExceeded) | wait, or use fewer |
+//! | [`Closed`](Error::Closed), [`Forked`](Error::Forked) | connect another keeper |
+//!
+//! # Running it
+//! - **One keeper for a program**: it has a thread and, on a network store, connections. Clones are the same keeper.
+//! - **Readiness**: [`Lockkeeper::connect`] returns once the store has answered. Later, [`Lockkeeper::inspect`] of any name asks the
+//!   store one question, and [`Lockkeeper::nodes`] says from memory how the nodes of a quorum are.
+//! - **Shutting down**: [`Lockkeeper::close`] lets nobody acquire any more, and waits for releases that are on their way. If the
+//!   store is away it waits as long as the leases run: put a time-out around it.
+//! - **Observing**: `docs/observing.md` in the repository has a table of the [events](Event), and how to count time-outs on a lock.
+//! - **From asynchronous code that blocks**: use [`blocking`] on a thread of its own, as in `spawn_blocking`.
+//!
+//! # Limits
+//! | | |
+//! | --- | --- |
+//! | a name | 1 to [`MAX_NAME_BYTES`] bytes of text without control characters |
+//! | a label | 1 to [`MAX_LABEL_BYTES`] bytes |
+//! | a lease | [`MIN_LEASE`] to [`MAX_LEASE`]; on `redlock:` at most `max_lease` |
+//! | tasks that wait for one lock in one process | 100,000 |
+//! | re-entries of one lock | 65,535 |
+//! | permits of one claim on Redis | 1,000 |
+//! | systems | Linux and macOS |
+//!
+//! Inside one process a `Mutex` is faster. `sqlite:` is for one machine: a file on a network file system is refused. `redlock:`
+//! has no semaphores, latches or fair locks.
+//!
+//! # From Redisson
+//! On Redis a Lockkeeper lock is a Redisson lock: Java services and Rust services exclude and wake each other on the same name.
+//!
+//! | Redisson | here |
+//! | --- | --- |
+//! | `RedissonClient`, `Redisson.create(config)` | [`Lockkeeper`], [`Lockkeeper::connect`] |
+//! | `getLock(name)`, `RLock` | [`Lockkeeper::lock`], [`Lock`] |
+//! | `lock()`, `tryLock()`, `tryLock(wait, unit)` | [`acquire`](Lock::acquire), [`try_acquire`](Lock::try_acquire), [`acquire_within`](Lock::acquire_within) |
+//! | `lock(lease, unit)`, which is not renewed | [`Lock::fixed_lease`] |
+//! | `lockWatchdogTimeout` | [`Builder::lease`], [`Lock::with_lease`] |
+//! | `unlock()`, which throws if the lock was lost | [`Guard::release`], or drop the guard |
+//! | `isHeldByCurrentThread()` | [`Guard::is_held`], which also knows when the lease is over |
+//! | `forceUnlock()` | [`Lockkeeper::break_lock`], with a reason; [`Lockkeeper::break_hold`] for one hold |
+//! | re-entry by thread | [`blocking`] by thread, asynchronous code by [`Owner`] |
+//! | `RFairLock` (`getFairLock`) | [`Lock::fair`] |
+//! | `RReadWriteLock` | [`RwLock`] |
+//! | `RFencedLock`, `lockAndGetToken()` | every lock: [`Guard::token`] |
+//! | `RPermitExpirableSemaphore`, `RSemaphore` | [`Semaphore`], whose permits have leases |
+//! | `RCountDownLatch` | [`Latch`] |
+//! | `RedissonMultiLock` | [`MultiLock`], in an order that cannot deadlock |
+//! | `RedissonRedLock` | the store `redlock:`, for every [`Lock`] and [`RwLock`] |
 
 pub mod blocking;
 pub mod clock;
