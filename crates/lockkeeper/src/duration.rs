@@ -7,12 +7,7 @@ use crate::error::excerpt;
 
 /// Reads a duration: one or more of a number and a unit (`ms`, `s`, `m`, `h`, `d`), such as `90s` or `1m30s`.
 ///
-/// ```
-/// use std::time::Duration;
-/// assert_eq!(lockkeeper::duration::parse("1m30s")?, Duration::from_secs(90));
-/// assert!(lockkeeper::duration::parse("30").is_err()); // seconds or minutes? say which
-/// # Ok::<(), lockkeeper::Error>(())
-/// ```
+/// A number without a unit is refused: `30` may be seconds or minutes.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] that says what was expected.

@@ -6,6 +6,15 @@ use crate::store::{BreakOutcome, BreakTarget, Capabilities, Holder, LockInfo};
 use crate::{Builder, Error};
 
 /// [`crate::Lockkeeper`] for threads.
+///
+/// ```
+/// use lockkeeper::blocking::Lockkeeper;
+///
+/// let keeper = Lockkeeper::connect("memory:")?;
+/// keeper.lock("report")?.acquire()?.run(|| println!("nobody else writes it"))?;
+/// keeper.close();
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Lockkeeper(crate::Lockkeeper);
 

@@ -6,6 +6,19 @@ use crate::engine::background::block_on;
 use crate::{Error, Name};
 
 /// [`crate::Latch`] for threads.
+///
+/// ```
+/// # let keeper = lockkeeper::blocking::Lockkeeper::connect("memory:")?;
+/// let latch = keeper.latch("workers are ready")?;
+/// latch.set(2)?;
+/// std::thread::scope(|scope| {
+///     for _ in 0..2 {
+///         scope.spawn(|| latch.count_down());
+///     }
+///     latch.wait()
+/// })?;
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Latch(pub(super) crate::Latch);
 

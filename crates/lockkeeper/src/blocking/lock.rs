@@ -9,6 +9,18 @@ use crate::owner::OwnerId;
 use crate::{Error, Name};
 
 /// [`crate::Lock`] for threads: re-entrant by thread.
+///
+/// ```
+/// use std::time::Duration;
+/// # let keeper = lockkeeper::blocking::Lockkeeper::connect("memory:")?;
+///
+/// let lock = keeper.lock("stock:42")?;
+/// match lock.acquire_within(Duration::from_secs(2))? {
+///     Some(guard) => println!("sell one, fenced by {}", guard.token()),
+///     None => println!("somebody else sells"),
+/// }
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Lock(pub(super) crate::Lock);
 

@@ -10,6 +10,15 @@ use crate::owner::OwnerId;
 use crate::{Error, Name, ReleaseOutcome, Token};
 
 /// [`crate::MultiLock`] for threads: re-entrant by thread.
+///
+/// ```
+/// # let keeper = lockkeeper::blocking::Lockkeeper::connect("memory:")?;
+/// let accounts = keeper.multi_lock(["account:1", "account:2"])?;
+/// let both = accounts.acquire()?;             // whatever the order of the names, nobody deadlocks
+/// assert!(both.is_held());
+/// both.release()?;
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct MultiLock(pub(super) crate::MultiLock);
 
@@ -67,6 +76,14 @@ impl MultiLock {
 }
 
 /// [`crate::MultiGuard`] for threads. It stays on its thread.
+///
+/// ```
+/// # let keeper = lockkeeper::blocking::Lockkeeper::connect("memory:")?;
+/// let both = keeper.multi_lock(["account:1", "account:2"])?.acquire()?;
+/// assert!(both.token("account:1").is_some());
+/// both.release()?;
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "the locks are released when their guard is dropped"]
 pub struct MultiGuard(crate::MultiGuard, OnThisThread);

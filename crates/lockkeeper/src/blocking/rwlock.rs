@@ -10,6 +10,16 @@ use crate::store::Mode;
 use crate::{Error, Name};
 
 /// [`crate::RwLock`] for threads: re-entrant by thread.
+///
+/// ```
+/// # let keeper = lockkeeper::blocking::Lockkeeper::connect("memory:")?;
+/// let prices = keeper.rwlock("prices")?;
+/// let reads = prices.read()?;
+/// assert!(std::thread::scope(|scope| scope.spawn(|| prices.try_read().is_ok()).join()).is_ok());
+/// drop(reads);
+/// prices.write()?.release()?;
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct RwLock(pub(super) crate::RwLock);
 

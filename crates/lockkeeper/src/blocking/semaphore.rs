@@ -8,6 +8,15 @@ use crate::engine::waiting::Patience;
 use crate::{Error, Name};
 
 /// [`crate::Semaphore`] for threads.
+///
+/// ```
+/// # let keeper = lockkeeper::blocking::Lockkeeper::connect("memory:")?;
+/// let downloads = keeper.semaphore("downloads", 3)?;
+/// let one = downloads.acquire(1)?;
+/// assert!(downloads.try_acquire(3)?.is_none());
+/// one.release()?;
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore(pub(super) crate::Semaphore);
 

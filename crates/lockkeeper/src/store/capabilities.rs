@@ -201,6 +201,14 @@ impl Capabilities {
 }
 
 /// How a store is just now, as far as it knows without asking anybody.
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkeeper::store::Health;
+///
+/// let health = Health::default().with_ready_in(Duration::from_secs(3));
+/// assert!(!health.ready_in.is_zero());        // nothing can be granted for three seconds
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Health {
@@ -225,6 +233,11 @@ impl Health {
 }
 
 /// Among whom a store's locks exclude.
+///
+/// ```
+/// use lockkeeper::store::{Reach, memory};
+/// assert_eq!(memory::CAPABILITIES.reach, Reach::Process);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Reach {
@@ -237,6 +250,13 @@ pub enum Reach {
 }
 
 /// How good fencing tokens are.
+///
+/// ```
+/// use lockkeeper::store::{Fencing, schemes};
+/// let by_clock = |fencing| matches!(fencing, Fencing::DataOrClock);
+/// let kinds = schemes().iter().filter_map(|scheme| scheme.capabilities);
+/// println!("{} kinds need a clock that is not set back", kinds.filter(|kind| by_clock(kind.fencing)).count());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Fencing {
@@ -250,6 +270,11 @@ pub enum Fencing {
 }
 
 /// How waiters learn that it is their turn.
+///
+/// ```
+/// use lockkeeper::store::{Wakeups, memory};
+/// assert_eq!(memory::CAPABILITIES.wakeups, Wakeups::Direct);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Wakeups {
@@ -262,6 +287,11 @@ pub enum Wakeups {
 }
 
 /// Whose clock ends leases.
+///
+/// ```
+/// use lockkeeper::store::memory;
+/// println!("leases of memory: end by {:?}", memory::CAPABILITIES.time);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TimeAuthority {
@@ -274,6 +304,11 @@ pub enum TimeAuthority {
 }
 
 /// What ends the lease of a process that is dead or stands still.
+///
+/// ```
+/// use lockkeeper::store::memory;
+/// println!("who is late on memory: {:?}", memory::CAPABILITIES.lease_end);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LeaseEnd {

@@ -9,6 +9,12 @@ use crate::clock::Moment;
 use crate::{Error, Label, Name, Token};
 
 /// Identifies one keeper: 128 random bits.
+///
+/// ```
+/// use lockkeeper::store::KeeperId;
+/// let id = KeeperId::new();
+/// assert_eq!(KeeperId::from_bits(id.to_bits()), id);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeeperId(u128);
 
@@ -43,6 +49,12 @@ impl fmt::Debug for KeeperId {
 }
 
 /// Identifies one claim: its keeper, and a number that counts up. Used for one grant and never again.
+///
+/// ```
+/// use lockkeeper::store::{ClaimId, KeeperId};
+/// let id = ClaimId { keeper: KeeperId::new(), number: 1 };
+/// assert!(id.to_string().ends_with(":1"));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimId {
     /// Whose claim.
@@ -313,6 +325,15 @@ impl Grant {
 }
 
 /// A grant that came with a hint: the claim holds since the lock was let go of.
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkeeper::store::{DirectGrant, GRANT_LEASE, Grant};
+/// use lockkeeper::{Token, clock::Moment};
+///
+/// let direct = DirectGrant::new(Grant::new(Token::new(7), 1), Moment::now(), GRANT_LEASE);
+/// assert_eq!(direct.lease, Duration::from_secs(1));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DirectGrant {

@@ -99,6 +99,19 @@ impl LockInfo {
 }
 
 /// One hold, as others see it.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let keeper = lockkeeper::Lockkeeper::connect("memory:").await?;
+/// let guard = keeper.lock("job")?.acquire().await?;
+/// if let Some(info) = keeper.inspect("job").await? {
+///     for holder in &info.holders {
+///         println!("{} since {:?}, for {:?} more", holder.process, holder.since, holder.remaining);
+///     }
+/// }
+/// # drop(guard);
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Holder {
@@ -170,6 +183,17 @@ impl Holder {
 }
 
 /// One claim in the queue, as others see it.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let keeper = lockkeeper::Lockkeeper::connect("memory:").await?;
+/// if let Some(info) = keeper.inspect("job").await? {
+///     for (place, waiter) in info.queue.iter().enumerate() {
+///         println!("{place}. {} wants it {}", waiter.process, waiter.mode);
+///     }
+/// }
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Waiter {
@@ -211,6 +235,17 @@ impl Waiter {
 }
 
 /// When and why a lock was broken.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let keeper = lockkeeper::Lockkeeper::connect("memory:").await?;
+/// let guard = keeper.lock("job")?.acquire().await?;
+/// keeper.break_lock("job", "its host is gone").await?;
+/// let broken = keeper.inspect("job").await?.and_then(|info| info.broken);
+/// assert_eq!(broken.unwrap().reason, "its host is gone");
+/// # drop(guard);
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Broken {

@@ -33,6 +33,12 @@ impl NodeStatus {
 }
 
 /// How a node is.
+///
+/// ```
+/// use lockkeeper::store::{NodeState, NodeStatus};
+/// let up = |nodes: &[NodeStatus]| nodes.iter().filter(|node| node.state == NodeState::Up).count();
+/// assert_eq!(up(&[NodeStatus::new("a:6379", NodeState::Up)]), 1);
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum NodeState {
@@ -74,6 +80,16 @@ impl fmt::Display for NodeState {
 }
 
 /// Whether a node is known to keep a hold.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let keeper = lockkeeper::Lockkeeper::connect("memory:").await?;
+/// let guard = keeper.lock("job")?.acquire().await?;
+/// for vote in guard.votes().unwrap_or_default() {          // on redlock:
+///     println!("{} {}", vote.node, if vote.holds { "keeps it" } else { "does not keep it" });
+/// }
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct NodeVote {

@@ -56,6 +56,20 @@ impl Renewal {
 }
 
 /// What became of one renewal.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # use std::time::Duration;
+/// # use lockkeeper::{Name, clock::Moment};
+/// # use lockkeeper::store::*;
+/// # let store = memory::MemoryStore::new();
+/// # let id = ClaimId { keeper: KeeperId::new(), number: 1 };
+/// # let name = Name::new("x")?;
+/// # let claim = Claim::new(id, name.clone(), Mode::Exclusive, Duration::from_secs(30));
+/// let renewal = Renewal::new(name, id, Duration::from_secs(30), Moment::NEVER);
+/// assert_eq!(store.renew(&[renewal]).await?, [Renewed::NotHeld]);         // it was never granted
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Renewed {
@@ -109,6 +123,21 @@ impl Release {
 }
 
 /// What became of a release.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # use std::time::Duration;
+/// # use lockkeeper::{Name, clock::Moment};
+/// # use lockkeeper::store::*;
+/// # let store = memory::MemoryStore::new();
+/// # let id = ClaimId { keeper: KeeperId::new(), number: 1 };
+/// # let name = Name::new("x")?;
+/// # let claim = Claim::new(id, name.clone(), Mode::Exclusive, Duration::from_secs(30));
+/// store.try_acquire(&claim).await?;
+/// let released = store.release(&Release::new(name, id)).await?;
+/// assert!(released.was_held);
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Released {
@@ -226,6 +255,19 @@ impl BreakTarget {
 }
 
 /// What became of a break.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let keeper = lockkeeper::Lockkeeper::connect("memory:").await?;
+/// use lockkeeper::store::BreakOutcome;
+///
+/// let guard = keeper.lock("job")?.acquire().await?;
+/// match keeper.break_hold("job", lockkeeper::store::BreakTarget::Claim(guard.claim()), "stuck").await? {
+///     BreakOutcome::Ended(holders) => println!("ended {}", holders.len()),
+///     other => println!("{other:?}"),
+/// }
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum BreakOutcome {
@@ -238,6 +280,21 @@ pub enum BreakOutcome {
 }
 
 /// A request to a latch.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # use std::time::Duration;
+/// # use lockkeeper::{Name, clock::Moment};
+/// # use lockkeeper::store::*;
+/// # let store = memory::MemoryStore::new();
+/// # let id = ClaimId { keeper: KeeperId::new(), number: 1 };
+/// # let name = Name::new("x")?;
+/// # let claim = Claim::new(id, name.clone(), Mode::Exclusive, Duration::from_secs(30));
+/// let set = LatchRequest::new(name, id, LatchOp::Set(2), Moment::NEVER);
+/// assert_eq!(store.latch(&set).await?.count, 2);
+/// # drop(claim);
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LatchRequest {
@@ -264,6 +321,21 @@ impl LatchRequest {
 }
 
 /// What to do with a latch.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # use std::time::Duration;
+/// # use lockkeeper::{Name, clock::Moment};
+/// # use lockkeeper::store::*;
+/// # let store = memory::MemoryStore::new();
+/// # let id = ClaimId { keeper: KeeperId::new(), number: 1 };
+/// # let name = Name::new("x")?;
+/// # let claim = Claim::new(id, name.clone(), Mode::Exclusive, Duration::from_secs(30));
+/// let ask = LatchRequest::new(name, id, LatchOp::Read, Moment::NEVER);
+/// assert_eq!(store.latch(&ask).await?.count, 0);                          // a latch that nobody set is open
+/// # drop(claim);
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LatchOp {
@@ -278,6 +350,12 @@ pub enum LatchOp {
 }
 
 /// A latch after a request.
+///
+/// ```
+/// use lockkeeper::store::LatchState;
+/// let state = LatchState::new(0, false);
+/// assert_eq!(state.count, 0);                 // open
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct LatchState {

@@ -11,6 +11,21 @@ use super::{ClaimId, DirectGrant, KeeperId};
 use crate::Name;
 
 /// What to be hinted about.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # use std::time::Duration;
+/// # use lockkeeper::{Name, clock::Moment};
+/// # use lockkeeper::store::*;
+/// # let store = memory::MemoryStore::new();
+/// # let id = ClaimId { keeper: KeeperId::new(), number: 1 };
+/// # let name = Name::new("x")?;
+/// # let claim = Claim::new(id, name.clone(), Mode::Exclusive, Duration::from_secs(30));
+/// let hints = store.subscribe(Interest::Claim(name, id)).await?;
+/// // hints.hint().await ends when the claim may succeed
+/// # drop((hints, claim));
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Interest {

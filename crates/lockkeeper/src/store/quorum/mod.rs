@@ -76,6 +76,16 @@ const STORE: &str = "redlock";
 /// Keeps locks on a majority of independent Redis servers.
 ///
 /// Dropping it ends its connections. What it still holds stays held until the leases end.
+///
+/// ```
+/// use lockkeeper::store::{Store, quorum::QuorumStore};
+/// use lockkeeper::url::StoreUrl;
+///
+/// # async fn example() -> Result<(), lockkeeper::Error> {
+/// let store = QuorumStore::connect(&StoreUrl::parse("redlock://a:6379,b:6379,c:6379")?).await?;
+/// println!("{}", store.place());
+/// # Ok(()) }
+/// ```
 pub struct QuorumStore(Arc<Inner>);
 
 struct Inner {

@@ -88,6 +88,16 @@ pub(super) const BREAK_MEMORY: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Keeps locks on a Redis server.
 ///
 /// Dropping it ends its connections. What it still holds stays held until the leases end.
+///
+/// ```
+/// use lockkeeper::store::{Store, redis::RedisStore};
+/// use lockkeeper::url::StoreUrl;
+///
+/// # async fn example() -> Result<(), lockkeeper::Error> {
+/// let store = RedisStore::connect(&StoreUrl::parse("redis://localhost:6379")?).await?;
+/// println!("{}", store.place());
+/// # Ok(()) }
+/// ```
 pub struct RedisStore {
     servers: Arc<Servers>,
     us: Us,

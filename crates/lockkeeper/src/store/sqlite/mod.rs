@@ -76,6 +76,21 @@ const SIGN_OUT: Duration = Duration::from_millis(200);
 ///
 /// Dropping it ends its threads and removes its files. What it still holds then counts as left by a dead
 /// process, unless a handle from [`Embedded::liveness`] is open somewhere.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let folder = std::env::temp_dir().join(format!("lockkeeper-example-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// use std::sync::Arc;
+/// use lockkeeper::{Lockkeeper, store::sqlite::SqliteStore};
+///
+/// let store = Arc::new(SqliteStore::open(&folder.join("locks.db"))?);
+/// let keeper = Lockkeeper::builder().store(store).connect().await?;      // as `sqlite:PATH` does
+/// keeper.close().await;
+/// # drop(keeper);
+/// # std::fs::remove_dir_all(&folder).unwrap();
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
 #[derive(Debug)]
 pub struct SqliteStore {
     core: Arc<Core>,
