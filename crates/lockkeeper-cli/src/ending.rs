@@ -1,10 +1,10 @@
 //! How a run ended: its exit code, and what is told of it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use lockkeeper::clock::Moment;
-use lockkeeper::{Error, Event, Observer, ReleaseOutcome};
+use lockkeeper::{Error, Event, LossCause, Observer, ReleaseOutcome};
 use serde::Serialize;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -85,7 +85,6 @@ impl Observer for Trouble {
 pub fn finish(
     name: &str,
     outcome: &Outcome,
-    acquired: SystemTime,
     released: Result<ReleaseOutcome, Error>,
     trouble: Option<String>,
     report: &mut Report<'_>,
@@ -101,15 +100,16 @@ pub fn finish(
         exited,
         signal: signal.map(|signal| signal.as_str()),
     });
-    let not_held = matches!(released, Ok(ReleaseOutcome::NotHeld { .. }));
-    if outcome.lost || not_held {
+    let cause = match &released {
+        Err(Error::Lost { cause, .. }) => Some(cause),
+        _ => None,
+    };
+    if outcome.lost || cause.is_some() {
         report.outcome = "lost";
-        let why = match &released {
-            // The last break may be an old one that has nothing to do with this.
-            Ok(ReleaseOutcome::NotHeld {
-                broken: Some(broken),
-                ..
-            }) if broken.at >= acquired => format!(" (broken: {})", plain(&broken.reason)),
+        let why = match cause {
+            Some(LossCause::Broken(Some(broken))) => {
+                format!(" (broken: {})", plain(&broken.reason))
+            }
             _ => trouble.map_or_else(String::new, |error| format!(" ({error})")),
         };
         let command = match outcome.end {

@@ -244,7 +244,7 @@ async fn hold_and_run(
     };
     report.token = Some(guard.token().get());
     report.owner = Some(guard.claim().to_string());
-    let (acquired, held) = (SystemTime::now(), Moment::now());
+    let held = Moment::now();
     let mut command = command(args, &guard);
     let liveness = keeper.liveness();
     let result = supervise(&mut command, &guard, lease, liveness, &mut signals, notes).await;
@@ -258,9 +258,7 @@ async fn hold_and_run(
                 None if outcome.lost => obstacle(&keeper),
                 trouble => trouble,
             };
-            finish(
-                &args.name, &outcome, acquired, released, trouble, report, notes,
-            )
+            finish(&args.name, &outcome, released, trouble, report, notes)
         }
         Err(failure) => Err(could_not_run(args, failure)),
     }
@@ -321,9 +319,9 @@ async fn acquire(keeper: &Lockkeeper, wanted: &Wanted<'_>) -> Result<Option<Guar
             lock = lock.label(label.as_str())?;
         }
         return match wait {
-            None => lock.read().await.map(Some),
-            Some(Duration::ZERO) => lock.try_read().await,
-            Some(wait) => lock.read_within(wait).await,
+            None => lock.read().await.map(|guard| Some(guard.into())),
+            Some(Duration::ZERO) => Ok(lock.try_read().await?.map(Guard::from)),
+            Some(wait) => Ok(lock.read_within(wait).await?.map(Guard::from)),
         };
     }
     let mut lock = keeper.lock(name)?.with_lease(lease)?;
@@ -361,7 +359,7 @@ fn busy(args: &Args, held: Option<String>) -> String {
 fn obstacle(keeper: &Lockkeeper) -> Option<String> {
     let store = keeper.capabilities().store;
     let reason = keeper.obstacle()?;
-    Some(Error::Unavailable { store, reason }.to_string())
+    Some(Error::unavailable(store, reason).to_string())
 }
 
 /// The command to run, with what it may know about the lock.

@@ -180,11 +180,12 @@ impl AnyGuard {
     /// When the store fails.
     pub async fn release(self) -> Result<Answer, Failure> {
         Ok(match self {
-            AnyGuard::Ours(guard, _) => match guard.release().await? {
-                ReleaseOutcome::Released => Answer::Released,
-                ReleaseOutcome::StillHeld { depth, .. } => Answer::StillHeld { depth },
-                ReleaseOutcome::NotHeld { .. } => Answer::NotHeld,
-                other => return Err(format!("{other:?}").into()),
+            AnyGuard::Ours(guard, _) => match guard.release().await {
+                Ok(ReleaseOutcome::Released) => Answer::Released,
+                Ok(ReleaseOutcome::StillHeld { depth, .. }) => Answer::StillHeld { depth },
+                Ok(other) => return Err(format!("{other:?}").into()),
+                Err(Error::Lost { .. }) => Answer::NotHeld,
+                Err(error) => return Err(error.into()),
             },
             AnyGuard::Naive(guard) => match guard.release().await? {
                 Some(0) => Answer::Released,

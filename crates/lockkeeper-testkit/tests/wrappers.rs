@@ -68,6 +68,7 @@ async fn work(keeper: Lockkeeper, owner: String, recorder: Recorder) {
         match guard.release().await {
             Ok(lockkeeper::ReleaseOutcome::Released) => recorder.ok(release, Answer::Released),
             Ok(other) => recorder.fail(release, format!("{other:?}")),
+            Err(error @ lockkeeper::Error::Lost { .. }) => recorder.fail(release, error),
             Err(error) => recorder.unknown(release, error),
         }
     }

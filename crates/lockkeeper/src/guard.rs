@@ -10,7 +10,7 @@ use crate::clock::Moment;
 use crate::engine::handle::Home;
 use crate::engine::lease::Standing;
 use crate::engine::tenure::Entry;
-use crate::store::{Broken, ClaimId, Mode, NodeVote, Process, Renewed};
+use crate::store::{ClaimId, Mode, NodeVote, Renewed};
 use crate::{Error, Name, Token};
 
 /// A held lock, permit, or read or write hold.
@@ -43,24 +43,25 @@ use crate::{Error, Name, Token};
 /// follows. Send the [`token`](Guard::token) along with the write and let the resource refuse lower ones.
 ///
 /// # Dropping
-/// Dropping a guard releases the lock, in the background where the store takes time; nobody learns whether
-/// that worked. [`release`](Guard::release) tells. If the guard is the last of its keeper's handles, dropping it waits for
+/// Dropping a guard releases the lock, in the background where the store takes time; only an
+/// [`Observer`](crate::Observer) learns whether it had been lost. [`release`](Guard::release) tells. If the guard is the last of its keeper's handles, dropping it waits for
 /// the store's answer, at most a second; [`Lockkeeper`](crate::Lockkeeper) names the exception. `release` does not block.
 #[must_use = "a lock is released when its guard is dropped"]
 pub struct Guard(Entry);
 
-/// What became of a release.
+/// What became of a release. A lock that was lost is [`Error::Lost`].
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// # let keeper = lockkeeper::Lockkeeper::connect("memory:outcome-example").await?;
-/// use lockkeeper::ReleaseOutcome;
+/// use lockkeeper::{Error, ReleaseOutcome};
 ///
 /// let guard = keeper.lock("job")?.acquire().await?;
-/// match guard.release().await? {
-///     ReleaseOutcome::Released => println!("done, and it was ours to the end"),
-///     ReleaseOutcome::NotHeld { now_held_by, .. } => println!("lost it; now with {now_held_by:?}"),
-///     _ => {}
+/// match guard.release().await {
+///     Ok(ReleaseOutcome::Released) => println!("done, and it was ours to the end"),
+///     Ok(outcome) => println!("{outcome:?}"),
+///     Err(Error::Lost { cause, now_held_by, .. }) => println!("lost: {cause}; now with {now_held_by:?}"),
+///     Err(error) => println!("the store did not answer: {error}"),
 /// }
 /// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
 /// ```
@@ -73,13 +74,6 @@ pub enum ReleaseOutcome {
     StillHeld {
         /// How many guards are left.
         depth: u32,
-    },
-    /// The lock had been lost: someone else may have had it meanwhile.
-    NotHeld {
-        /// Who has it now, if anyone.
-        now_held_by: Option<Process>,
-        /// When and why it was last broken, if ever.
-        broken: Option<Broken>,
     },
 }
 
@@ -172,11 +166,8 @@ impl Guard {
         let tenure = self.0.tenure();
         let core = &tenure.arbiter.core;
         core.store().capabilities().check_lease(lease)?;
-        let lost = || Error::Lost {
-            name: self.name().clone(),
-        };
         if !self.is_held() {
-            return Err(lost());
+            return Err(tenure.loss_soon().await);
         }
         let sent = Moment::now();
         let renewals = [tenure.hold.renewal_for(lease)];
@@ -187,21 +178,17 @@ impl Guard {
                 core.watchdog.look_again(&tenure.hold);
                 Ok(())
             }
-            Some(Renewed::Renewed) => Err(lost()),
-            Some(Renewed::TooLate) if !self.is_held() => Err(lost()),
-            Some(Renewed::TooLate) => Err(Error::Unavailable {
-                store: core.store().capabilities().store,
-                reason: "the request reached it too late, so the lease is as it was; try again"
-                    .into(),
-            }),
-            Some(Renewed::Unknown) => Err(Error::OutcomeUnknown {
-                store: core.store().capabilities().store,
-                reason: "the part of the store that has the lock did not answer".into(),
-            }),
-            Some(Renewed::NotHeld) | None => {
-                tenure.hold.gone(&core.shared.observers);
-                Err(lost())
-            }
+            Some(Renewed::Renewed) => Err(tenure.hold.lost_error()),
+            Some(Renewed::TooLate) if !self.is_held() => Err(tenure.hold.lost_error()),
+            Some(Renewed::TooLate) => Err(Error::unavailable(
+                core.store().capabilities().store,
+                "the request reached it too late, so the lease is as it was; try again",
+            )),
+            Some(Renewed::Unknown) => Err(Error::outcome_unknown(
+                core.store().capabilities().store,
+                "the part of the store that has the lock did not answer",
+            )),
+            Some(Renewed::NotHeld) | None => Err(tenure.gone().await),
         }
     }
 
@@ -240,42 +227,65 @@ impl Guard {
     /// # Cancel safety
     /// As safe as the future; the guard stays.
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, Error> {
-        let mut future = pin!(future);
-        let mut lost = pin!(self.lost());
-        poll_fn(|context| {
-            self.home().check()?;
-            // By the clock first: after a pause the future must not get another step.
-            let is_lost = self.0.tenure().hold.standing() == Standing::Lost;
-            if is_lost || lost.as_mut().poll(context).is_ready() {
-                let name = self.name().clone();
-                return Poll::Ready(Err(Error::Lost { name }));
-            }
-            future.as_mut().poll(context).map(Ok)
-        })
-        .await
+        let done = {
+            let mut future = pin!(future);
+            let mut lost = pin!(self.lost());
+            poll_fn(|context| {
+                self.home().check()?;
+                // By the clock first: after a pause the future must not get another step.
+                let is_lost = self.0.tenure().hold.standing() == Standing::Lost;
+                if is_lost || lost.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(Ok(None));
+                }
+                future.as_mut().poll(context).map(|done| Ok(Some(done)))
+            })
+            .await?
+        };
+        // The future is dropped by now, however long the store takes to say why.
+        match done {
+            Some(done) => Ok(done),
+            None => Err(self.0.tenure().loss_soon().await),
+        }
     }
 
-    /// Turns a hold for writing into one for reading; nobody else can write in between. The new guard has a
-    /// token of its own, and a fixed lease starts anew.
+    /// As [`run`](Guard::run), for a future that may fail. Its error is also that of a lost lock, so one `?` is enough.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let keeper = lockkeeper::Lockkeeper::connect("memory:try-run-example").await?;
+    /// use std::error::Error;
+    ///
+    /// async fn sell(left: &str) -> Result<u32, Box<dyn Error + Send + Sync>> {
+    ///     Ok(left.parse::<u32>()? - 1)
+    /// }
+    ///
+    /// let guard = keeper.lock("stock:42")?.acquire().await?;
+    /// assert_eq!(guard.try_run(sell("8")).await?, 7);
+    /// assert!(guard.try_run(sell("eight")).await.is_err());
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
+    /// ```
+    ///
+    /// Where the future's error cannot be made from [`Error`], `guard.run(future).await??` converts both on their own.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if this is not a hold for writing; [`Error::Lost`] if it was lost. The hold
-    /// is released then.
+    /// The future's own, and [`Error::Lost`] when the future was dropped.
     ///
     /// # Cancel safety
-    /// Dropping the future releases the hold.
-    pub async fn downgrade(self) -> Result<Guard, Error> {
+    /// As safe as the future; the guard stays.
+    pub async fn try_run<T, E: From<Error>>(
+        &self,
+        future: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        self.run(future).await?
+    }
+
+    /// The error of what cannot go on without this lock, once it is lost.
+    pub(crate) fn loss(&self) -> Error {
+        self.0.tenure().hold.lost_error()
+    }
+
+    pub(crate) async fn downgraded(self) -> Result<Guard, Error> {
         self.home().check()?;
-        if self.mode() != Mode::Write {
-            return Err(Error::InvalidArgument {
-                what: "downgrade",
-                reason: format!(
-                    "{:?} is held as {}, not for writing",
-                    self.name(),
-                    self.mode()
-                ),
-            });
-        }
         let arbiter = self.0.tenure().arbiter.clone();
         arbiter.downgrade(self.0).await.map(Guard)
     }
@@ -283,6 +293,9 @@ impl Guard {
     /// Releases the lock and tells what became of it.
     ///
     /// # Errors
+    /// [`Error::Lost`] if the lock had been lost before, with how, and with who has it now as far as the store tells: what was done
+    /// under it since may not have been alone. It is the same whether the store is there or not.
+    ///
     /// A store error if the store did not answer: the release is then tried again in the background until
     /// the lease has ended.
     ///

@@ -280,6 +280,12 @@ impl Lockkeeper {
         Builder::default()
     }
 
+    /// The same keeper for code that blocks its thread, as within `spawn_blocking`;
+    /// [`asynchronous`](crate::blocking::Lockkeeper::asynchronous) is the way back.
+    pub fn blocking(&self) -> crate::blocking::Lockkeeper {
+        self.clone().into()
+    }
+
     /// The one arbiter of a name.
     pub(crate) fn arbiter(&self, name: Name) -> Result<Arc<Arbiter>, Error> {
         self.core.home.check()?;
@@ -331,7 +337,7 @@ impl Lockkeeper {
         Ok(Latch::new(self.core.clone(), Name::new(name)?))
     }
 
-    /// Several locks that are acquired together.
+    /// Several locks that are acquired together. A name that comes twice is one lock, held once, with one guard.
     ///
     /// # Errors
     /// [`Error::InvalidName`], or [`Error::InvalidArgument`] for no names.
@@ -421,10 +427,10 @@ impl Lockkeeper {
         };
         let answer = self.core.store().break_lock(&request);
         match self.core.answer(answer).await? {
-            BreakOutcome::TooLate => Err(Error::Unavailable {
-                store: self.capabilities().store,
-                reason: "the request reached it too late and did nothing; try again".into(),
-            }),
+            BreakOutcome::TooLate => Err(Error::unavailable(
+                self.capabilities().store,
+                "the request reached it too late and did nothing; try again",
+            )),
             outcome => Ok(outcome),
         }
     }

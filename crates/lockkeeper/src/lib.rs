@@ -11,7 +11,7 @@
 //!
 //! let guard = lock.acquire().await?;                     // waits; renewed until released
 //! println!("sell one, fenced by {}", guard.token());     // send the token along with every write
-//! guard.release().await?;                                // tells whether it was still ours
+//! guard.release().await?;                                // an error if it was lost
 //!
 //! if let Some(guard) = lock.try_acquire().await? {       // does not wait
 //!     guard.run(async { /* dropped if the lock is lost */ }).await?;
@@ -171,6 +171,7 @@ mod multi;
 mod name;
 mod observe;
 mod owner;
+mod rw_guard;
 mod rwlock;
 mod semaphore;
 mod state_folder;
@@ -179,7 +180,7 @@ mod token;
 mod under_way;
 pub mod url;
 
-pub use error::{Error, MAX_LEASE, MIN_LEASE};
+pub use error::{Error, LossCause, MAX_LEASE, MIN_LEASE, SystemError};
 pub use guard::{Guard, ReleaseOutcome};
 pub use keeper::{Builder, HandOff, Lockkeeper};
 pub use label::{Label, MAX_LABEL_BYTES};
@@ -187,8 +188,9 @@ pub use latch::Latch;
 pub use lock::Lock;
 pub use multi::{MultiGuard, MultiLock};
 pub use name::{MAX_NAME_BYTES, Name};
-pub use observe::{Event, LossCause, Observer, SETUP_TARGET, WaitEnd};
+pub use observe::{Event, Observer, SETUP_TARGET, WaitEnd};
 pub use owner::Owner;
+pub use rw_guard::{ReadGuard, WriteGuard};
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;
 pub use token::{FenceGate, Token};

@@ -219,9 +219,7 @@ impl MultiLock {
         // Those taken first were held while waiting for the last: one may be lost by now.
         match all.guards.iter().find(|guard| !guard.is_held()) {
             None => Ok(Some(all)),
-            Some(lost) => Err(Error::Lost {
-                name: lost.name().clone(),
-            }),
+            Some(lost) => Err(lost.loss()),
         }
     }
 }
@@ -267,7 +265,7 @@ impl MultiGuard {
     /// Releases all of them, the last taken first; one outcome each, in the order of their names.
     ///
     /// # Errors
-    /// The first store error; the others are released all the same.
+    /// [`Error::Lost`] if one of them was lost, else the first store error; the others are released all the same.
     ///
     /// # Cancel safety
     /// Dropping the future releases the rest in the background.
@@ -277,6 +275,9 @@ impl MultiGuard {
         while let Some(guard) = self.guards.pop() {
             match guard.release().await {
                 Ok(outcome) => outcomes.push(outcome),
+                Err(error) if matches!(failed, Some(Error::Lost { .. })) => drop(error),
+                // That one was lost matters more than that the store did not answer for another.
+                Err(error @ Error::Lost { .. }) => failed = Some(error),
                 Err(error) => failed = failed.or(Some(error)),
             }
         }

@@ -17,6 +17,7 @@ pub const MAX_NAME_BYTES: usize = 512;
 /// ```
 /// use lockkeeper::Name;
 /// assert_eq!(Name::new("order:42")?.as_str(), "order:42");
+/// assert_eq!("order:42".parse::<Name>()?, Name::new("order:42")?);
 /// assert!(Name::new("").is_err());
 /// # Ok::<(), lockkeeper::Error>(())
 /// ```
@@ -75,6 +76,13 @@ impl fmt::Display for Name {
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+impl std::str::FromStr for Name {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Name, Error> {
+        Name::new(name)
     }
 }
 

@@ -1,11 +1,10 @@
 //! What a keeper tells about its locks, as it happens.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::store::Mode;
-use crate::{Error, Name, Token};
+use crate::{Error, LossCause, Name, Token};
 
 /// The `tracing` target of warnings about how a store is set up: a server that evicts keys, a password in plain text, an
 /// even number of nodes. Each is worth showing to the person who set it up, and the command does.
@@ -226,36 +225,6 @@ impl WaitEnd<'_> {
             WaitEnd::Cancelled => "cancelled",
             WaitEnd::Failed(_) => "failed",
         }
-    }
-}
-
-/// Why a lock was lost.
-///
-/// ```
-/// let advice = |cause: lockkeeper::LossCause| match cause {
-///     lockkeeper::LossCause::LeaseOver => "take a longer lease, or one that is renewed",
-///     _ => "stop, and let the resource refuse the token",
-/// };
-/// # advice(lockkeeper::LossCause::LeaseOver);
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
-pub enum LossCause {
-    /// The lease was not renewed in time: the store was away, or this process stood still.
-    NotRenewed,
-    /// The lease was fixed, and is over.
-    LeaseOver,
-    /// The store no longer had the hold: it was broken, or the store lost its data.
-    NotHeld,
-}
-
-impl fmt::Display for LossCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            LossCause::NotRenewed => "it was not renewed in time",
-            LossCause::LeaseOver => "its fixed lease is over",
-            LossCause::NotHeld => "the store no longer had it",
-        })
     }
 }
 

@@ -9,7 +9,7 @@ use crate::engine::waiting::Patience;
 use crate::engine::wish::{Terms, Wish, other_label};
 use crate::owner::OwnerId;
 use crate::store::Mode;
-use crate::{Error, Guard, Label, Name, Owner};
+use crate::{Error, Guard, Label, Name, Owner, ReadGuard, WriteGuard};
 
 /// A lock that many readers or one writer have at a time.
 ///
@@ -128,52 +128,56 @@ impl RwLock {
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind; the place in line is lost. So for all of these.
-    pub async fn read(&self) -> Result<Guard, Error> {
+    pub async fn read(&self) -> Result<ReadGuard, Error> {
         let guard = self.attempt(Mode::Read, Patience::Forever).await?;
-        guard.ok_or(Error::Closed)
+        guard.map(ReadGuard).ok_or(Error::Closed)
     }
 
     /// Waits at most `timeout` to read.
     ///
     /// # Errors
     /// A store error.
-    pub async fn read_within(&self, timeout: Duration) -> Result<Option<Guard>, Error> {
-        self.attempt(Mode::Read, Patience::for_at_most(timeout))
-            .await
+    pub async fn read_within(&self, timeout: Duration) -> Result<Option<ReadGuard>, Error> {
+        let patience = Patience::for_at_most(timeout);
+        let guard = self.attempt(Mode::Read, patience).await?;
+        Ok(guard.map(ReadGuard))
     }
 
     /// Reads only if that is possible at once.
     ///
     /// # Errors
     /// A store error.
-    pub async fn try_read(&self) -> Result<Option<Guard>, Error> {
-        self.attempt(Mode::Read, Patience::None).await
+    pub async fn try_read(&self) -> Result<Option<ReadGuard>, Error> {
+        let guard = self.attempt(Mode::Read, Patience::None).await?;
+        Ok(guard.map(ReadGuard))
     }
 
     /// Waits as long as it takes to write.
     ///
     /// # Errors
     /// A store error, or [`Error::WouldDeadlock`] if the owner holds it for reading.
-    pub async fn write(&self) -> Result<Guard, Error> {
+    pub async fn write(&self) -> Result<WriteGuard, Error> {
         let guard = self.attempt(Mode::Write, Patience::Forever).await?;
-        guard.ok_or(Error::Closed)
+        guard.map(WriteGuard).ok_or(Error::Closed)
     }
 
     /// Waits at most `timeout` to write.
     ///
     /// # Errors
     /// As [`write`](RwLock::write).
-    pub async fn write_within(&self, timeout: Duration) -> Result<Option<Guard>, Error> {
-        self.attempt(Mode::Write, Patience::for_at_most(timeout))
-            .await
+    pub async fn write_within(&self, timeout: Duration) -> Result<Option<WriteGuard>, Error> {
+        let patience = Patience::for_at_most(timeout);
+        let guard = self.attempt(Mode::Write, patience).await?;
+        Ok(guard.map(WriteGuard))
     }
 
     /// Writes only if that is possible at once.
     ///
     /// # Errors
     /// As [`write`](RwLock::write).
-    pub async fn try_write(&self) -> Result<Option<Guard>, Error> {
-        self.attempt(Mode::Write, Patience::None).await
+    pub async fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
+        let guard = self.attempt(Mode::Write, Patience::None).await?;
+        Ok(guard.map(WriteGuard))
     }
 
     pub(crate) async fn attempt(

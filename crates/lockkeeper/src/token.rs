@@ -1,6 +1,7 @@
 //! Fencing tokens: numbers that only grow, so that a resource can refuse a holder that is no longer one.
 
 use std::fmt;
+use std::num::TryFromIntError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A fencing token. Each grant of a lock carries a higher one than every grant before it.
@@ -14,6 +15,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// let (earlier, later) = (Token::new(41), Token::new(42));
 /// assert!(earlier < later);
 /// ```
+///
+/// # As a number elsewhere
+/// A token is a `u64`. A column of most databases is an `i64`: [`i64::try_from`] and [`Token::try_from`] convert, and fail
+/// above 2^63, which no store of this crate reaches. Tokens begin near the time in microseconds since 1970, about 1.8 · 10^15 now.
+/// That is below 2^53 (9.0 · 10^15) until the year 2255, so that JavaScript, JSON parsers that use a `double`, and the
+/// scripts of Redis compare them exactly. A store with [`Fencing::Native`](crate::store::Fencing::Native) tokens may give others: send
+/// these to JavaScript as text.
+///
+/// ```
+/// use lockkeeper::Token;
+///
+/// let token = Token::new(1_763_449_000_000_000);
+/// let column = i64::try_from(token)?;                    // for a BIGINT
+/// assert_eq!(Token::try_from(column)?, token);
+/// assert_eq!(u64::from(token), token.get());
+/// # Ok::<(), std::num::TryFromIntError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token(u64);
 
@@ -26,6 +44,32 @@ impl Token {
     /// The number to send along with a write.
     pub const fn get(self) -> u64 {
         self.0
+    }
+}
+
+impl From<Token> for u64 {
+    fn from(token: Token) -> u64 {
+        token.0
+    }
+}
+
+impl From<u64> for Token {
+    fn from(value: u64) -> Token {
+        Token(value)
+    }
+}
+
+impl TryFrom<Token> for i64 {
+    type Error = TryFromIntError;
+    fn try_from(token: Token) -> Result<i64, TryFromIntError> {
+        token.0.try_into()
+    }
+}
+
+impl TryFrom<i64> for Token {
+    type Error = TryFromIntError;
+    fn try_from(value: i64) -> Result<Token, TryFromIntError> {
+        value.try_into().map(Token)
     }
 }
 

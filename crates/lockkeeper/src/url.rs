@@ -18,6 +18,7 @@ pub const STORE_VARIABLE: &str = "LOCKKEEPER_STORE";
 /// use lockkeeper::url::StoreUrl;
 /// let url = StoreUrl::parse("sqlite:/var/lib/app/locks.db")?;
 /// assert_eq!(url.scheme(), "sqlite");
+/// assert_eq!("memory:".parse::<StoreUrl>()?.scheme(), "memory");
 /// # Ok::<(), lockkeeper::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
@@ -144,6 +145,13 @@ impl StoreUrl {
         }
         // Up to the last @, wherever it is: a password may have a slash in it that should have been encoded.
         Some(host.rsplit_once('@')?.0)
+    }
+}
+
+impl std::str::FromStr for StoreUrl {
+    type Err = Error;
+    fn from_str(url: &str) -> Result<StoreUrl, Error> {
+        StoreUrl::parse(url)
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lockkeeper::clock::Moment;
-use lockkeeper::{Guard, HandOff, ReleaseOutcome};
+use lockkeeper::{Error, Guard, HandOff, ReleaseOutcome};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use serde::{Deserialize, Serialize};
@@ -149,7 +149,10 @@ fn release(runtime: &Runtime, guards: Vec<Vec<Guard>>) -> Result<usize> {
             runtime.spawn(async move {
                 let mut lost = 0;
                 for guard in guards {
-                    lost += usize::from(guard.release().await? != ReleaseOutcome::Released);
+                    lost += match guard.release().await {
+                        Err(Error::Lost { .. }) => 1,
+                        released => usize::from(released? != ReleaseOutcome::Released),
+                    };
                 }
                 anyhow::Ok(lost)
             })

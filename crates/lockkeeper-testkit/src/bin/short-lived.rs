@@ -82,7 +82,9 @@ async fn in_tasks(end: &str, url: &str, name: &str) -> Result<(), Error> {
             keeper.close().await;
             std::process::exit(0);
         }
-        "release" => drop(guard.release().await?),
+        "release" => {
+            guard.release().await?;
+        }
         "task" => {
             tokio::spawn(keeps(guard));
             tokio::task::yield_now().await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkeeper::clock::{Clock, Moment};
 use lockkeeper::store::{Mode, Store};
-use lockkeeper::{Error, Guard, Lockkeeper, ReleaseOutcome};
+use lockkeeper::{Error, Guard, Lockkeeper, LossCause, ReleaseOutcome};
 
 use super::Subject;
 use super::client::{SOON, name};
@@ -114,11 +114,23 @@ pub async fn trying_after_a_drop(keeper: &Lockkeeper, rounds: usize) {
         }
         if let Some(rwlock) = &rwlock {
             drop(rwlock.write().await.expect("writes"));
-            count("write", rwlock.try_write().await);
-            count("read after write", rwlock.try_read().await);
-            count("write after read", rwlock.try_write().await);
+            count(
+                "write",
+                rwlock.try_write().await.map(|guard| guard.map(Guard::from)),
+            );
+            count(
+                "read after write",
+                rwlock.try_read().await.map(|guard| guard.map(Guard::from)),
+            );
+            count(
+                "write after read",
+                rwlock.try_write().await.map(|guard| guard.map(Guard::from)),
+            );
             drop(rwlock.read().await.expect("reads"));
-            count("write after shared read", rwlock.try_write().await);
+            count(
+                "write after shared read",
+                rwlock.try_write().await.map(|guard| guard.map(Guard::from)),
+            );
         }
         if let Some(semaphore) = &semaphore {
             drop(semaphore.acquire(2).await.expect("acquires"));
@@ -155,18 +167,12 @@ pub(super) async fn field_acquire_loops_for_ever_on_an_error(s: Subject) {
     let flaky = Flaky::new(s.store(), 0);
     let keeper = keeper(flaky.clone(), Duration::from_millis(500)).await;
     let lock = keeper.lock("a").expect("a lock");
-    let refused = Error::Refused {
-        store: "flaky",
-        reason: "a test".into(),
-    };
+    let refused = Error::refused("flaky", "a test");
     flaky.fail_with(Some(refused.clone()));
     let error = soon("the error", lock.acquire()).await;
     assert_eq!(error.expect_err("it fails"), refused);
     // What may pass is tried again, but not for ever.
-    let unavailable = Error::Unavailable {
-        store: "flaky",
-        reason: "a test".into(),
-    };
+    let unavailable = Error::unavailable("flaky", "a test");
     flaky.fail_with(Some(unavailable.clone()));
     let error = soon("the error", lock.acquire()).await;
     assert_eq!(error.expect_err("it fails"), unavailable);
@@ -204,14 +210,14 @@ pub(super) async fn field_unlock_tells_what_became_of_it(s: Subject) {
     two.break_lock("a", "stuck").await.expect("breaks");
     let next = two.lock("a").expect("a lock").acquire().await;
     let next = next.expect("acquires");
-    match guard.release().await.expect("answers") {
-        ReleaseOutcome::NotHeld {
-            now_held_by,
-            broken,
-        } => {
-            let holder = now_held_by.expect("it is held");
+    match guard.release().await {
+        Err(Error::Lost {
+            cause: LossCause::Broken(Some(broken)),
+            now_held_by: Some(holder),
+            ..
+        }) => {
             assert_eq!(holder.pid, std::process::id());
-            assert_eq!(broken.expect("it was broken").reason, "stuck");
+            assert_eq!(broken.reason, "stuck");
         }
         other => panic!("it was broken, not {other:?}"),
     }
@@ -301,8 +307,8 @@ pub(super) async fn readers_and_writers_of_two_keepers_exclude_each_other(s: Sub
     crowd(&s, mode, |keeper, mode| async move {
         let lock = keeper.rwlock("a")?;
         match mode {
-            Mode::Read => lock.read().await,
-            _ => lock.write().await,
+            Mode::Read => lock.read().await.map(Guard::from),
+            _ => lock.write().await.map(Guard::from),
         }
     })
     .await;

@@ -182,8 +182,8 @@ impl Flaky {
         let store = self.inner.capabilities().store;
         let reason = format!("{mishap:?} by a test (seed {})", self.state.seed);
         match unknown {
-            true => Error::OutcomeUnknown { store, reason },
-            false => Error::Unavailable { store, reason },
+            true => Error::outcome_unknown(store, reason),
+            false => Error::unavailable(store, reason),
         }
     }
 

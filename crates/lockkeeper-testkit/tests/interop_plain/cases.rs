@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper::clock::Moment;
-use lockkeeper::{Guard, Lockkeeper, ReleaseOutcome};
+use lockkeeper::{Error, Guard, Lockkeeper, ReleaseOutcome};
 use lockkeeper_testkit::process::Taker;
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::redis::RedisServer;
@@ -151,11 +151,8 @@ pub async fn our_lease_ends_and_we_do_not_free_the_peers_lock(setting: Setting) 
     assert!(!guard.is_held(), "we knew before the peer could get it");
     lost.await;
     guard.extend(LONG).await.expect_err("it is lost");
-    let outcome = guard.release().await.expect("the store answers");
-    assert!(
-        matches!(outcome, ReleaseOutcome::NotHeld { .. }),
-        "{outcome:?}"
-    );
+    let outcome = guard.release().await;
+    assert!(matches!(outcome, Err(Error::Lost { .. })), "{outcome:?}");
     assert!(world.peer.owns("job"), "the peer has it still");
     assert!(world.peer.release("job"));
 }

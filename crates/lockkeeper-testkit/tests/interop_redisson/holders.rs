@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper::clock::Moment;
 use lockkeeper::store::{BreakOutcome, BreakTarget, ClaimId};
-use lockkeeper::{Owner, ReleaseOutcome};
+use lockkeeper::{Error, Owner, ReleaseOutcome};
 use serde_json::json;
 
 use crate::peer::{Peer, rust};
@@ -149,11 +149,8 @@ async fn a_fixed_lease_ends_for_the_other_side(pair: Pair) {
     assert!(took > lease / 2 && took < SOME_TIME, "{took:?}");
     // Ours knew before Java got in.
     assert!(!guard.is_held());
-    let outcome = guard.release().await.expect("answers");
-    assert!(
-        matches!(outcome, ReleaseOutcome::NotHeld { .. }),
-        "{outcome:?}"
-    );
+    let outcome = guard.release().await;
+    assert!(matches!(outcome, Err(Error::Lost { .. })), "{outcome:?}");
     assert_eq!(java.does("isHeld").await, true);
     java.does("unlock").await;
     site.nothing_is_left().await;
@@ -223,11 +220,8 @@ async fn java_forces_ours_open(pair: Pair) {
     lost.expect("it is noticed");
     assert!(!guard.is_held());
     java.does("lock").await;
-    let outcome = guard.release().await.expect("answers");
-    assert!(
-        matches!(outcome, ReleaseOutcome::NotHeld { .. }),
-        "{outcome:?}"
-    );
+    let outcome = guard.release().await;
+    assert!(matches!(outcome, Err(Error::Lost { .. })), "{outcome:?}");
     assert_eq!(java.does("isHeld").await, true);
     java.does("unlock").await;
     site.nothing_is_left().await;

@@ -1,5 +1,6 @@
 //! Readers share, across sides; writers do not. Who becomes a reader lets readers in.
 
+use lockkeeper::WriteGuard;
 use serde_json::json;
 
 use crate::site::*;
@@ -128,7 +129,7 @@ async fn all_readers_of_both_sides_are_let_in_after_a_writer() {
                 .expect("let in");
         }
         for guard in guards {
-            release(guard).await;
+            release(guard.into()).await;
         }
         for thread in threads {
             site.peer.object(thread, "read", BOOK).does("unlock").await;
@@ -146,12 +147,13 @@ async fn our_writer_that_becomes_a_reader_lets_java_readers_in() {
     let mut reads = reader.ask("lock", json!({}));
     site.java_waits().await;
     assert!(reads.waits_for(A_WHILE).await);
-    let guard = guard.downgrade().await.expect("becomes a reader");
+    let writes = WriteGuard::try_from(guard).expect("it writes");
+    let guard = writes.downgrade().await.expect("becomes a reader");
     tokio::time::timeout(SOON, reads.value())
         .await
         .expect("let in");
     assert!(!writer.gets_it().await);
-    release(guard).await;
+    release(guard.into()).await;
     assert!(!writer.gets_it().await);
     reader.does("unlock").await;
     assert!(writer.gets_it().await);

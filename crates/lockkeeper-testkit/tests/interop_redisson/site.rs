@@ -146,8 +146,14 @@ impl Ours {
         let answer = match self {
             Ours::Lock => lock.acquire_within(time).await,
             Ours::Fair => lock.fair().expect("fair").acquire_within(time).await,
-            Ours::Read => rwlock.read_within(time).await,
-            Ours::Write => rwlock.write_within(time).await,
+            Ours::Read => rwlock
+                .read_within(time)
+                .await
+                .map(|guard| guard.map(Guard::from)),
+            Ours::Write => rwlock
+                .write_within(time)
+                .await
+                .map(|guard| guard.map(Guard::from)),
         };
         answer.expect("the store answers")
     }
@@ -158,8 +164,8 @@ impl Ours {
         let answer = match self {
             Ours::Lock => lock.try_acquire().await,
             Ours::Fair => lock.fair().expect("fair").try_acquire().await,
-            Ours::Read => rwlock.try_read().await,
-            Ours::Write => rwlock.try_write().await,
+            Ours::Read => rwlock.try_read().await.map(|guard| guard.map(Guard::from)),
+            Ours::Write => rwlock.try_write().await.map(|guard| guard.map(Guard::from)),
         };
         answer.expect("the store answers")
     }
@@ -172,8 +178,8 @@ impl Ours {
         let answer = match self {
             Ours::Lock => lock.acquire().await,
             Ours::Fair => lock.fair().expect("fair").acquire().await,
-            Ours::Read => rwlock.read().await,
-            Ours::Write => rwlock.write().await,
+            Ours::Read => rwlock.read().await.map(Guard::from),
+            Ours::Write => rwlock.write().await.map(Guard::from),
         };
         answer.expect("acquires")
     }
@@ -184,8 +190,8 @@ impl Ours {
         let answer = match self {
             Ours::Lock => lock.acquire().await,
             Ours::Fair => lock.fair().expect("fair").acquire().await,
-            Ours::Read => rwlock.read().await,
-            Ours::Write => rwlock.write().await,
+            Ours::Read => rwlock.read().await.map(Guard::from),
+            Ours::Write => rwlock.write().await.map(Guard::from),
         };
         answer.expect("acquires")
     }

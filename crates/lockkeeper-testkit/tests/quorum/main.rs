@@ -18,6 +18,7 @@ mod lanes;
 mod late;
 mod multi;
 mod nodes;
+mod not_locks;
 mod quarantine;
 mod refusals;
 mod scripts;

@@ -7,7 +7,7 @@ use lockkeeper::store::redis::RedisStore;
 use lockkeeper::store::{
     Attempt, Claim, DirectGrant, GRANT_LEASE, Mode, Release, Renewal, Renewed, Store, Subscription,
 };
-use lockkeeper::{Guard, HandOff, Lock, Lockkeeper, ReleaseOutcome};
+use lockkeeper::{Error, Guard, HandOff, Lock, Lockkeeper, LossCause, ReleaseOutcome};
 use lockkeeper_testkit::process::Taker;
 use lockkeeper_testkit::retries;
 use lockkeeper_testkit::servers::proxy::{Proxy, Way};
@@ -282,7 +282,10 @@ async fn one_that_is_broken_before_its_first_renewal_is_lost() {
     assert!(next.token() > guard.token());
     assert!(matches!(
         guard.release().await,
-        Ok(ReleaseOutcome::NotHeld { .. })
+        Err(Error::Lost {
+            cause: LossCause::Broken(Some(_)),
+            ..
+        })
     ));
     assert!(next.is_held());
 }

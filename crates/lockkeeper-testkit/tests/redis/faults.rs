@@ -308,7 +308,7 @@ async fn what_the_acl_hides_is_unknown_and_what_it_forbids_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_of_another_kind_counts_as_held() {
+async fn a_key_of_another_kind_is_refused_and_kept() {
     let server = RedisServer::start();
     let store = open(&server.url()).await;
     server.command(&["RPUSH", "a list", "x"]);
@@ -321,9 +321,11 @@ async fn a_key_of_another_kind_counts_as_held() {
             Mode::Write,
             Mode::Permit { limit: 1, count: 1 },
         ] {
-            busy(&store, &claim(text, mode)).await;
+            let refused = store.try_acquire(&claim(text, mode)).await;
+            assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
         }
-        store.inspect(&name(text)).await.expect("answers");
+        let refused = store.inspect(&name(text)).await;
+        assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
     }
     assert_eq!(server.strings(&["LLEN", "a list"]), ["1"]);
     assert_eq!(server.strings(&["GET", "a string"]), ["x"]);

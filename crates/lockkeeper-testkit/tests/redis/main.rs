@@ -20,6 +20,7 @@ mod lanes;
 mod midway;
 mod model;
 mod multi;
+mod not_locks;
 mod places;
 mod proposals;
 mod replicas;

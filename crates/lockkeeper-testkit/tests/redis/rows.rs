@@ -396,7 +396,7 @@ const UPSTREAM: Rows = &[
         "gap: mixed kinds on one name",
         By(&[
             "kinds_on_one_name_exclude_each_other",
-            "a_key_of_another_kind_counts_as_held",
+            "a_key_of_another_kind_is_refused_and_kept",
         ]),
     ),
     (

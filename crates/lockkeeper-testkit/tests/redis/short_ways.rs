@@ -1,6 +1,7 @@
 //! The short ways through the scripts of a contended lock, and when they must not be taken.
 
 use crate::common::*;
+use lockkeeper::Error;
 use lockkeeper::store::{Claim, Mode, Release, Store};
 use lockkeeper_testkit::servers::redis::RedisServer;
 
@@ -101,7 +102,8 @@ async fn a_key_that_became_something_else_is_no_hold_to_pass_on() {
     granted(&store, &held).await;
     busy(&store, &next).await;
     server.command(&["SET", "busy", "something"]);
-    busy(&store, &next).await;
+    let refused = store.try_acquire(&next).await;
+    assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
     assert_eq!(release(&store, &held).await, Ok(false));
     assert_eq!(server.strings(&["GET", "busy"]), ["something"]);
     server.command(&["DEL", "busy"]);

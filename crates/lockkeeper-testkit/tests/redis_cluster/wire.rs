@@ -443,7 +443,7 @@ async fn names_are_refused_exactly_where_their_keys_would_part() {
                 assert_eq!(slots.len(), 1, "{text:?}");
                 assert_eq!(release(&store, &held).await, Ok(true), "{text:?}");
             }
-            Err(Error::InvalidName { reason }) => {
+            Err(Error::InvalidName { reason, .. }) => {
                 assert!(slots.len() > 1, "{text:?}");
                 assert!(
                     reason.contains("cluster") && reason.contains("brace"),

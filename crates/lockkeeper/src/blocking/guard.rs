@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::time::Duration;
 
 use crate::clock::Moment;
@@ -97,26 +98,42 @@ impl Guard {
     /// # Errors
     /// [`Error::Lost`] if the lock was lost before or meanwhile.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
-        let lost = || Error::Lost {
-            name: self.name().clone(),
-        };
         self.0.check_home()?;
         if !self.is_held() {
-            return Err(lost());
+            return Err(self.0.loss());
         }
         let done = work();
         match self.is_held() {
             true => Ok(done),
-            false => Err(lost()),
+            false => Err(self.0.loss()),
         }
     }
 
-    /// As [`crate::Guard::downgrade`].
+    /// As [`run`](Guard::run), for work that may fail. Its error is also that of a lost lock, so one `?` is enough.
+    ///
+    /// ```
+    /// # let keeper = lockkeeper::blocking::Lockkeeper::connect("memory:blocking-try-run")?;
+    /// fn sell(left: &str) -> Result<u32, Box<dyn std::error::Error>> {
+    ///     Ok(left.parse::<u32>()? - 1)
+    /// }
+    ///
+    /// let guard = keeper.lock("stock:42")?.acquire()?;
+    /// assert_eq!(guard.try_run(|| sell("8"))?, 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// As there.
-    pub fn downgrade(self) -> Result<Guard, Error> {
-        block_on(self.0.downgrade()).map(Guard::new)
+    /// The work's own; otherwise [`Error::Lost`] if the lock was lost before or meanwhile.
+    pub fn try_run<T, E: From<Error>>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        self.0.check_home()?;
+        if !self.is_held() {
+            return Err(self.0.loss().into());
+        }
+        let done = work()?;
+        match self.is_held() {
+            true => Ok(done),
+            false => Err(self.0.loss().into()),
+        }
     }
 
     /// As [`crate::Guard::release`].
@@ -127,6 +144,75 @@ impl Guard {
         block_on(self.0.release())
     }
 }
+
+/// [`crate::ReadGuard`] for threads. It stays on its thread.
+///
+/// ```
+/// # let keeper = lockkeeper::blocking::Lockkeeper::connect("memory:blocking-read-guard")?;
+/// let reader = keeper.rwlock("prices")?.read()?;
+/// assert!(reader.is_held());
+/// reader.release()?;
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a lock is released when its guard is dropped"]
+pub struct ReadGuard(pub(super) Guard);
+
+/// [`crate::WriteGuard`] for threads. It stays on its thread.
+///
+/// ```
+/// # let keeper = lockkeeper::blocking::Lockkeeper::connect("memory:blocking-write-guard")?;
+/// let writer = keeper.rwlock("prices")?.write()?;
+/// let reader = writer.downgrade()?;                      // nobody else wrote in between
+/// reader.release()?;
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a lock is released when its guard is dropped"]
+pub struct WriteGuard(pub(super) Guard);
+
+impl WriteGuard {
+    /// As [`crate::WriteGuard::downgrade`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn downgrade(self) -> Result<ReadGuard, Error> {
+        let reader = block_on(self.0.0.downgraded())?;
+        Ok(ReadGuard(Guard::new(reader)))
+    }
+}
+
+/// What both have beside what they are.
+macro_rules! guard {
+    ($guard:ident) => {
+        impl $guard {
+            /// As [`crate::Guard::release`].
+            ///
+            /// # Errors
+            /// As there.
+            pub fn release(self) -> Result<ReleaseOutcome, Error> {
+                self.0.release()
+            }
+        }
+
+        impl Deref for $guard {
+            type Target = Guard;
+            fn deref(&self) -> &Guard {
+                &self.0
+            }
+        }
+
+        /// For code that treats holds of all kinds alike.
+        impl From<$guard> for Guard {
+            fn from(guard: $guard) -> Guard {
+                guard.0
+            }
+        }
+    };
+}
+
+guard!(ReadGuard);
+guard!(WriteGuard);
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,14 +5,17 @@ use crate::engine::background::block_on;
 use crate::store::{BreakOutcome, BreakTarget, Capabilities, Holder, LockInfo};
 use crate::{Builder, Error};
 
-/// [`crate::Lockkeeper`] for threads.
+/// [`crate::Lockkeeper`] for threads. Each becomes the other: a program with both kinds of code connects once.
 ///
 /// ```
-/// use lockkeeper::blocking::Lockkeeper;
+/// use lockkeeper::blocking;
 ///
-/// let keeper = Lockkeeper::connect("memory:")?;
-/// keeper.lock("report")?.acquire()?.run(|| println!("nobody else writes it"))?;
-/// keeper.close();
+/// let keeper = blocking::Lockkeeper::connect("memory:both-kinds")?;
+/// let asynchronous: lockkeeper::Lockkeeper = keeper.asynchronous().clone();
+/// let again: blocking::Lockkeeper = asynchronous.blocking();
+/// let guard = again.lock("report")?.acquire()?;
+/// assert!(keeper.inspect("report")?.is_some());
+/// # drop(guard);
 /// # Ok::<(), lockkeeper::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -25,6 +28,18 @@ impl Builder {
     /// As [`connect`](Builder::connect).
     pub fn connect_blocking(self) -> Result<Lockkeeper, Error> {
         block_on(self.connect()).map(Lockkeeper)
+    }
+}
+
+impl From<crate::Lockkeeper> for Lockkeeper {
+    fn from(keeper: crate::Lockkeeper) -> Lockkeeper {
+        Lockkeeper(keeper)
+    }
+}
+
+impl From<Lockkeeper> for crate::Lockkeeper {
+    fn from(keeper: Lockkeeper) -> crate::Lockkeeper {
+        keeper.0
     }
 }
 
@@ -42,7 +57,7 @@ impl Lockkeeper {
         crate::Lockkeeper::builder()
     }
 
-    /// The same keeper for asynchronous code.
+    /// The same keeper for asynchronous code; [`crate::Lockkeeper::blocking`] is the way back.
     pub fn asynchronous(&self) -> &crate::Lockkeeper {
         &self.0
     }

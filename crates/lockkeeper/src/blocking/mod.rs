@@ -28,7 +28,7 @@ mod multi;
 mod rwlock;
 mod semaphore;
 
-pub use guard::Guard;
+pub use guard::{Guard, ReadGuard, WriteGuard};
 pub use keeper::Lockkeeper;
 pub use latch::Latch;
 pub use lock::Lock;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Guard;
+use super::{Guard, ReadGuard, WriteGuard};
 use crate::engine::background::block_on;
 use crate::engine::waiting::Patience;
 use crate::owner::OwnerId;
@@ -57,50 +57,54 @@ impl RwLock {
     ///
     /// # Errors
     /// A store error.
-    pub fn read(&self) -> Result<Guard, Error> {
-        self.attempt(Mode::Read, Patience::Forever)?
-            .ok_or(Error::Closed)
+    pub fn read(&self) -> Result<ReadGuard, Error> {
+        let guard = self.attempt(Mode::Read, Patience::Forever)?;
+        guard.map(ReadGuard).ok_or(Error::Closed)
     }
 
     /// Waits at most `timeout` to read.
     ///
     /// # Errors
     /// A store error.
-    pub fn read_within(&self, timeout: Duration) -> Result<Option<Guard>, Error> {
-        self.attempt(Mode::Read, Patience::for_at_most(timeout))
+    pub fn read_within(&self, timeout: Duration) -> Result<Option<ReadGuard>, Error> {
+        let guard = self.attempt(Mode::Read, Patience::for_at_most(timeout))?;
+        Ok(guard.map(ReadGuard))
     }
 
     /// Does not wait to read.
     ///
     /// # Errors
     /// A store error.
-    pub fn try_read(&self) -> Result<Option<Guard>, Error> {
-        self.attempt(Mode::Read, Patience::None)
+    pub fn try_read(&self) -> Result<Option<ReadGuard>, Error> {
+        let guard = self.attempt(Mode::Read, Patience::None)?;
+        Ok(guard.map(ReadGuard))
     }
 
     /// Waits as long as it takes to write.
     ///
     /// # Errors
     /// A store error.
-    pub fn write(&self) -> Result<Guard, Error> {
-        self.attempt(Mode::Write, Patience::Forever)?
-            .ok_or(Error::Closed)
+    pub fn write(&self) -> Result<WriteGuard, Error> {
+        let guard = self.attempt(Mode::Write, Patience::Forever)?;
+        guard.map(WriteGuard).ok_or(Error::Closed)
     }
 
     /// Waits at most `timeout` to write.
     ///
     /// # Errors
     /// A store error.
-    pub fn write_within(&self, timeout: Duration) -> Result<Option<Guard>, Error> {
-        self.attempt(Mode::Write, Patience::for_at_most(timeout))
+    pub fn write_within(&self, timeout: Duration) -> Result<Option<WriteGuard>, Error> {
+        let guard = self.attempt(Mode::Write, Patience::for_at_most(timeout))?;
+        Ok(guard.map(WriteGuard))
     }
 
     /// Does not wait to write.
     ///
     /// # Errors
     /// A store error.
-    pub fn try_write(&self) -> Result<Option<Guard>, Error> {
-        self.attempt(Mode::Write, Patience::None)
+    pub fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
+        let guard = self.attempt(Mode::Write, Patience::None)?;
+        Ok(guard.map(WriteGuard))
     }
 
     fn attempt(&self, mode: Mode, patience: Patience) -> Result<Option<Guard>, Error> {

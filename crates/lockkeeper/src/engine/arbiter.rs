@@ -30,7 +30,6 @@ use super::wait::Wait;
 use super::waiting::{Contest, Patience, Won};
 use super::wish::{Terms, Wish};
 use crate::clock::Moment;
-use crate::guard::ReleaseOutcome;
 use crate::owner::OwnerId;
 use crate::store::{ClaimId, Mode};
 use crate::under_way::UnderWay;
@@ -163,8 +162,7 @@ impl Arbiter {
             return Ok(None);
         };
         if !tenure.hold.is_held() {
-            let name = self.name.clone();
-            return Err(Error::Lost { name });
+            return Err(tenure.hold.lost_error());
         }
         if tenure.hold.mode == Mode::Read && mode != Mode::Read {
             return Err(Error::WouldDeadlock {
@@ -237,16 +235,17 @@ impl Arbiter {
         let contest = contest.labelled(tenure.hold.label.as_ref());
         let attempt = contest.beside(tenure.hold.claim).try_once(1).await?;
         let Some(won) = attempt else {
-            let name = self.name.clone();
-            return Err(Error::Lost { name });
+            // The store does not have the writer's hold: releasing it says why.
+            return match writer.leave().await {
+                Ok(_) => Err(tenure.hold.lost_error()),
+                Err(error) => Err(error),
+            };
         };
         let hold = self.hold(Mode::Read, &won, length, renewed);
         let reader = self.settle_own(hold, tenure.owner, won.grant.token);
         self.announce(&reader, reader.tenure().since);
         match writer.leave().await {
-            Ok(ReleaseOutcome::NotHeld { .. }) => Err(Error::Lost {
-                name: self.name.clone(),
-            }),
+            Err(lost @ Error::Lost { .. }) => Err(lost),
             // Unanswered, the writer's release goes on in the background; the reader holds either way.
             Ok(_) | Err(_) => Ok(reader),
         }

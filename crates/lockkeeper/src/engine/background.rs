@@ -134,9 +134,8 @@ tokio::task_local! {
 
 impl Background {
     pub fn start() -> Result<Background, Error> {
-        let failed = |e: std::io::Error| Error::Refused {
-            store: "lock",
-            reason: format!("its background thread cannot start: {e}"),
+        let failed = |e: std::io::Error| {
+            Error::refused("lock", format!("its background thread cannot start: {e}")).caused_by(e)
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let (give, take) = mpsc::channel::<Runtime>();

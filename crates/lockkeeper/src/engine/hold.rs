@@ -1,8 +1,8 @@
 //! One grant of the store, as this process holds it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::Notify;
 
@@ -12,8 +12,11 @@ use super::loss::Loss;
 use super::observers::Observers;
 use super::waiting::Won;
 use crate::clock::Moment;
-use crate::store::{ClaimId, Mode, Renewal};
+use crate::store::{ClaimId, LockInfo, Mode, Renewal};
 use crate::{Error, Event, Label, LossCause, Name, Token};
+
+/// How much the clocks of a store and of this machine may differ for a break to be taken for that of a lost hold.
+const SKEW: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -35,6 +38,10 @@ pub(crate) struct Hold {
     /// Renewals fail, and that was told.
     failing: AtomicBool,
     loss: Loss,
+    /// When the hold began.
+    since: Moment,
+    /// How it was lost, once the store was asked.
+    cause: OnceLock<LossCause>,
     /// Whom to tell of the loss, so that local waiters contend anew.
     arbiter: Weak<Arbiter>,
 }
@@ -60,6 +67,8 @@ impl Hold {
             gone: AtomicBool::new(false),
             failing: AtomicBool::new(false),
             loss: Loss::default(),
+            since: won.sent,
+            cause: OnceLock::new(),
             arbiter: Arc::downgrade(arbiter),
         })
     }
@@ -220,12 +229,36 @@ impl Hold {
         self.loss.wait_until_told();
     }
 
-    /// Why the hold was lost, if it was.
+    /// Why the hold was lost, if it was, as far as it is known by now.
     pub fn loss_cause(&self) -> LossCause {
+        if let Some(cause) = self.cause.get() {
+            return cause.clone();
+        }
         match (self.gone.load(SeqCst), self.is_renewed()) {
             (true, _) => LossCause::NotHeld,
             (false, true) => LossCause::NotRenewed,
             (false, false) => LossCause::LeaseOver,
+        }
+    }
+
+    /// The error of what cannot go on without the hold.
+    pub fn lost_error(&self) -> Error {
+        Error::Lost {
+            name: self.name.clone(),
+            cause: self.loss_cause(),
+            now_held_by: None,
+        }
+    }
+
+    /// The store has shown this of the name after the hold was found to be gone: whether it was broken. A break is this
+    /// hold's if it came after the grant. The two times are of two clocks, which may differ by as much as [`SKEW`].
+    pub fn explain(&self, info: &LockInfo) {
+        let Some(broken) = &info.broken else {
+            return;
+        };
+        let since = SystemTime::now() - Moment::now().since(self.since);
+        if self.loss_cause() == LossCause::NotHeld && broken.at + SKEW >= since {
+            let _ = self.cause.set(LossCause::Broken(Some(broken.clone())));
         }
     }
 

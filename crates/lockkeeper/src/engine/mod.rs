@@ -145,10 +145,7 @@ impl Core {
                 biased;
                 answer = answer => answer,
                 () = async { self.background.sleep_until(Moment::now() + REQUEST_WINDOW).await } => {
-                    Err(Error::OutcomeUnknown {
-                        store: self.store().capabilities().store,
-                        reason: format!("no answer within {REQUEST_WINDOW:?}"),
-                    })
+                    Err(Error::outcome_unknown(self.store().capabilities().store, format!("no answer within {REQUEST_WINDOW:?}")))
                 }
             }
         })
@@ -170,10 +167,10 @@ impl Core {
                 reason += &format!("; {} {}", status.node, status.state);
             }
         }
-        Some(Error::Unavailable {
-            store: self.store().capabilities().store,
+        Some(Error::unavailable(
+            self.store().capabilities().store,
             reason,
-        })
+        ))
     }
 
     /// A claim id that was never used before.

@@ -16,7 +16,10 @@ use crate::guard::ReleaseOutcome;
 use crate::owner::OwnerId;
 use crate::store::caller::apart;
 use crate::store::{Release, Released};
-use crate::{Error, Token};
+use crate::{Error, LossCause, Token};
+
+/// How long to look for the cause of a loss before the work that it ends returns without one.
+const CAUSE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How a tenure shares its hold with others in this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +73,7 @@ impl Entry {
         let outcome = match tenure.arbiter.leave(&tenure) {
             Left::StillHeld { depth } => Ok(ReleaseOutcome::StillHeld { depth }),
             Left::Passed => Ok(ReleaseOutcome::Released),
-            Left::Lost => Ok(why_not_held(&tenure.arbiter, &tenure.hold).await),
+            Left::Lost => Err(tenure.loss().await),
             Left::Departs(departure) => departure.run().await,
         };
         tenure.let_go_later().await;
@@ -171,7 +174,7 @@ impl Departure {
                 if self.was_held && released.was_held {
                     return Ok(ReleaseOutcome::Released);
                 }
-                Ok(why_not_held(&arbiter, &self.hold).await)
+                Err(loss(&arbiter, &self.hold).await)
             }
             // Dropped here: the claim that was to be queued is withdrawn, and the release tried again.
             Err(error) => {
@@ -179,7 +182,11 @@ impl Departure {
                 if let Some(parting) = &mut self.parting {
                     parting.failed(&error, &shared.observers);
                 }
-                Err(error)
+                // That the lock was lost is certain, and matters more than that the store is away.
+                match self.was_held {
+                    true => Err(error),
+                    false => Err(self.hold.lost_error()),
+                }
             }
         }
     }
@@ -227,16 +234,20 @@ impl Departure {
     }
 }
 
-/// Says, as far as it can be known, why there was nothing to release.
-async fn why_not_held(arbiter: &Arbiter, hold: &Hold) -> ReleaseOutcome {
+/// The error of releasing a lost hold: with its cause and who holds the lock now, as far as the store tells.
+async fn loss(arbiter: &Arbiter, hold: &Hold) -> Error {
     let core = &arbiter.core;
     let info = core.answer(core.store().inspect(&hold.name)).await;
-    let info = info.ok().flatten();
-    let others = info.as_ref().map_or(&[][..], |info| &info.holders);
-    let other = others.iter().find(|holder| holder.claim != hold.claim);
-    ReleaseOutcome::NotHeld {
-        now_held_by: other.map(|holder| holder.process.clone()),
-        broken: info.as_ref().and_then(|info| info.broken.clone()),
+    let Ok(Some(info)) = info else {
+        return hold.lost_error();
+    };
+    hold.explain(&info);
+    let mut others = info.holders.into_iter();
+    let other = others.find(|holder| holder.claim != hold.claim);
+    Error::Lost {
+        name: hold.name.clone(),
+        cause: hold.loss_cause(),
+        now_held_by: other.map(|holder| Box::new(holder.process)),
     }
 }
 
@@ -291,5 +302,29 @@ impl Tenure {
 
     pub fn depth(&self) -> u32 {
         self.depth.load(SeqCst)
+    }
+
+    /// The error of what cannot go on, as the hold is lost, with what the store tells of it.
+    pub async fn loss(&self) -> Error {
+        loss(&self.arbiter, &self.hold).await
+    }
+
+    /// As [`loss`](Tenure::loss), but the store is asked only if it is there, and for a moment.
+    pub async fn loss_soon(&self) -> Error {
+        if self.hold.loss_cause() != LossCause::NotHeld {
+            return self.hold.lost_error();
+        }
+        let background = &self.arbiter.core.background;
+        tokio::select! {
+            biased;
+            lost = self.loss() => lost,
+            () = background.sleep_until(Moment::now() + CAUSE_PATIENCE) => self.hold.lost_error(),
+        }
+    }
+
+    /// The store says that the hold is gone. Returns the error of what cannot go on.
+    pub async fn gone(&self) -> Error {
+        self.hold.gone(&self.arbiter.core.shared.observers);
+        self.loss_soon().await
     }
 }

@@ -151,10 +151,10 @@ impl Contest {
     pub fn won(&mut self, grant: Grant, sent: Moment) -> Result<Won, Error> {
         if Moment::now() >= sent + until_lost(self.claim.lease) {
             self.start_over(false);
-            return Err(Error::Unavailable {
-                store: self.core.store().capabilities().store,
-                reason: "its grant came when the lease was over; ask for a longer lease".into(),
-            });
+            return Err(Error::unavailable(
+                self.core.store().capabilities().store,
+                "its grant came when the lease was over; ask for a longer lease",
+            ));
         }
         self.exposed = false;
         Ok(Won {
@@ -322,7 +322,15 @@ impl Contest {
     fn note(&mut self, error: &Error) -> &mut Trouble {
         // Nothing is in doubt for whoever waits: the next try is another claim.
         let error = match error.clone() {
-            Error::OutcomeUnknown { store, reason } => Error::Unavailable { store, reason },
+            Error::OutcomeUnknown {
+                store,
+                reason,
+                system,
+            } => Error::Unavailable {
+                store,
+                reason,
+                system,
+            },
             error => error,
         };
         let before = self.trouble.take();

@@ -193,10 +193,8 @@ impl Watchdog {
             patience.max(Duration::from_millis(20)),
             shared.store.renew(&renewals),
         );
-        let unavailable = |reason: &str| crate::Error::Unavailable {
-            store: shared.store.capabilities().store,
-            reason: reason.into(),
-        };
+        let kind = shared.store.capabilities().store;
+        let unavailable = |reason: &str| crate::Error::unavailable(kind, reason);
         let silent = || match shared.store.embedded().and_then(|store| store.obstacle()) {
             Some(obstacle) => unavailable(&obstacle),
             None => unavailable("it did not answer a renewal in time"),

@@ -105,10 +105,7 @@ impl Tampered {
         let fault = self.faults.lock().expect("faults").get(&verb).copied();
         let reason = String::from("a test");
         if fault == Some(Fault::Refused) {
-            return Err(Error::Unavailable {
-                store: "tampered",
-                reason,
-            });
+            return Err(Error::unavailable("tampered", reason));
         }
         assert_ne!(fault, Some(Fault::Panics), "a test");
         let answer = call.await;
@@ -117,10 +114,7 @@ impl Tampered {
         }
         match fault {
             Some(Fault::Silent) => std::future::pending().await,
-            Some(Fault::AnswerLost) => Err(Error::OutcomeUnknown {
-                store: "tampered",
-                reason,
-            }),
+            Some(Fault::AnswerLost) => Err(Error::outcome_unknown("tampered", reason)),
             _ => answer,
         }
     }

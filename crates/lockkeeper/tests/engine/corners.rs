@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use lockkeeper::store::memory::MemoryStore;
-use lockkeeper::{Error, Event, Lockkeeper, Observer, Owner, ReleaseOutcome};
+use lockkeeper::{Error, Event, Guard, Lockkeeper, LossCause, Observer, Owner};
 
 use crate::common::{Fault, LEASE, MS, SHORT, Tampered, Verb, eventually, waiters};
 
@@ -143,11 +143,14 @@ async fn whoever_leaves_a_lost_hold_learns_it_although_others_share_it() {
         keeper.break_lock(name, "a test").await.expect("broken");
     }
     tokio::join!(a.lost(), inner.lost());
-    for guard in [a, b, inner, outer] {
+    for guard in [a.into(), b.into(), inner, outer] {
+        let guard: Guard = guard;
         let name = guard.name().clone();
-        let outcome = guard.release().await.expect("answered");
-        match outcome {
-            ReleaseOutcome::NotHeld { broken, .. } => assert!(broken.is_some()),
+        match guard.release().await {
+            Err(Error::Lost { cause, .. }) => assert!(
+                matches!(cause, LossCause::Broken(Some(_))),
+                "{name}: {cause:?}"
+            ),
             other => panic!("{name}: {other:?}"),
         }
     }

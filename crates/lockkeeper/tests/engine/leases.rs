@@ -85,8 +85,12 @@ async fn a_fixed_lease_ends_and_says_so_before_others_get_in() {
     let (granted, _next) = next.await.expect("no panic");
     assert!(lost < granted);
     assert_eq!(store.count(Verb::Renew), 0);
-    match guard.release().await.expect("answered") {
-        ReleaseOutcome::NotHeld { now_held_by, .. } => assert!(now_held_by.is_some()),
+    match guard.release().await {
+        Err(Error::Lost {
+            cause: LossCause::LeaseOver,
+            now_held_by,
+            ..
+        }) => assert!(now_held_by.is_some()),
         other => panic!("{other:?}"),
     }
 }
@@ -122,12 +126,16 @@ async fn a_broken_lock_is_lost_with_its_reason_and_local_waiters_go_on() {
     assert!(waiter.await.expect("no panic") > guard.token());
     assert!(matches!(
         guard.run(std::future::pending::<()>()).await,
-        Err(Error::Lost { .. })
+        Err(Error::Lost {
+            cause: LossCause::Broken(Some(_)),
+            ..
+        })
     ));
-    match guard.release().await.expect("answered") {
-        ReleaseOutcome::NotHeld { broken, .. } => {
-            assert_eq!(broken.expect("was broken").reason, "it hangs");
-        }
+    match guard.release().await {
+        Err(Error::Lost {
+            cause: LossCause::Broken(Some(broken)),
+            ..
+        }) => assert_eq!(broken.reason, "it hangs"),
         other => panic!("{other:?}"),
     }
     assert!(
@@ -171,7 +179,8 @@ async fn a_break_is_noticed_long_before_the_next_renewal() {
             .expect("a name")
             .read()
             .await
-            .expect("reads"),
+            .expect("reads")
+            .into(),
     ];
     let untouched = keeper
         .lock("untouched")

@@ -12,3 +12,4 @@ mod faults;
 mod labels;
 mod late;
 mod leases;
+mod losses;

@@ -51,8 +51,8 @@ async fn acquire(keeper: &Lockkeeper, kind: &str, name: &str) -> Result<Guard, F
     Ok(match kind {
         "lock" => keeper.lock(name)?.acquire().await?,
         "fair" => keeper.lock(name)?.fair()?.acquire().await?,
-        "read" => keeper.rwlock(name)?.read().await?,
-        "write" => keeper.rwlock(name)?.write().await?,
+        "read" => keeper.rwlock(name)?.read().await?.into(),
+        "write" => keeper.rwlock(name)?.write().await?.into(),
         "permits" => keeper.semaphore(name, 1)?.acquire(1).await?,
         other => return Err(format!("{other:?} is no kind of lock").into()),
     })

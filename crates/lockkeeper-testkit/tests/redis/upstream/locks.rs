@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::*;
 use crate::common::until;
 use lockkeeper::clock::Moment;
-use lockkeeper::{Error, Owner};
+use lockkeeper::{Error, LossCause, Owner};
 
 /// Clients that each add one under the lock, so often. A lost update shows in the sum.
 async fn crowd(clients: u32, rounds: u32) {
@@ -152,12 +152,16 @@ async fn a_lease_that_ends_goes_to_the_waiter_in_time() {
         .expect("acquires");
     let took = Moment::now().since(before);
     assert!(took >= lease && took < Duration::from_secs(5), "{took:?}");
-    let outcome = guard.release().await.expect("answers");
-    let ReleaseOutcome::NotHeld { now_held_by, .. } = outcome else {
-        panic!("it was over, not {outcome:?}");
+    let outcome = guard.release().await;
+    let Err(Error::Lost {
+        cause: LossCause::LeaseOver,
+        now_held_by: Some(holder),
+        ..
+    }) = outcome
+    else {
+        panic!("it was over, and somebody has it, not {outcome:?}");
     };
-    let pid = now_held_by.expect("somebody has it").pid;
-    assert_eq!(pid, std::process::id());
+    assert_eq!(holder.pid, std::process::id());
     assert!(next.is_held());
 }
 
@@ -172,7 +176,7 @@ async fn a_living_holder_keeps_it_for_ten_leases() {
     let pool = holder.semaphore("pool", 1).expect("a semaphore");
     let mut guards = vec![
         holder.lock("lock").expect("a lock").acquire().await,
-        book.write().await,
+        book.write().await.map(Guard::from),
         pool.acquire(1).await,
     ];
     let end = Moment::now() + lease * 10;

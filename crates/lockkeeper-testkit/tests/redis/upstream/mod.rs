@@ -31,7 +31,8 @@ async fn plain_keeper(server: &RedisServer) -> Lockkeeper {
 }
 
 /// Lets go of what is held.
-async fn let_go(guard: Guard) {
+async fn let_go(guard: impl Into<Guard>) {
+    let guard = guard.into();
     let outcome = soon("the release", guard.release()).await;
     assert_eq!(outcome.expect("answers"), ReleaseOutcome::Released);
 }

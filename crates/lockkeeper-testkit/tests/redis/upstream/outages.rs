@@ -26,8 +26,8 @@ async fn after_a_restart_a_release_says_so_and_the_next_lock_is_renewed() {
         let written = keeper.rwlock("written").expect("a lock");
         vec![
             keeper.lock("lock").expect("a lock").acquire().await,
-            book.read().await,
-            written.write().await,
+            book.read().await.map(Guard::from),
+            written.write().await.map(Guard::from),
         ]
     };
     let before = take().await;

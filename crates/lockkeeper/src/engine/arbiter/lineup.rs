@@ -265,10 +265,10 @@ struct FailsLine<'a>(&'a Arbiter, Seat);
 impl Drop for FailsLine<'_> {
     fn drop(&mut self) {
         let FailsLine(arbiter, seat) = self;
-        let error = Error::Unavailable {
-            store: arbiter.core.store().capabilities().store,
-            reason: "it panicked, which is a bug".into(),
-        };
+        let error = Error::unavailable(
+            arbiter.core.store().capabilities().store,
+            "it panicked, which is a bug",
+        );
         arbiter.fail(*seat, &error);
     }
 }

@@ -244,10 +244,7 @@ mod tests {
             let next = self.tries.lock().expect("tries").pop_front();
             match next {
                 Some(Try::Lives(time)) => Ok(time),
-                Some(Try::Fails) => Err(Error::Unavailable {
-                    store: "toy",
-                    reason: "it is down".into(),
-                }),
+                Some(Try::Fails) => Err(Error::unavailable("toy", "it is down")),
                 Some(Try::Redirected) => {
                     self.redirected.notify_one();
                     pending().await

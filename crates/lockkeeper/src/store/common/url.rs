@@ -22,18 +22,12 @@ pub struct StoreKind {
 impl StoreKind {
     /// [`Error::Unavailable`] of this kind of store.
     pub fn unavailable(&self, reason: impl Into<String>) -> Error {
-        Error::Unavailable {
-            store: self.store,
-            reason: reason.into(),
-        }
+        Error::unavailable(self.store, reason)
     }
 
     /// [`Error::Refused`] of this kind of store.
     pub fn refused(&self, reason: impl Into<String>) -> Error {
-        Error::Refused {
-            store: self.store,
-            reason: reason.into(),
-        }
+        Error::refused(self.store, reason)
     }
 }
 

@@ -61,10 +61,7 @@ impl Inner {
         let (number, longest) = self.known.outvoted(&self.terms)?;
         let reason = differs(longest, &self.terms);
         let reason = format!("{}: {reason}", self.nodes[number].address);
-        Some(Error::Refused {
-            store: super::STORE,
-            reason: self.with_nodes(&reason, &[]),
-        })
+        Some(Error::refused(super::STORE, self.with_nodes(&reason, &[])))
     }
 
     async fn read_records(self: &Arc<Self>) {

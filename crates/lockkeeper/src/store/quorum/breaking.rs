@@ -60,10 +60,10 @@ impl Inner {
                 return Ok(BreakOutcome::TooLate);
             }
             let reason = "too few nodes answered; it is broken on the others, so try again";
-            return Err(Error::OutcomeUnknown {
-                store: super::STORE,
-                reason: self.with_nodes(reason, &said.silent),
-            });
+            return Err(Error::outcome_unknown(
+                super::STORE,
+                self.with_nodes(reason, &said.silent),
+            ));
         }
         let ended = self.agreed(said.ended);
         Ok(

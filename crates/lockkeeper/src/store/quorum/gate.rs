@@ -98,10 +98,7 @@ pub(super) fn read_record(recorded: &Value) -> Result<Option<Duration>, Error> {
 
 /// Why a server cannot be a node. Which one it is stands before it.
 fn refused(reason: String) -> Error {
-    Error::Refused {
-        store: STORE,
-        reason,
-    }
+    Error::refused(STORE, reason)
 }
 
 /// Why a node is of no use to a client with another longest lease.

@@ -187,10 +187,7 @@ impl Inner {
     }
 
     fn unavailable(&self, reason: &str, silent: &[Option<String>]) -> Error {
-        Error::Unavailable {
-            store: STORE,
-            reason: self.with_nodes(reason, silent),
-        }
+        Error::unavailable(STORE, self.with_nodes(reason, silent))
     }
 
     /// When so many nodes may vote that there can be a majority; zero if they may now, or nobody knows when.

@@ -145,10 +145,10 @@ impl Inner {
             return self.outvoted().map_or(Ok(()), Err);
         }
         Err(match refused > self.terms.minority() {
-            true => Error::Refused {
-                store: super::STORE,
-                reason: self.with_nodes("too few nodes can be used", &silent),
-            },
+            true => Error::refused(
+                super::STORE,
+                self.with_nodes("too few nodes can be used", &silent),
+            ),
             false => self.unavailable("too few nodes can be reached", &silent),
         })
     }

@@ -77,10 +77,10 @@ impl Inner {
             Outcome::Gone => Ok(released(false)),
             Outcome::Unknown => {
                 let reason = "too few nodes answered to tell; those that did not are told when they are back";
-                Err(Error::OutcomeUnknown {
-                    store: super::STORE,
-                    reason: self.with_nodes(reason, silent.reasons()),
-                })
+                Err(Error::outcome_unknown(
+                    super::STORE,
+                    self.with_nodes(reason, silent.reasons()),
+                ))
             }
         }
     }

@@ -322,8 +322,8 @@ fn after(outcome: Outcome) -> RenewalStep {
 }
 
 pub(super) fn unknown(inner: &Inner) -> Error {
-    Error::OutcomeUnknown {
-        store: STORE,
-        reason: inner.with_nodes("too few nodes answered to tell", &[]),
-    }
+    Error::outcome_unknown(
+        STORE,
+        inner.with_nodes("too few nodes answered to tell", &[]),
+    )
 }

@@ -30,10 +30,7 @@ impl std::fmt::Debug for Trial {
 }
 
 fn silent(silence: node::Silence) -> Error {
-    Error::Unavailable {
-        store: super::STORE,
-        reason: silence.reason(),
-    }
+    Error::unavailable(super::STORE, silence.reason())
 }
 
 impl Trial {

@@ -146,11 +146,7 @@ pub(super) fn renewed(
     answers: &mut Vec<Renewed>,
 ) -> Result<(), Error> {
     let value = answer.map_err(|fault| match fault.of_change() {
-        Error::Unavailable { store, reason } | Error::Refused { store, reason }
-            if !answers.is_empty() =>
-        {
-            Error::OutcomeUnknown { store, reason }
-        }
+        error if !answers.is_empty() => error.in_doubt(),
         error => error,
     })?;
     let Value::Array(values) = &value else {

@@ -22,10 +22,7 @@ impl Fault {
     /// The fault of a request that changes something.
     pub fn of_change(self) -> Error {
         match self {
-            Fault::Lost(reason) => Error::OutcomeUnknown {
-                store: STORE,
-                reason,
-            },
+            Fault::Lost(reason) => Error::outcome_unknown(STORE, reason),
             other => other.of_look(),
         }
     }
@@ -49,6 +46,9 @@ impl Fault {
         }
     }
 }
+
+/// How an error begins about a key that has the name of a lock and is none.
+pub(super) const NO_LOCK: &str = "the key of that name is no lock but something else";
 
 /// What a script may be refused at a change.
 const WITHIN: [&str; 4] = ["READONLY", "OOM", "MISCONF", "NOREPLICAS"];
@@ -115,6 +115,7 @@ pub(in crate::store) fn explain(error: &RedisError) -> Error {
         Some("WRONGTYPE") => refused(format!(
             "a key of the lock is used for something else ({said}); choose another name or a prefix"
         )),
+        Some("NOTALOCK") => refused(format!("{NO_LOCK} ({said}), and nothing was changed; choose another name or a prefix")),
         Some("FENCE") => refused(format!(
             "the lock's tokens cannot grow any more, as scripts count exactly only up to 2^53 ({said}); set the server's clock \
              right, and the key to the last token that was really given out"
@@ -141,17 +142,11 @@ pub(in crate::store) fn words(error: &RedisError) -> String {
 }
 
 pub(super) fn unavailable(reason: String) -> Error {
-    Error::Unavailable {
-        store: STORE,
-        reason,
-    }
+    Error::unavailable(STORE, reason)
 }
 
 pub(super) fn refused(reason: String) -> Error {
-    Error::Refused {
-        store: STORE,
-        reason,
-    }
+    Error::refused(STORE, reason)
 }
 
 #[cfg(test)]

@@ -242,8 +242,9 @@ async fn stream(
     settings: &Settings,
     timers: &Handle,
 ) -> Result<Box<dyn Stream>, Error> {
-    let unreachable =
-        |error: std::io::Error| unavailable(format!("{address} cannot be reached: {error}"));
+    let unreachable = |error: std::io::Error| {
+        unavailable(format!("{address} cannot be reached: {error}")).caused_by(error)
+    };
     let (host, port) = match address {
         Address::Unix(path) => {
             let stream = UnixStream::connect(path).await.map_err(unreachable)?;

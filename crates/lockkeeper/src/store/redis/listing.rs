@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::RedisStore;
 use super::answer::{self, Reply};
 use super::connection::Connection;
-use super::fault::Fault;
+use super::fault::{Fault, NO_LOCK};
 use super::keys;
 use super::node::NodeLink;
 use super::url::Dialect;
@@ -34,7 +34,11 @@ impl RedisStore {
         }
         let mut infos = Vec::new();
         for name in &names {
-            infos.extend(self.look(name, 0).await?);
+            match self.look(name, 0).await {
+                // It has taken the place of a lock that was there.
+                Err(Error::Refused { reason, .. }) if reason.starts_with(NO_LOCK) => {}
+                look => infos.extend(look?),
+            }
         }
         infos.retain(|info| !info.holders.is_empty() || info.waiters > 0);
         Ok(infos)

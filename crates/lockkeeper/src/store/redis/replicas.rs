@@ -227,8 +227,5 @@ async fn confirm(way: &Way<'_>, epoch: u64, name: &Name) -> Result<(), String> {
 }
 
 fn in_doubt(reason: String) -> Error {
-    Error::OutcomeUnknown {
-        store: super::STORE,
-        reason,
-    }
+    Error::outcome_unknown(super::STORE, reason)
 }

@@ -139,16 +139,16 @@ impl Sentinels {
         let address = &self.addresses[at];
         let link = Link::open(address, settings, login, pushed).await;
         link.map_err(|error| match error {
-            Error::Refused { store, reason } => Error::Refused {
+            Error::Refused { store, reason, .. } => Error::refused(
                 store,
-                reason: format!(
+                format!(
                     "the Sentinel {address}: {}",
                     reason.replace(
                         "put it into the URL or name a password_file",
                         "name a file with sentinel_password_file=PATH"
                     )
                 ),
-            },
+            ),
             other => other,
         })
     }
@@ -257,12 +257,12 @@ pub(super) async fn connect(
             Err(Error::Unavailable { .. }) if Moment::now() < end => {
                 tokio::time::sleep(PAUSE).await;
             }
-            Err(Error::Unavailable { store, reason }) => {
+            Err(Error::Unavailable { store, reason, .. }) => {
                 let service = &sentinels.service;
-                return Err(Error::Unavailable {
+                return Err(Error::unavailable(
                     store,
-                    reason: format!("{service} has no working master just now: {reason}"),
-                });
+                    format!("{service} has no working master just now: {reason}"),
+                ));
             }
             other => return other,
         }

@@ -1,5 +1,6 @@
 //! What SQLite answers when it cannot, and what that means to a user.
 
+use std::io;
 use std::path::Path;
 
 use rusqlite::ErrorCode;
@@ -40,7 +41,10 @@ impl Fault {
                 )
             })),
             Fault::Told(error) => error,
-            Fault::Sqlite(error) => explain(&error, path),
+            Fault::Sqlite(error) => match system(&error) {
+                Some(system) => explain(&error, path).caused_by(system),
+                None => explain(&error, path),
+            },
         }
     }
 }
@@ -75,16 +79,23 @@ fn explain(error: &rusqlite::Error, path: &Path) -> Error {
     }
 }
 
+/// What the system said below SQLite, without SQLite's own type.
+fn system(error: &rusqlite::Error) -> Option<io::Error> {
+    let kind = match error.sqlite_error_code()? {
+        ErrorCode::DiskFull => io::ErrorKind::StorageFull,
+        ErrorCode::SystemIoFailure | ErrorCode::CannotOpen => io::ErrorKind::Other,
+        ErrorCode::OutOfMemory => io::ErrorKind::OutOfMemory,
+        ErrorCode::ReadOnly => io::ErrorKind::ReadOnlyFilesystem,
+        ErrorCode::PermissionDenied => io::ErrorKind::PermissionDenied,
+        _ => return None,
+    };
+    Some(io::Error::new(kind, error.to_string()))
+}
+
 pub(super) fn unavailable(reason: String) -> Error {
-    Error::Unavailable {
-        store: STORE,
-        reason,
-    }
+    Error::unavailable(STORE, reason)
 }
 
 pub(super) fn refused(reason: String) -> Error {
-    Error::Refused {
-        store: STORE,
-        reason,
-    }
+    Error::refused(STORE, reason)
 }

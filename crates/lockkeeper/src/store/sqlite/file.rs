@@ -155,6 +155,7 @@ fn create(path: &Path) -> Result<(), Error> {
         refused(format!(
             "{path:?} cannot be created ({error}); give this user write access to its folder"
         ))
+        .caused_by(error)
     };
     File::create_new(&draft).map_err(explain)?;
     let Err(error) = renameat_with(CWD, &draft, CWD, path, RenameFlags::NOREPLACE) else {

@@ -73,6 +73,7 @@ impl Instance {
             refused(format!(
                 "{folder:?} cannot be written ({error}); give this user write access to it"
             ))
+            .caused_by(error)
         };
         let access = Access::of(database).map_err(explain)?;
         loop {

@@ -219,8 +219,8 @@ impl SqliteStore {
             let ask: Vec<Renewal> = slice.iter().map(|&at| renewals[at].clone()).collect();
             let renewed = match self.call(ask.as_slice(), verbs::renew).await {
                 // Some were renewed before this one failed.
-                Err(Error::Unavailable { store, reason }) if number > 0 => {
-                    return Err(Error::OutcomeUnknown { store, reason });
+                Err(error @ Error::Unavailable { .. }) if number > 0 => {
+                    return Err(error.in_doubt());
                 }
                 renewed => renewed?,
             };

@@ -103,12 +103,9 @@ where
             let _ = reply.send(done);
         }
     })))?;
-    answer.await.unwrap_or_else(|_| {
-        Err(Error::OutcomeUnknown {
-            store: STORE,
-            reason: "its worker thread ended".into(),
-        })
-    })
+    answer
+        .await
+        .unwrap_or_else(|_| Err(Error::outcome_unknown(STORE, "its worker thread ended")))
 }
 
 /// A verb that has not ended, however it ends.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use lockkeeper::store::Mode;
-use lockkeeper::{Error, Guard, MultiGuard, ReleaseOutcome, Token};
+use lockkeeper::{Error, Guard, MultiGuard, ReleaseOutcome, Token, WriteGuard};
 use lockkeeper_testkit::history::{Answer, Call, Fault};
 use lockkeeper_testkit::random::Random;
 use lockkeeper_testkit::taking::Failure;
@@ -127,14 +127,17 @@ impl Mixer {
 
     async fn downgrade(
         &self,
-        writer: u64,
+        hold: u64,
         guard: Guard,
         who: &Who,
         random: &mut Random,
     ) -> Result<(), Failure> {
-        let op = self.recorder.invoke(Call::Downgrade { hold: writer });
-        match guard.downgrade().await {
+        let op = self.recorder.invoke(Call::Downgrade { hold });
+        let writer = WriteGuard::try_from(guard);
+        let writer = writer.map_err(|guard| format!("{guard:?} does not write"))?;
+        match writer.downgrade().await {
             Ok(reader) => {
+                let reader = Guard::from(reader);
                 self.granted(op, &reader);
                 let told = self.watch(op, &reader);
                 think(random).await;
@@ -164,8 +167,8 @@ impl Mixer {
             Ok(ReleaseOutcome::StillHeld { depth, .. }) => {
                 self.recorder.ok(release, Answer::StillHeld { depth });
             }
-            Ok(ReleaseOutcome::NotHeld { .. }) => self.recorder.ok(release, Answer::NotHeld),
             Ok(other) => self.recorder.unknown(release, format!("{other:?}")),
+            Err(Error::Lost { .. }) => self.recorder.ok(release, Answer::NotHeld),
             Err(error) => self.recorder.unknown(release, error),
         }
     }

@@ -141,12 +141,12 @@ impl Mixer {
                 if let Some(lease) = wish.fixed {
                     lock = lock.fixed_lease(lease)?;
                 }
-                match (wish.mode, wish.impatient) {
-                    (Mode::Read, true) => lock.try_read().await,
-                    (Mode::Read, false) => lock.read_within(within).await,
-                    (_, true) => lock.try_write().await,
-                    (_, false) => lock.write_within(within).await,
-                }
+                Ok(match (wish.mode, wish.impatient) {
+                    (Mode::Read, true) => lock.try_read().await?.map(Guard::from),
+                    (Mode::Read, false) => lock.read_within(within).await?.map(Guard::from),
+                    (_, true) => lock.try_write().await?.map(Guard::from),
+                    (_, false) => lock.write_within(within).await?.map(Guard::from),
+                })
             }
             mode => {
                 let mut lock = keeper.lock(wish.name)?.as_owner(&who.owner);

@@ -10,6 +10,7 @@
 -- Invariant: ends what is meant, of whatever client, moves the fence past it, and tells the keepers that held and those
 --            who wait.
 if ARGV[4] ~= '0' and us > tonumber(ARGV[4]) then return { 2, us } end
+if alien then return { err = 'NOTALOCK ' .. MAIN .. ' is ' .. alien } end
 local claim, token = ARGV[5], tonumber(ARGV[6])
 local named = claim ~= '' or token ~= nil
 
@@ -25,6 +26,14 @@ end
 local function other(field)
   local id = string.gsub(field, ':write$', '')
   return field ~= 'mode' and not modes[id] and id or nil
+end
+
+-- What is going to be deleted has to be certain to be a lock: a client of Redisson's is a UUID.
+for field in pairs(fields) do
+  local id = other(field)
+  if id and string.sub(field, 1, #RECORD) ~= RECORD and not string.find(id, '^%x+%-%x+%-%x+%-%x+%-%x+:%d+$') then
+    return { err = 'NOTALOCK ' .. MAIN .. ' is a hash that has the field ' .. string.sub(field, 1, 40) }
+  end
 end
 
 -- Those that are meant, or all.

@@ -53,8 +53,21 @@ local function tidy()
   end
 end
 
+-- Why the key is no lock at all, but data of an application most likely: then nothing of it is changed. It counts as held.
+local alien
+
 local function load()
   local flat = redis.call('HGETALL', MAIN)
+  for i = 1, #flat, 2 do
+    -- Holds have a client, a colon and a number, and how often they were entered.
+    local field, value = flat[i], flat[i + 1]
+    local is_hold = (string.find(field, ':%d+$') or string.find(field, ':%d+:write$')) and string.find(value, '^%d+')
+    if not is_hold and not (field == 'mode' and (value == 'read' or value == 'write'))
+      and string.sub(field, 1, #RECORD) ~= RECORD then
+      alien = 'a hash that has the field ' .. string.sub(field, 1, 40)
+      return
+    end
+  end
   for i = 1, #flat, 2 do
     -- A record of another kind is a hold of others.
     if string.sub(flat[i], 1, #RECORD) == RECORD and string.find(flat[i + 1], '^%d+ %d+ %d+ ') then
@@ -100,9 +113,9 @@ local kind = redis.call('TYPE', MAIN).ok
 if kind == 'hash' then
   load()
 elseif kind ~= 'none' then
-  -- A key that is no lock of this kind counts as held.
-  foreign = 'x'
+  alien = 'a ' .. kind
 end
+if alien then foreign = 'x' end
 
 -- When a hold of ours ends, in ms from now.
 local function left(id)

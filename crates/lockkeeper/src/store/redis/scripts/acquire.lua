@@ -2,6 +2,8 @@ local id, mode, lease, label = ARGV[3], string.lower(ARGV[4]), tonumber(ARGV[5])
 local wanted = #ARGV[6] == 16 and 1 or tonumber(ARGV[6])
 local limit, count, beside = tonumber(ARGV[9] or '0'), tonumber(ARGV[10] or '0'), ARGV[11] or ''
 
+if alien then return { err = alien } end
+
 local function answer(hold)
   prolong(hold, lease)
   -- An older version may have made it the holder, and left its label behind.

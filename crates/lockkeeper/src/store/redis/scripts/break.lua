@@ -12,6 +12,7 @@ if ARGV[5] ~= '0' and us > tonumber(ARGV[5]) then
   save()
   return { 2, us }
 end
+if alien then return { err = alien } end
 local claim, token = ARGV[6], tonumber(ARGV[7])
 local named = claim ~= '' or token ~= nil
 
@@ -24,6 +25,14 @@ end
 local function other(field)
   local id = string.gsub(field, ':write$', '')
   return field ~= 'mode' and not find(id) and id or nil
+end
+
+-- What is going to be deleted has to be certain to be a lock: a client of Redisson's is a UUID.
+for field in pairs(fields) do
+  local id = other(field)
+  if id and not string.find(id, '^%x+%-%x+%-%x+%-%x+%-%x+:%d+$') then
+    return { err = 'NOTALOCK ' .. home .. ' is a hash that has the field ' .. string.sub(field, 1, 40) }
+  end
 end
 
 -- Those that are meant, or all.

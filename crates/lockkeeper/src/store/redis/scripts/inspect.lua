@@ -7,6 +7,7 @@
 --          why and when in us it was broken, or nothing, the first who wait: {claim, mode, us since, limit, count, who, label
 --          or nothing}, or {claim} of a client of Redisson's}
 -- Invariant: ends what time has ended, and makes whoever is next the holder; nothing else.
+if alien then return { err = alien } end
 settle()
 save()
 local ours = {}

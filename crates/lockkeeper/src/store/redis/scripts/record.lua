@@ -107,8 +107,16 @@ local function free_permits(count)
   changed = true
 end
 
+-- Why the key is no lock at all, but data of an application most likely: then nothing of it is changed. It counts as held,
+-- and verbs that a user waits for are refused.
+local alien
+
 local function load_permits()
-  pool = tonumber(redis.call('GET', home)) or 0
+  pool = tonumber(redis.call('GET', home))
+  if not pool then
+    alien = 'a string that is no number'
+    return
+  end
   local over = redis.call('ZREMRANGEBYSCORE', PERMITS, '-inf', now)
   if over > 0 then free_permits(over) end
   local ours = 0
@@ -149,6 +157,16 @@ end
 
 local function load_hash()
   local flat = redis.call('HGETALL', home)
+  for i = 1, #flat, 2 do
+    -- Holds have a client, a colon and a number, and how often they were entered.
+    local field, value = flat[i], flat[i + 1]
+    local is_hold = (string.find(field, ':%d+$') or string.find(field, ':%d+:write$')) and string.find(value, '^%d+')
+    if not is_hold and not (field == 'mode' and (value == 'read' or value == 'write'))
+      and string.sub(field, 1, #'lockkeeper:') ~= 'lockkeeper:' then
+      alien = 'a hash that has the field ' .. string.sub(field, 1, 40)
+      return
+    end
+  end
   for i = 1, #flat, 2 do
     local field, value = flat[i], flat[i + 1]
     if string.sub(field, 1, #'lockkeeper:') == 'lockkeeper:' then
@@ -223,14 +241,19 @@ if kind == 'string' then
   load_permits()
 elseif kind == 'hash' then
   load_hash()
-else
-  -- Nothing there, or a key that is no lock at all, which counts as held.
+elseif kind ~= 'none' then
+  alien = 'a ' .. kind
+end
+if alien or kind == 'none' then
   for _, hold in ipairs(holds) do
     if hold[MODE] == 'r' then redis.call('DEL', timeout_key(hold[ID], 1)) end
     changed = true
   end
   holds = {}
-  if kind ~= 'none' then foreign = 'x' end
+  if alien then
+    foreign, pool, made, fields = 'x', nil, 0, {}
+    alien = 'NOTALOCK ' .. home .. ' is ' .. alien
+  end
 end
 
 local function find(id)

@@ -1,0 +1,49 @@
+//! Keys of an application that have the name of a lock: a break on nodes never deletes them.
+
+use lockkeeper::store::{Mode, Store};
+use lockkeeper_testkit::servers::independent::Independent;
+
+use crate::claims::break_of;
+use crate::common::*;
+
+/// A hash of what the key has on each node.
+fn dump(nodes: &Independent) -> Vec<Vec<String>> {
+    let script = "return redis.sha1hex(redis.call('DUMP', KEYS[1]))";
+    let dump = ["EVAL", script, "1", "data"];
+    let servers = nodes.servers().iter();
+    servers.map(|server| server.strings(&dump)).collect()
+}
+
+fn on_each(nodes: &Independent, command: &[&str]) {
+    for server in nodes.servers() {
+        server.command(command);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_break_keeps_data_of_an_application() {
+    let nodes = Independent::start(3);
+    let url = nodes.url_at_once("120s&node_timeout=5s");
+    for dialect in ["redisson", "plain"] {
+        let store = open(&format!("{url}&dialect={dialect}")).await;
+        for data in [
+            &["SET", "data", "draft"][..],
+            &["HSET", "data", "name", "a customer"],
+            &["HSET", "data", "mode", "read", "page", "12"],
+            &["RPUSH", "data", "first"],
+            &["SADD", "data", "one"],
+        ] {
+            on_each(&nodes, data);
+            let before = dump(&nodes);
+            let wish = claim("data", Mode::Exclusive);
+            let refused = store.break_lock(&break_of(&wish)).await;
+            let error = refused.expect_err("it is no lock").to_string();
+            assert!(error.contains("something else"), "{data:?}: {error}");
+            assert!(!is_granted(&store, &wish).await, "{data:?}");
+            let _ = store.inspect(&wish.name).await;
+            assert_eq!(release(&store, &wish).await, Ok(false), "{data:?}");
+            assert_eq!(dump(&nodes), before, "{dialect} {data:?}");
+            on_each(&nodes, &["DEL", "data"]);
+        }
+    }
+}

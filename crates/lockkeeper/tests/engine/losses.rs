@@ -1,0 +1,220 @@
+//! A lost lock is never silent: what its holder and the observers are told, and in which order.
+
+use std::error::Error as _;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lockkeeper::*;
+
+use crate::common::{Fault, LEASE, SHORT, Tampered, Verb, acquired, eventually};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Default)]
+struct Told {
+    events: Mutex<Vec<String>>,
+    /// A guard that is dropped when a lock is lost.
+    drops: Mutex<Option<Guard>>,
+}
+
+impl Observer for Told {
+    fn event(&self, event: &Event<'_>) {
+        let text = match event {
+            Event::Lost { name, cause, .. } => format!("{name} lost: {cause}"),
+            Event::Released { name, .. } => format!("{name} released"),
+            _ => return,
+        };
+        self.events.lock().expect("events").push(text);
+        if let Event::Lost { .. } = event {
+            drop(self.drops.lock().expect("drops").take());
+        }
+    }
+}
+
+impl Told {
+    fn events(&self) -> Vec<String> {
+        self.events.lock().expect("events").clone()
+    }
+}
+
+async fn observed(store: &Arc<Tampered>, lease: Duration) -> (Lockkeeper, Arc<Told>) {
+    let told = Arc::<Told>::default();
+    let builder = Lockkeeper::builder().store(store.clone()).lease(lease);
+    let keeper = builder.observer(told.clone()).connect().await;
+    (keeper.expect("connects"), told)
+}
+
+#[tokio::test]
+async fn a_release_while_the_store_is_away_says_that_the_lock_was_lost() {
+    let store = Tampered::new();
+    let (keeper, told) = observed(&store, SHORT).await;
+    let guard = acquired(&keeper).await;
+    store.set_all(Some(Fault::Refused));
+    tokio::time::timeout(PATIENCE, guard.lost())
+        .await
+        .expect("it is lost");
+    let lost = guard.release().await;
+    assert!(
+        matches!(
+            lost,
+            Err(Error::Lost {
+                cause: LossCause::NotRenewed,
+                now_held_by: None,
+                ..
+            })
+        ),
+        "{lost:?}"
+    );
+    assert_eq!(told.events(), ["x lost: it was not renewed in time"]);
+    store.set_all(None);
+    eventually("released once the store is back", async || {
+        told.events()[1..] == ["x released"]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_fixed_lease_that_is_over_is_told_once_and_before_the_release() {
+    let store = Tampered::new();
+    let (keeper, told) = observed(&store, LEASE).await;
+    let lock = keeper.lock("x").and_then(|lock| lock.fixed_lease(SHORT));
+    let guard = lock.expect("a lease").acquire().await.expect("acquired");
+    // Whether the watchdog or the release is first to see it.
+    std::thread::sleep(SHORT);
+    let lost = guard.release().await;
+    assert!(
+        matches!(
+            lost,
+            Err(Error::Lost {
+                cause: LossCause::LeaseOver,
+                ..
+            })
+        ),
+        "{lost:?}"
+    );
+    let lost = ["x lost: its fixed lease is over", "x released"];
+    assert_eq!(told.events(), lost);
+}
+
+#[tokio::test]
+async fn a_break_that_only_the_release_notices_is_told_with_its_reason() {
+    let store = Tampered::new();
+    let (keeper, told) = observed(&store, LEASE).await;
+    let other = store.keeper(LEASE).await;
+    // So that neither the hint nor a renewal is first.
+    store.set(Verb::Renew, Some(Fault::Refused));
+    let guard = acquired(&keeper).await;
+    other.break_lock("x", "a test").await.expect("breaks");
+    let next = acquired(&other).await;
+    assert!(guard.is_held(), "nobody has told it");
+    match guard.release().await {
+        Err(Error::Lost {
+            cause: LossCause::Broken(Some(broken)),
+            now_held_by: Some(process),
+            ..
+        }) => {
+            assert_eq!(broken.reason, "a test");
+            assert_eq!(process.pid, std::process::id());
+        }
+        other => panic!("{other:?}"),
+    }
+    let lost = ["x lost: the store no longer had it", "x released"];
+    assert_eq!(told.events(), lost);
+    assert!(next.is_held());
+}
+
+#[tokio::test]
+async fn an_old_break_is_not_the_cause_of_a_later_loss() {
+    let store = Tampered::new();
+    let (keeper, _) = observed(&store, LEASE).await;
+    keeper.break_lock("x", "an old one").await.expect("breaks");
+    let lock = keeper.lock("x").and_then(|lock| lock.fixed_lease(SHORT));
+    let guard = lock.expect("a lease").acquire().await.expect("acquired");
+    guard.lost().await;
+    match guard.release().await {
+        Err(Error::Lost { cause, .. }) => assert_eq!(cause, LossCause::LeaseOver),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_observer_may_drop_the_guard_of_the_lost_lock() {
+    let store = Tampered::new();
+    let (keeper, told) = observed(&store, LEASE).await;
+    let guard = acquired(&keeper).await;
+    let lost = guard.lost();
+    *told.drops.lock().expect("drops") = Some(guard);
+    keeper.break_lock("x", "a test").await.expect("breaks");
+    tokio::time::timeout(PATIENCE, lost).await.expect("told");
+    let expected = ["x lost: the store no longer had it", "x released"];
+    eventually("both are told", async || told.events() == expected).await;
+    let next = tokio::time::timeout(PATIENCE, acquired(&keeper)).await;
+    assert!(next.expect("nobody waits for itself").is_held());
+}
+
+#[tokio::test]
+async fn work_that_fails_needs_no_annotation_and_a_lost_lock_ends_it() {
+    #[derive(Debug)]
+    struct Failure(String);
+    impl From<Error> for Failure {
+        fn from(error: Error) -> Failure {
+            Failure(error.to_string())
+        }
+    }
+    impl From<std::num::ParseIntError> for Failure {
+        fn from(error: std::num::ParseIntError) -> Failure {
+            Failure(error.to_string())
+        }
+    }
+    async fn sell(left: &str) -> Result<u32, Failure> {
+        Ok(left.parse::<u32>()? - 1)
+    }
+    let keeper = Tampered::new().keeper(LEASE).await;
+    let guard = acquired(&keeper).await;
+    assert_eq!(guard.try_run(sell("8")).await.expect("sold"), 7);
+    assert!(guard.try_run(sell("eight")).await.is_err());
+    keeper.break_lock("x", "a test").await.expect("breaks");
+    let never = guard.try_run(async {
+        std::future::pending::<()>().await;
+        sell("8").await
+    });
+    let Failure(why) = never.await.expect_err("it is lost");
+    assert!(why.contains("it was broken (a test)"), "{why}");
+}
+
+#[tokio::test]
+async fn the_systems_error_is_the_source() {
+    let system = io::Error::from(io::ErrorKind::ConnectionReset);
+    let error = Error::outcome_unknown("toy", "it went away").caused_by(system);
+    let source = error.source().and_then(|e| e.downcast_ref::<io::Error>());
+    assert_eq!(
+        source.map(io::Error::kind),
+        Some(io::ErrorKind::ConnectionReset)
+    );
+    assert_eq!(error.clone(), error);
+    assert_ne!(error, Error::outcome_unknown("toy", "it went away"));
+    assert!(Error::Closed.source().is_none());
+}
+
+#[tokio::test]
+async fn a_name_that_comes_twice_is_one_lock() {
+    let keeper = Tampered::new().keeper(LEASE).await;
+    let locks = keeper.multi_lock(["a", "b", "a"]).expect("names");
+    let both = tokio::time::timeout(PATIENCE, locks.acquire()).await;
+    let both = both
+        .expect("it does not wait for itself")
+        .expect("acquired");
+    assert_eq!(both.guards().len(), 2);
+    assert!(both.token("a").is_some());
+    assert_eq!(both.release().await.expect("released").len(), 2);
+    assert!(
+        keeper
+            .lock("a")
+            .expect("a name")
+            .try_acquire()
+            .await
+            .expect("works")
+            .is_some()
+    );
+}
