@@ -80,7 +80,7 @@ pub fn deny() -> Result<(), String> {
 
 /// Takes the pictures of the documentation, in a real browser.
 pub fn screenshots() -> Result<(), String> {
-    let package = ["test", "-p", "lockkeeper-cli"];
+    let package = ["test", "-p", "lockkeeper-lab"];
     succeed(
         cargo()
             .args(package)

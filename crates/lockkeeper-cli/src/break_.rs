@@ -6,10 +6,10 @@ use lockkeeper::Token;
 use lockkeeper::store::{BreakOutcome, BreakTarget, ClaimId, Holder};
 use serde::Serialize;
 
-use crate::exit::{Failure, NOT_THE_HOLDER, USAGE};
-use crate::output::{ago, human, plain, print, print_json, who};
-use crate::store::{self, StoreArgs};
 use crate::view::HolderView;
+use lockkeeper_cli::exit::{Failure, NOT_THE_HOLDER, USAGE};
+use lockkeeper_cli::output::{ago, human, plain, print, print_json, who};
+use lockkeeper_cli::store::{self, StoreArgs};
 
 /// Takes a lock from its holders
 ///

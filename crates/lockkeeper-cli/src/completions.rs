@@ -2,14 +2,14 @@
 
 use clap::CommandFactory;
 
-use crate::exit::Failure;
-use crate::output::print;
+use lockkeeper_cli::exit::Failure;
+use lockkeeper_cli::output::print;
 
 /// Prints shell completions
 ///
 /// For instance: lockkeeper completions bash > ~/.local/share/bash-completion/completions/lockkeeper
 #[derive(Debug, clap::Args)]
-#[command(arg = crate::store::unused())]
+#[command(arg = lockkeeper_cli::store::unused())]
 pub struct Args {
     /// The shell
     shell: clap_complete::Shell,

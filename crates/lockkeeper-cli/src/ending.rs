@@ -8,10 +8,10 @@ use lockkeeper::{Error, Event, LossCause, Observer, ReleaseOutcome};
 use serde::Serialize;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::exit::{self, Failure};
-use crate::notes::Notes;
-use crate::output::{human, plain};
 use crate::supervise::{End, Outcome};
+use lockkeeper_cli::exit::{self, Failure};
+use lockkeeper_cli::notes::Notes;
+use lockkeeper_cli::output::{human, plain};
 
 /// What `--json` prints at the end, on standard error: standard output belongs to the command.
 #[derive(Default, Serialize)]

@@ -4,8 +4,8 @@ use std::io;
 
 use lockkeeper::Error;
 
-/// `shop load` found that more was sold than there was.
-pub const OVERSOLD: u8 = 1;
+use crate::{notes, output};
+
 /// The arguments make no sense; clap exits with it, too.
 pub const USAGE: u8 = 2;
 /// The store cannot be reached or used (EX_UNAVAILABLE).
@@ -31,18 +31,35 @@ pub fn signaled(signal: nix::sys::signal::Signal) -> u8 {
 /// Why a verb could not do what was asked.
 #[derive(Debug)]
 pub struct Failure {
+    /// The exit code.
     pub code: u8,
     /// One line; `None` when there is nobody left to tell.
     pub message: Option<String>,
 }
 
 impl Failure {
+    /// A failure with this exit code and message.
     pub fn new(code: u8, message: impl Into<String>) -> Failure {
         Failure {
             code,
             message: Some(message.into()),
         }
     }
+}
+
+/// Tells why it went wrong, on standard error, and returns the exit code.
+pub fn tell(failure: Failure, json: bool) -> u8 {
+    if let Some(message) = failure.message {
+        let message = if json {
+            let code = failure.code;
+            let error = serde_json::json!({ "error": message, "exit_code": code });
+            output::json(&error).unwrap_or_default()
+        } else {
+            format!("lockkeeper: {message}")
+        };
+        notes::write_line(&message);
+    }
+    failure.code
 }
 
 impl From<Error> for Failure {

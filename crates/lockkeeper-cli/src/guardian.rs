@@ -22,8 +22,8 @@ use nix::unistd::{Pid, getpgrp, getpid};
 use signal_hook::consts as sig;
 
 use crate::group;
-use crate::notes;
 use crate::plan::{Due, Enforcer, Plan};
+use lockkeeper_cli::notes;
 
 /// The hidden verb by which the program starts itself as the guardian.
 pub const VERB: &str = "__guardian";

@@ -3,10 +3,10 @@
 use comfy_table::Table;
 use lockkeeper::store::LockInfo;
 
-use crate::exit::Failure;
-use crate::output::{ago, cut, human, plain, print, print_json, table, table_text};
-use crate::store::{self, StoreArgs};
 use crate::view::LockView;
+use lockkeeper_cli::exit::Failure;
+use lockkeeper_cli::output::{ago, cut, human, plain, print, print_json, table, table_text};
+use lockkeeper_cli::store::{self, StoreArgs};
 
 /// Lists the locks that are held or waited for
 #[derive(Debug, clap::Args)]

@@ -5,35 +5,26 @@
 //! Under `run`: [`supervise`] runs the command, [`guardian`] is the second process that ends it in time,
 //! [`plan`] is the rule both follow, [`label`] names it for others, [`ending`] says what became of it; [`group`], [`signals`], [`terminal`] and
 //! [`notes`] are its tools.
-//! [`bench`] and [`shop`] are folders. [`lab`] plays the laboratory's chapters.
-//! Shared by verbs: [`store`] opens a store, [`secrecy`] keeps its password from other programs, [`warnings`] tells what is wrong with how it is set up, [`output`] and
-//! [`view`] print, [`exit`] has the exit codes.
+//! [`bench`] is a folder. [`lab`] starts `lockkeeper-lab`, which has the laboratory and the shop.
+//! [`view`] is a lock as JSON shows it. What the laboratory's program needs as well is in the library beside this file.
 
 mod bench;
 mod break_;
 mod completions;
 mod ending;
-mod exit;
 mod group;
 mod guardian;
 mod lab;
 mod label;
 mod ls;
 mod man;
-mod notes;
-mod output;
 mod plan;
 mod run;
-mod secrecy;
-mod shop;
 mod show;
-mod signals;
-mod store;
 mod stores;
 mod supervise;
 mod terminal;
 mod view;
-mod warnings;
 mod watch;
 
 use std::ffi::OsStr;
@@ -42,9 +33,11 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
-use exit::Failure;
-use store::StoreArgs;
-use warnings::Manner;
+use lockkeeper::url::STORE_VARIABLE;
+use lockkeeper_cli::exit;
+use lockkeeper_cli::store::StoreArgs;
+use lockkeeper_cli::warnings::{self, Manner};
+use lockkeeper_cli::{block_on, secrecy};
 
 /// Runs programs under a lock that holds across processes, and shows and manages such locks
 #[derive(Debug, Parser)]
@@ -65,8 +58,8 @@ enum Verb {
     Break(break_::Args),
     Stores(stores::Args),
     Bench(bench::Args),
-    Lab(lab::Args),
-    Shop(shop::Args),
+    Lab(lab::LabArgs),
+    Shop(lab::ShopArgs),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -75,9 +68,7 @@ impl Verb {
     /// How it tells what is wrong with how a store is set up, if at all.
     fn warns(&self, json: bool) -> Option<Manner> {
         match self {
-            // Its chapters set servers up wrongly on purpose.
-            Verb::Lab(_) => None,
-            Verb::Shop(args) if args.is_leashed() => None,
+            Verb::Lab(_) | Verb::Shop(_) => None,
             Verb::Run(_) if json => Some(Manner::Kept),
             _ if json => Some(Manner::Json),
             _ => Some(Manner::Text),
@@ -86,7 +77,7 @@ impl Verb {
 }
 
 fn main() -> ExitCode {
-    secrecy::keep();
+    secrecy::keep(&[STORE_VARIABLE]);
     // Before clap: the hidden verbs show in no help, completion or manual page.
     let mut args = std::env::args_os().skip(1);
     let verb = args.next();
@@ -95,9 +86,6 @@ fn main() -> ExitCode {
     }
     if verb.as_deref() == Some(OsStr::new(bench::WORKER_VERB)) {
         return bench::worker();
-    }
-    if verb.as_deref() == Some(OsStr::new(lockkeeper_lab::scene::process::VERB)) {
-        return lockkeeper_lab::scene::process::main();
     }
     let cli = Cli::try_parse().unwrap_or_else(|error| with_hint(error).exit());
     let json = cli.store.json;
@@ -120,12 +108,11 @@ fn main() -> ExitCode {
         Verb::Break(args) => block_on(break_::run(args, &cli.store)).map(|()| 0),
         Verb::Stores(stores::Args {}) => block_on(stores::run(&cli.store)).map(|()| 0),
         Verb::Bench(args) => bench::run(args, &cli.store).map(|()| 0),
-        Verb::Lab(args) => block_on(lab::run(args, &cli.store)),
-        Verb::Shop(args) => block_on(shop::run(args, &cli.store)),
+        Verb::Lab(_) | Verb::Shop(_) => Err(lab::become_it()),
         Verb::Completions(args) => completions::run(args).map(|()| 0),
         Verb::Man(args) => man::run(args, json).map(|()| 0),
     };
-    ExitCode::from(result.unwrap_or_else(|failure| tell(failure, json)))
+    ExitCode::from(result.unwrap_or_else(|failure| exit::tell(failure, json)))
 }
 
 /// Says, where that may be the matter, that `run` wants its command after `--`.
@@ -146,28 +133,6 @@ fn with_hint(mut error: clap::Error) -> clap::Error {
         error.insert(ContextKind::Suggested, hint);
     }
     error
-}
-
-fn block_on<T>(verb: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(verb)
-}
-
-/// Tells why it went wrong, on standard error, and returns the exit code.
-fn tell(failure: Failure, json: bool) -> u8 {
-    if let Some(message) = failure.message {
-        let message = if json {
-            let code = failure.code;
-            let error = serde_json::json!({ "error": message, "exit_code": code });
-            output::json(&error).unwrap_or_default()
-        } else {
-            format!("lockkeeper: {message}")
-        };
-        notes::write_line(&message);
-    }
-    failure.code
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::CommandFactory;
 
-use crate::exit::{Failure, INTERNAL};
-use crate::output::{print, print_json};
+use lockkeeper_cli::exit::{Failure, INTERNAL};
+use lockkeeper_cli::output::{print, print_json};
 
 /// Prints the manual page, or writes all of them into a folder
 #[derive(Debug, clap::Args)]
-#[command(arg = crate::store::unused())]
+#[command(arg = lockkeeper_cli::store::unused())]
 pub struct Args {
     /// The folder, for instance ~/.local/share/man/man1
     folder: Option<PathBuf>,

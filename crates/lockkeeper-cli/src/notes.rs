@@ -15,6 +15,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 pub struct Notes(Option<Vec<String>>);
 
 impl Notes {
+    /// No remarks yet; with `kept` they are not printed.
     pub fn new(kept: bool) -> Notes {
         Notes(kept.then(Vec::new))
     }
@@ -24,6 +25,7 @@ impl Notes {
         self.0.is_some()
     }
 
+    /// Adds one.
     pub fn add(&mut self, text: &str) {
         match &mut self.0 {
             Some(kept) => kept.push(text.to_owned()),

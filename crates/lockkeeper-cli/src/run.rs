@@ -14,15 +14,15 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
 use crate::ending::{Report, Trouble, finish};
-use crate::exit::{self, Failure};
 use crate::label::{self, LabelArg};
-use crate::notes::{self, Notes};
-use crate::output::{ago, human, json, millis, plain, unix_ms, who};
-use crate::signals::Signals;
-use crate::store::{self, StoreArgs};
 use crate::supervise::{self, Hold, supervise};
 use crate::terminal;
-use crate::warnings;
+use lockkeeper_cli::exit::{self, Failure};
+use lockkeeper_cli::notes::{self, Notes};
+use lockkeeper_cli::output::{ago, human, json, millis, plain, unix_ms, who};
+use lockkeeper_cli::signals::Signals;
+use lockkeeper_cli::store::{self, StoreArgs};
+use lockkeeper_cli::warnings;
 
 /// How long to wait for what is given back to the store when we leave.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);

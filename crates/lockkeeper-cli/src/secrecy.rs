@@ -1,24 +1,21 @@
 //! Keeps a store's password from other programs of the same user, above all from the command of `run`.
 
-#[cfg(target_os = "linux")]
-use lockkeeper::url::STORE_VARIABLE;
-#[cfg(target_os = "linux")]
-use lockkeeper_lab::shop::stock::STOCK_VARIABLE;
-
-/// If this process was told a password, makes its environment and memory the superuser's alone, as far as this system can.
+/// If one of these environment variables, or an argument, tells this process a password, makes its environment and memory
+/// the superuser's alone, as far as this system can.
 ///
 /// It leaves no core dump then, and no debugger of an ordinary user can be attached to it.
-pub fn keep() {
+pub fn keep(variables: &[&str]) {
     #[cfg(target_os = "linux")]
-    if is_told_a_password() {
+    if is_told_a_password(variables) {
         // Programs that it starts are as others again.
         let _ = nix::sys::prctl::set_dumpable(false);
     }
+    #[cfg(not(target_os = "linux"))]
+    let _ = variables;
 }
 
 #[cfg(target_os = "linux")]
-fn is_told_a_password() -> bool {
-    let variables = [STORE_VARIABLE, STOCK_VARIABLE];
+fn is_told_a_password(variables: &[&str]) -> bool {
     let told = variables.iter().filter_map(std::env::var_os);
     // An argument may name a file with a password, which we then know.
     told.chain(std::env::args_os()).any(|text| {

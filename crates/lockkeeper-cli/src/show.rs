@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use lockkeeper::store::{LockInfo, NodeStatus};
 
-use crate::exit::Failure;
-use crate::output::{ago, human, plain, print, print_json, who};
-use crate::store::{self, StoreArgs};
 use crate::view::{LockView, NodeView};
+use lockkeeper_cli::exit::Failure;
+use lockkeeper_cli::output::{ago, human, plain, print, print_json, who};
+use lockkeeper_cli::store::{self, StoreArgs};
 
 /// Shows who holds a lock, since when and for how long still, and who waits for it
 ///

@@ -6,10 +6,10 @@ use lockkeeper::store::{
 use lockkeeper::url::StoreUrl;
 use serde::Serialize;
 
-use crate::exit::Failure;
-use crate::output::{print, print_json, table, table_text};
-use crate::store::{self, StoreArgs};
 use crate::view::{FileView, NodeView};
+use lockkeeper_cli::exit::Failure;
+use lockkeeper_cli::output::{print, print_json, table, table_text};
+use lockkeeper_cli::store::{self, StoreArgs};
 
 /// Lists the kinds of stores and what each can do
 ///

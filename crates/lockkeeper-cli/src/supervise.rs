@@ -17,10 +17,10 @@ use tokio::time::sleep;
 
 use crate::group;
 use crate::guardian::{Guardian, Report};
-use crate::notes::Notes;
 use crate::plan::{Due, Enforcer, Plan};
-use crate::signals::Signals;
 use crate::terminal::{self, Terminal};
+use lockkeeper_cli::notes::Notes;
+use lockkeeper_cli::signals::Signals;
 
 /// How long a killed command may take to be gone. One that sleeps in the kernel may take for ever.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);

@@ -7,7 +7,7 @@ use lockkeeper::store::sqlite::{FileStatus, FileUser, UserState};
 use lockkeeper::store::{Broken, Holder, LockInfo, Mode, NodeState, NodeStatus, Waiter};
 use serde::Serialize;
 
-use crate::output::{millis, plain, unix_ms, who};
+use lockkeeper_cli::output::{millis, plain, unix_ms, who};
 
 /// One lock.
 #[derive(Debug, Serialize)]

@@ -7,13 +7,13 @@ use lockkeeper::store::{Broken, ClaimId, Holder, LockInfo, Waiter};
 use lockkeeper::{Lockkeeper, Token};
 use serde::Serialize;
 
-use crate::exit::{self, Failure};
-use crate::notes;
-use crate::output::{ago, human, plain, print, print_json, time_of_day, unix_ms};
-use crate::signals::Signals;
-use crate::store::{self, StoreArgs};
 use crate::terminal;
 use crate::view::{HolderView, WaiterView};
+use lockkeeper_cli::exit::{self, Failure};
+use lockkeeper_cli::notes;
+use lockkeeper_cli::output::{ago, human, plain, print, print_json, time_of_day, unix_ms};
+use lockkeeper_cli::signals::Signals;
+use lockkeeper_cli::store::{self, StoreArgs};
 
 /// Look at least this often: hints may be lost, and a lease that runs out gives none.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);

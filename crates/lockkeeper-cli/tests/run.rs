@@ -276,10 +276,6 @@ fn wrong_usage_is_told_what_to_write() {
             &["--store", "sqlite:~/x.db", "run", "x", "--", "true"],
             "~ is not expanded",
         ),
-        (
-            &["shop", "reset", "--stock", "sqlite:~/x.db"],
-            "~ is not expanded",
-        ),
     ] {
         let done = place.done(args).code(2);
         assert!(done.err().contains(words), "{done:?}");

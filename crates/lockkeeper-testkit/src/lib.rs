@@ -11,6 +11,7 @@
 //! - [`servers`]: real servers, started for one test, and what makes them fail.
 //! - [`naive`]: locks on Redis with one mistake each, for the checker to catch.
 //! - [`process`]: a process that takes locks, to be killed and stopped; [`taking`]: ours or naive ones.
+//! - [`program`]: any program, run to its end, and waiting for what it does.
 //! - [`polling`], [`random`]: futures dropped half-way, and chance that can be repeated.
 //! - [`retries`]: counts what tests do again by themselves.
 //!
@@ -25,6 +26,7 @@ pub mod history;
 pub mod naive;
 pub mod polling;
 pub mod process;
+pub mod program;
 pub mod random;
 pub mod retries;
 pub mod servers;

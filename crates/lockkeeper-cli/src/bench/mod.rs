@@ -31,10 +31,10 @@ use lockkeeper::HandOff;
 use lockkeeper::store::{Capabilities, KeeperId};
 use tokio::runtime::Runtime;
 
-use crate::exit::{Failure, INTERNAL};
-use crate::output::{print, print_json};
-use crate::store::StoreArgs;
 use held::HeldOrder;
+use lockkeeper_cli::exit::{Failure, INTERNAL};
+use lockkeeper_cli::output::{print, print_json};
+use lockkeeper_cli::store::StoreArgs;
 use report::{Entry, HeldEntry, Report, Target};
 use side::Rounds;
 use target::Address;
@@ -118,7 +118,7 @@ struct Bench {
 /// Runs `lockkeeper bench`.
 pub fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     if let Some(url) = &store.store {
-        crate::store::check(url)?;
+        lockkeeper_cli::store::check(url)?;
     }
     measure(args, store).map_err(|error| {
         if lap::interrupted() {

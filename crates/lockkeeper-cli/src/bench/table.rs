@@ -1,7 +1,7 @@
 //! The report as people read it.
 
 use super::report::{Entry, Figure, HeldEntry, Quantiles, Report, Target, WaitersEntry};
-use crate::output::{table, table_text};
+use lockkeeper_cli::output::{table, table_text};
 
 /// The whole report as text.
 pub fn text(report: &Report) -> String {

@@ -1,19 +1,18 @@
 //! What the tests of the command share: a store of their own, and waiting for things to happen.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-pub mod crowd;
-
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
+use lockkeeper_testkit::program;
+#[allow(unused_imports, reason = "each test program uses a part of it")]
+pub use lockkeeper_testkit::program::{
+    Done, PATIENCE, eventually, feed, finish, first_line, until, until_in,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid};
 use tempfile::TempDir;
-
-/// How long things that should happen soon may take on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A shell script that begins like this and never ends by itself. It waits in `wait`, which a signal always ends: a `read`
 /// misses the signal that comes just before it. The child that it waits for hears no signal, so that the shell gets to its
@@ -110,70 +109,6 @@ pub fn bare(args: &[&str]) -> Command {
     command
 }
 
-/// Runs a command to its end, with nothing to read.
-pub fn finish(command: &mut Command) -> Done {
-    let output = command.stdin(Stdio::null()).output();
-    Done(output.expect("lockkeeper starts"))
-}
-
-/// Runs a command to its end, with this to read.
-pub fn feed(command: &mut Command, input: &str) -> Done {
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("lockkeeper starts");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    stdin.write_all(input.as_bytes()).expect("it reads");
-    drop(stdin);
-    Done(child.wait_with_output().expect("it ends"))
-}
-
-/// The first line that a program prints; nobody reads what follows.
-pub fn first_line(child: &mut Child) -> String {
-    let mut line = String::new();
-    let output = child.stdout.take().expect("a pipe");
-    BufReader::new(output).read_line(&mut line).expect("a line");
-    line
-}
-
-/// A program that has ended.
-#[derive(Debug)]
-pub struct Done(pub Output);
-
-impl Done {
-    /// Checks the exit code.
-    #[track_caller]
-    pub fn code(self, code: i32) -> Done {
-        assert_eq!(self.0.status.code(), Some(code), "{self:#?}");
-        self
-    }
-
-    pub fn out(&self) -> String {
-        String::from_utf8_lossy(&self.0.stdout).into_owned()
-    }
-
-    pub fn err(&self) -> String {
-        String::from_utf8_lossy(&self.0.stderr).into_owned()
-    }
-
-    /// Checks that standard error is one line of ours with this in it.
-    #[track_caller]
-    pub fn says(self, text: &str) -> Done {
-        let err = self.err();
-        assert!(err.starts_with("lockkeeper: "), "{err:?}");
-        assert_eq!(err.lines().count(), 1, "{err:?}");
-        assert!(err.contains(text), "{err:?} says {text:?}");
-        self
-    }
-
-    #[track_caller]
-    pub fn json(&self) -> serde_json::Value {
-        serde_json::from_str(&self.out()).unwrap_or_else(|e| panic!("{e}: {self:#?}"))
-    }
-}
-
 /// A `lockkeeper run` that holds a lock.
 pub struct Holder {
     pub lockkeeper: Child,
@@ -223,38 +158,5 @@ impl Drop for Holder {
 
 /// Whether a process runs, also if stopped. One that is dead but not yet buried does not.
 pub fn alive(pid: Pid) -> bool {
-    let status = Command::new("ps")
-        .args(["-o", "stat=", "-p", &pid.to_string()])
-        .output()
-        .expect("ps");
-    let state = String::from_utf8_lossy(&status.stdout).trim().to_owned();
-    !state.is_empty() && !state.starts_with('Z')
-}
-
-/// Waits until something is there.
-#[track_caller]
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(start.elapsed() < PATIENCE, "waited too long: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Waits until something is true.
-#[track_caller]
-pub fn until(what: &str, mut look: impl FnMut() -> bool) {
-    eventually(what, || look().then_some(()));
-}
-
-/// Waits until a file has this in it.
-#[track_caller]
-pub fn until_in(file: &std::path::Path, text: &str) {
-    let what = format!("{text:?} in {file:?}");
-    until(&what, || {
-        std::fs::read_to_string(file).is_ok_and(|found| found.contains(text))
-    });
+    program::alive(pid.as_raw())
 }

@@ -20,7 +20,7 @@ use common::{bare, finish, until};
 
 fn stage() -> Stage {
     Stage {
-        program: env!("CARGO_BIN_EXE_lockkeeper").into(),
+        program: common::PROGRAM.into(),
     }
 }
 

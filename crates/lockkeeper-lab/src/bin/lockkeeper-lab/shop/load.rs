@@ -7,14 +7,17 @@ use lockkeeper::duration;
 use lockkeeper_lab::shop::load::{self, LoadOptions, Report, Tally};
 
 use super::failure;
-use crate::exit::{Failure, OVERSOLD, UNAVAILABLE, USAGE};
-use crate::output::{plain, print, print_json, table, table_text};
+use lockkeeper_cli::exit::{Failure, UNAVAILABLE, USAGE};
+use lockkeeper_cli::output::{plain, print, print_json, table, table_text};
+
+/// More was sold than there was.
+const OVERSOLD: u8 = 1;
 
 /// Sends customers to the instances and tells how many were sold, and how many too many
 ///
 /// Ends with 1 if more were sold than there were, or if the stock does not know of a sale that the ledger has.
 #[derive(Debug, clap::Args)]
-#[command(arg = crate::store::unused())]
+#[command(arg = lockkeeper_cli::store::unused())]
 pub struct Args {
     /// The instances, such as http://127.0.0.1:8080
     #[arg(required = true, value_name = "URL")]

@@ -12,11 +12,11 @@ use lockkeeper_lab::shop::{Opened, ServeOptions, serve};
 use tokio::sync::watch;
 
 use super::{failure, stock_url};
-use crate::exit::{Failure, USAGE};
-use crate::notes::say;
-use crate::output::{print, print_json};
-use crate::signals::Signals;
-use crate::store::{StoreArgs, check, without_password};
+use lockkeeper_cli::exit::{Failure, USAGE};
+use lockkeeper_cli::notes::say;
+use lockkeeper_cli::output::{print, print_json};
+use lockkeeper_cli::signals::Signals;
+use lockkeeper_cli::store::{StoreArgs, check, without_password};
 
 /// Serves one instance; start as many as you like, on different ports
 #[derive(Debug, clap::Args)]

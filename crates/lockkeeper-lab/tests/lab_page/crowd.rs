@@ -16,7 +16,7 @@ fn address(lab: &Lab) -> SocketAddr {
 #[test]
 fn those_who_connect_and_say_nothing_do_not_keep_others_out() {
     let place = Place::new();
-    let lab = Lab::start(&mut with_files(200, &place.lockkeeper(&["lab"])));
+    let lab = Lab::start(&mut with_files(200, &place.lab(&["lab"])));
     let crowd = silent(address(&lab), 250);
     assert_eq!(ask(lab.port, "GET", "/api/lab", &[], "").status, 200);
     drop(crowd);
@@ -26,7 +26,7 @@ fn those_who_connect_and_say_nothing_do_not_keep_others_out() {
 #[test]
 fn what_is_no_request_is_refused_and_forgotten() {
     let place = Place::new();
-    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let lab = Lab::start(&mut place.lab(&[]));
     let host = format!("127.0.0.1:{}", lab.port);
     for (request, statuses) in nonsense(&host) {
         let answer = said(address(&lab), &request);
@@ -44,7 +44,7 @@ fn what_is_no_request_is_refused_and_forgotten() {
 #[test]
 fn windows_beyond_counting_are_refused_and_closed_ones_make_place() {
     let place = Place::new();
-    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let lab = Lab::start(&mut place.lab(&[]));
     for path in ["/api/lab/events", "/api/locks/events"] {
         let open = || {
             let mut stream = send(lab.port, "GET", path, &[], "");
@@ -66,7 +66,7 @@ fn windows_beyond_counting_are_refused_and_closed_ones_make_place() {
 #[test]
 fn nothing_piles_up_for_a_window_that_does_not_read() {
     let place = Place::new();
-    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let lab = Lab::start(&mut place.lab(&[]));
     // Enough for the buffers of both ends to be full soon.
     let keeper = lockkeeper::blocking::Lockkeeper::connect(&place.url()).expect("a store");
     let name = "x".repeat(400);

@@ -14,7 +14,7 @@ fn refused(answer: &Response, word: &str) {
 #[test]
 fn actions_are_refused_to_other_origins_and_other_names() {
     let place = Place::new();
-    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let lab = Lab::start(&mut place.lab(&[]));
     let ours = lab.url("");
     let other_port = format!("http://127.0.0.1:{}", lab.port.wrapping_add(1));
     for path in [RUN, "/api/lab/run", "/api/lab/cancel", "/api/lab/1/cancel"] {
@@ -68,7 +68,7 @@ fn actions_are_refused_to_other_origins_and_other_names() {
 #[test]
 fn every_answer_forbids_what_the_page_does_not_need() {
     let place = Place::new();
-    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let lab = Lab::start(&mut place.lab(&[]));
     for path in ["/", "/style.css", "/main.js", "/api/lab", "/nothing"] {
         let answer = ask(lab.port, "GET", path, &[], "");
         let policy = answer.header("Content-Security-Policy").unwrap_or_default();
@@ -94,8 +94,7 @@ fn what_makes_no_sense_is_refused_with_advice() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("an address").port().to_string();
     let place = Place::new();
-    place
-        .done(&["lab", "--listen", &port])
+    finish(&mut place.lab(&["lab", "--listen", &port]))
         .code(69)
         .says("cannot listen on 127.0.0.1");
 }

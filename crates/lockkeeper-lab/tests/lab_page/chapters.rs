@@ -19,7 +19,7 @@ const HOLDS: &str = "document.querySelectorAll('#side-naive .bar.holds').length 
 const OVERLAP: &str = "#side-naive .bar.overlap";
 
 fn open(place: &Place) -> (Lab, Browser) {
-    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let lab = Lab::start(&mut place.lab(&[]));
     let browser = Browser::new(&DESKTOP);
     (lab, browser)
 }
@@ -52,7 +52,7 @@ fn processes(lab: &Lab) -> Vec<Pid> {
 
 fn until_gone(processes: &[Pid]) {
     until("its processes are gone", || {
-        !processes.iter().any(|pid| alive(*pid))
+        !processes.iter().any(|pid| alive(pid.as_raw()))
     });
 }
 
@@ -219,7 +219,7 @@ fn a_killed_laboratory_leaves_no_process_either() {
 #[test]
 fn a_chapter_that_cannot_run_says_what_to_install() {
     let place = Place::new();
-    let mut command = place.lockkeeper(&[]);
+    let mut command = place.lab(&[]);
     let lab = Lab::start(command.env("PATH", place.path("nothing")));
     let browser = Browser::new(&DESKTOP);
     browser.open(&lab.url("/#/lab/9"));
@@ -250,7 +250,7 @@ fn open_starts_a_browser_with_the_address() {
     std::fs::set_permissions(&opener, std::fs::Permissions::from_mode(0o755)).expect("it runs");
     let path = std::env::var("PATH").expect("PATH");
     let path = format!("{}:{path}", opener.parent().expect("a folder").display());
-    let lab = Lab::start(place.lockkeeper(&["lab", "--open"]).env("PATH", path));
+    let lab = Lab::start(place.lab(&["lab", "--open"]).env("PATH", path));
     until("the browser is told", || told.exists());
     let url = std::fs::read_to_string(&told).expect("an address");
     assert_eq!(url.trim(), lab.url(""));
@@ -260,7 +260,7 @@ fn open_starts_a_browser_with_the_address() {
 fn without_listen_a_taken_port_is_no_obstacle() {
     let place = Place::new();
     let start = || {
-        let mut command: Command = place.lockkeeper(&["lab"]);
+        let mut command: Command = place.lab(&["lab"]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         Started::new(&mut command)
     };

@@ -9,7 +9,7 @@ const BACKGROUND: &str = "getComputedStyle(document.body).backgroundColor";
 #[test]
 fn language_and_colours_are_switched_and_remembered() {
     let place = Place::new();
-    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let lab = Lab::start(&mut place.lab(&[]));
     let browser = Browser::new(&DESKTOP);
     browser.open(&lab.url("/#/lab/9"));
     browser.until_says("h1", "A lease shorter than the work");
@@ -64,7 +64,7 @@ fn language_and_colours_are_switched_and_remembered() {
 #[test]
 fn a_chinese_browser_is_spoken_to_in_chinese() {
     let place = Place::new();
-    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let lab = Lab::start(&mut place.lab(&[]));
     let browser = Browser::new(&Options {
         languages: "zh-TW,zh,en",
         ..DESKTOP
@@ -77,7 +77,7 @@ fn a_chinese_browser_is_spoken_to_in_chinese() {
 #[test]
 fn nothing_scrolls_sideways_on_a_phone() {
     let place = Place::new();
-    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let lab = Lab::start(&mut place.lab(&[]));
     let long = "x".repeat(500);
     let _holders = [&long, "y"].map(|name| Run::start(&place, &[], name));
     let browser = Browser::new(&PHONE);

@@ -174,7 +174,7 @@ fn the_meter_shows_how_much_of_the_whole_lease_is_left() {
 #[test]
 fn commands_that_wait_are_listed_with_their_labels() {
     let place = Place::new();
-    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let lab = Lab::start(&mut place.lab(&[]));
     let browser = Browser::new(&DESKTOP);
     browser.open(&lab.url("/#/locks"));
     let holder = Run::start(&place, &["--label", "first"], "x");

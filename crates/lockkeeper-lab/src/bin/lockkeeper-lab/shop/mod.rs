@@ -7,8 +7,8 @@ mod serve;
 use lockkeeper_lab::shop::stock::{self, STOCK_VARIABLE};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use crate::exit::{Failure, UNAVAILABLE, USAGE};
-use crate::store::{StoreArgs, without_password};
+use lockkeeper_cli::exit::{Failure, UNAVAILABLE, USAGE};
+use lockkeeper_cli::store::{StoreArgs, without_password};
 
 pub use serve::address;
 

@@ -205,6 +205,8 @@ fn what_cannot_be_served_is_told() {
     finish(&mut bare(&["shop", "serve", "--listen", "nowhere"])).code(2);
     let reset = finish(&mut bare(&["shop", "reset", "--stock", "memory:"]));
     reset.code(2).says("there is no stock");
+    let reset = finish(&mut bare(&["shop", "reset", "--stock", "sqlite:~/x.db"]));
+    reset.code(2).says("~ is not expanded");
     let mut reset = bare(&["shop", "reset"]);
     let reset = finish(reset.env("LOCKKEEPER_SHOP_STOCK", "foo:bar"));
     reset.code(2).says("there is no stock");

@@ -42,7 +42,7 @@ impl Place {
 }
 
 pub fn start(options: &ServeOptions) -> Instance {
-    let program = Path::new(env!("CARGO_BIN_EXE_lockkeeper"));
+    let program = Path::new(crate::common::PROGRAM);
     Instance::start(program, options).expect("the shop opens")
 }
 

@@ -3,12 +3,12 @@
 use lockkeeper_lab::shop::stock::{self, USUAL_SIZE};
 
 use super::{failure, stock_url};
-use crate::exit::Failure;
-use crate::output::{print, print_json};
+use lockkeeper_cli::exit::Failure;
+use lockkeeper_cli::output::{print, print_json};
 
 /// Puts the stock back to its start: full shelves, no rewards given, an empty ledger
 #[derive(Debug, clap::Args)]
-#[command(arg = crate::store::unused())]
+#[command(arg = lockkeeper_cli::store::unused())]
 pub struct Args {
     /// Where the stock is [default: $LOCKKEEPER_SHOP_STOCK, or a SQLite file in your state folder]
     #[arg(long, value_name = "URL")]

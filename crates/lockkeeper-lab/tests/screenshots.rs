@@ -25,7 +25,7 @@ fn main() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab");
     std::fs::create_dir_all(&folder).expect("docs/lab");
     let place = Place::new();
-    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let lab = Lab::start(&mut place.lab(&[]));
     {
         let browser = Browser::new(&Options {
             height: 1000,

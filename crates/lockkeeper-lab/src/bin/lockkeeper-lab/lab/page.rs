@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 use lockkeeper_lab::chapters::Stage;
 use lockkeeper_lab::page::{Opened, PageOptions, serve};
 
-use crate::exit::Failure;
-use crate::notes::say;
-use crate::output::{print, print_json};
 use crate::shop::{address, failure};
-use crate::signals::Signals;
-use crate::store::{StoreArgs, check};
+use lockkeeper_cli::exit::Failure;
+use lockkeeper_cli::notes::say;
+use lockkeeper_cli::output::{print, print_json};
+use lockkeeper_cli::signals::Signals;
+use lockkeeper_cli::store::{StoreArgs, check};
 
 #[derive(Debug, clap::Args)]
 pub struct PageArgs {

@@ -14,7 +14,7 @@ pub const HOSTILE: &str =
 #[test]
 fn a_lock_is_shown_while_a_process_holds_it_and_its_name_is_text() {
     let place = Place::new();
-    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let lab = Lab::start(&mut place.lab(&[]));
     let browser = Browser::new(&DESKTOP);
     browser.open(&lab.url("/#/locks"));
     browser.until_says(".none", "No lock is held");
@@ -67,7 +67,7 @@ fn a_lock_is_shown_while_a_process_holds_it_and_its_name_is_text() {
 #[test]
 fn a_store_that_is_gone_is_said_to_be_and_its_password_is_not() {
     let place = Place::new();
-    let mut command = place.lockkeeper(&[]);
+    let mut command = place.lab(&[]);
     // Nobody listens there.
     command.env("LOCKKEEPER_STORE", "redis://user:canary@127.0.0.1:1/0");
     let lab = Lab::start(&mut command);
@@ -107,7 +107,7 @@ const ALIKE: [(&str, &str); 9] = [
 #[test]
 fn names_that_deceive_are_seen_for_what_they_are() {
     let place = Place::new();
-    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let lab = Lab::start(&mut place.lab(&[]));
     let keeper = lockkeeper::blocking::Lockkeeper::connect(&place.url()).expect("a store");
     // As long as a name can be, of what takes the most room.
     let arabic = "\u{627}".repeat(256);
@@ -147,7 +147,7 @@ fn names_that_deceive_are_seen_for_what_they_are() {
 #[test]
 fn a_store_that_is_replaced_is_looked_at_again() {
     let place = Place::new();
-    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let lab = Lab::start(&mut place.lab(&[]));
     let first = Run::start(&place, &[], "before");
     let mut stream = send(lab.port, "GET", "/api/locks/events", &[], "");
     let mut until_told = |text: &str| {
@@ -173,7 +173,7 @@ fn a_store_that_is_replaced_is_looked_at_again() {
 #[test]
 fn a_view_that_was_left_opens_no_stream_any_more() {
     let place = Place::new();
-    let lab = Lab::start(&mut place.lockkeeper(&[]));
+    let lab = Lab::start(&mut place.lab(&[]));
     let browser = Browser::new(&DESKTOP);
     browser.open(&lab.url("/#/lab"));
     browser.until("document.querySelector('nav a') !== null");
