@@ -28,7 +28,7 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
         return Ok(print("no lock is held or waited for")?);
     }
     let plain = of_locks(&locks, 0);
-    let columns = plain.width().filter(|&width| width > 0);
+    let columns = plain.width();
     let room = columns.map_or(usize::MAX, |width| {
         usize::from(width).saturating_sub(natural_width(&plain) + MARGIN)
     });

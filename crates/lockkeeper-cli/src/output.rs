@@ -8,6 +8,7 @@ use comfy_table::{ContentArrangement, Table};
 use lockkeeper::Label;
 use lockkeeper::store::Process;
 use serde::Serialize;
+use terminal_size::{Width, terminal_size_of};
 
 /// Prints a line, or several. Our own may have control characters; text of others goes through [`plain`] before.
 pub fn print(text: &str) -> io::Result<()> {
@@ -46,15 +47,14 @@ pub fn json(value: &impl Serialize) -> io::Result<String> {
 /// A table in the program's style.
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    let arrangement = match table.width() {
-        // Serial lines and some containers do not know how wide they are.
-        Some(0) => ContentArrangement::Disabled,
-        _ => ContentArrangement::Dynamic,
-    };
     table
         .load_style(NOTHING)
-        .set_content_arrangement(arrangement)
+        .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(header.iter().copied());
+    // Serial lines and some containers do not know how wide they are.
+    if let Some((Width(columns), _)) = terminal_size_of(io::stdout()) {
+        table.set_width(columns);
+    }
     table
 }
 
