@@ -4,6 +4,7 @@ mod bench;
 mod interop;
 mod interrupts;
 mod nightly;
+mod package;
 mod packages;
 mod peers;
 mod programs;
@@ -20,8 +21,9 @@ usage: cargo xtask COMMAND
   test [--quick]    everything the project checks about itself; --quick leaves out
                     single-feature builds, examples, rustdoc and the fuzz targets
   nightly [HISTORIES]
-                    the tests that `test` ignores, and histories of each store
-                    with faults by chance (default 200)
+                    the tests that `test` ignores, `package`, and histories of each
+                    store with faults by chance (default 200)
+  package           packs the crates that are published, and builds what is packed
   fuzz [SECONDS]    runs each fuzz target for SECONDS (default 30)
   deny              licences, advisories and sources of all dependencies (cargo-deny)
   screenshots       pictures of the laboratory's page: writes docs/lab/
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
             Ok(histories) => nightly::run(histories),
             Err(_) => Err(format!("{histories:?} is not a whole number of histories")),
         },
+        ["package"] => package::run(),
         ["fuzz"] => tools::fuzz(30),
         ["fuzz", seconds] => match seconds.parse() {
             Ok(seconds) => tools::fuzz(seconds),

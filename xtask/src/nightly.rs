@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::running::LIMIT;
 use crate::steps::{self, Steps};
 use crate::tools::cargo;
-use crate::{packages, programs};
+use crate::{package, packages, programs};
 
 /// How many of the histories of every store the older ones are: a quorum's exclusive locks with clocks that differ.
 const OF_CLOCKS: u64 = 4;
@@ -21,6 +21,7 @@ pub fn run(histories: u64) -> Result<(), String> {
 
 fn all(steps: &mut Steps, histories: u64) -> Result<(), String> {
     steps.step("what the tests need", packages::ensure)?;
+    package::all(steps)?;
     programs::test(steps, &["--ignored"])?;
     steps.limit(LIMIT + A_HISTORY * u32::try_from(histories).unwrap_or(u32::MAX));
     let test = ["test", "--workspace", "--test"];
