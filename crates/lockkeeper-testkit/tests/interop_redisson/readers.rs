@@ -129,7 +129,7 @@ async fn all_readers_of_both_sides_are_let_in_after_a_writer() {
                 .expect("let in");
         }
         for guard in guards {
-            release(guard.into()).await;
+            release(guard).await;
         }
         for thread in threads {
             site.peer.object(thread, "read", BOOK).does("unlock").await;
