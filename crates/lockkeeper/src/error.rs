@@ -274,6 +274,7 @@ impl Error {
     }
 
     /// The same failure, after which it is not known what was done.
+    #[cfg_attr(not(any(feature = "sqlite", feature = "redis")), allow(dead_code))]
     pub(crate) fn in_doubt(self) -> Error {
         match self {
             Error::Unavailable {
