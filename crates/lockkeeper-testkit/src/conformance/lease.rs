@@ -112,6 +112,11 @@ pub(super) async fn a_grant_in_a_hint_says_how_long_it_lasts(s: Subject) {
         assert!(!lease.is_zero());
         let slack = Duration::from_millis(5);
         assert!(direct.sent + lease <= seen + left + slack, "{left:?} left");
-        assert_eq!(b.granted(&waiting).await, direct.grant, "the same, asked");
+        let again = b.granted(&waiting).await;
+        match Moment::now() < direct.sent + lease {
+            true => assert_eq!(again, direct.grant, "the same, asked"),
+            // It ended on its way to us, so this may be another grant.
+            false => assert!(again.token >= direct.grant.token),
+        }
     }
 }
