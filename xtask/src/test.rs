@@ -27,9 +27,6 @@ fn all(steps: &mut Steps, quick: bool) -> Result<(), String> {
             let args = [&library[..], &["--features", &feature]].concat();
             steps.command(&title, &mut clippy(&args))?;
         }
-        // Without TLS and without the quorum: what needs them is refused, and the rest works.
-        let alone = [&["test", "--lib"], &library[..], &["--features", "redis"]].concat();
-        steps.command("test: redis alone", cargo().args(alone))?;
     }
     // Tests start these programs, also across crates, where cargo would not build them by itself.
     steps.command("build", cargo().args(["build", "--workspace", "--bins"]))?;
