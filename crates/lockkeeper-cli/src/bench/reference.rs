@@ -29,7 +29,7 @@ impl Pair for Mutex {
 mod sql {
     pub const BEGIN: &str = "BEGIN IMMEDIATE";
     pub const COMMIT: &str = "COMMIT";
-    pub const LOAD: &str = include_str!("../../../lockkeeper/src/store/sqlite/load.sql");
+    pub const LOAD: &str = lockkeeper::store::sqlite::LOAD;
     pub const LEASE_START: &str = "INSERT INTO lock \
          (name,claim,token,process,mode,permits,taken,tokens,expires,since) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)";
     pub const LEASE_END: &str = "DELETE FROM lock WHERE name=?1 AND claim=?2";

@@ -62,6 +62,10 @@ use super::record::ProcessId;
 use super::*;
 use crate::clock::Clock;
 
+/// Reads the leases and the fence of a name: `lockkeeper bench` runs it without the store.
+#[cfg(feature = "internals")]
+pub const LOAD: &str = sql::LOAD;
+
 pub use self::users::{FileStatus, FileUser, UserState};
 
 /// How many holds are renewed in one transaction. Others can write in between.
