@@ -7,7 +7,7 @@ use std::process::Command;
 use serde::Deserialize;
 
 use crate::steps::{self, Steps};
-use crate::tools::cargo;
+use crate::tools::{cargo, root};
 
 /// What cargo says of the workspace.
 #[derive(Debug, Deserialize)]
@@ -47,13 +47,32 @@ pub fn all(steps: &mut Steps) -> Result<(), String> {
     let metadata: Metadata = serde_json::from_str(&said).map_err(|e| e.to_string())?;
     steps.step("metadata", || complete(&metadata))?;
     steps.step("the oldest Rust", || old_enough(&metadata))?;
+    steps.step("forget older packages", || forget(&root().join(FOLDER)))?;
     let mut package = cargo();
     // Offline: what was fetched for the workspace is all that packages need, and they need each other from here.
     package.args(["package", "--locked", "--offline", "--allow-dirty"]);
+    package.args(["--target-dir", FOLDER]);
     for krate in metadata.published() {
         package.args(["--package", &krate.name]);
     }
     steps.command("package, and build from the packages", &mut package)
+}
+
+/// Where packages are built, below the folder of the workspace.
+const FOLDER: &str = "target/packages";
+
+/// Has cargo build our own packages anew. It takes a package of a version that it has built before for the same.
+fn forget(folder: &Path) -> Result<(), String> {
+    let Ok(built) = std::fs::read_dir(folder.join("debug/.fingerprint")) else {
+        return Ok(());
+    };
+    for one in built.flatten() {
+        if one.file_name().to_string_lossy().starts_with("lockkeeper") {
+            let path = one.path();
+            std::fs::remove_dir_all(&path).map_err(|e| format!("{path:?}: {e}"))?;
+        }
+    }
+    Ok(())
 }
 
 impl Metadata {
@@ -146,6 +165,20 @@ mod tests {
             {{"id":"dep","name":"dep","version":"2.0.0","rust_version":"{rust_of_dependency}","keywords":[],"categories":[]}}]}}"#
         );
         serde_json::from_str(&text).expect("metadata")
+    }
+
+    #[test]
+    fn only_our_own_packages_are_built_anew() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let built = folder.path().join("debug/.fingerprint");
+        assert_eq!(forget(folder.path()), Ok(()), "nothing was built yet");
+        for name in ["lockkeeper-1f", "lockkeeper-cli-2e", "tokio-3d"] {
+            std::fs::create_dir_all(built.join(name)).expect("a folder");
+        }
+        assert_eq!(forget(folder.path()), Ok(()));
+        let left = std::fs::read_dir(&built).expect("a folder");
+        let left: Vec<_> = left.flatten().map(|one| one.file_name()).collect();
+        assert_eq!(left, ["tokio-3d"]);
     }
 
     #[test]
