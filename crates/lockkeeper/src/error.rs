@@ -363,9 +363,10 @@ impl std::error::Error for Error {
     }
 }
 
-/// The shortest lease: half of it is the safety margin, see `docs/guarantees.md`.
+/// The shortest lease, 100 ms. Half of it is the safety margin, see [`Lock::fixed_lease`](crate::Lock::fixed_lease).
 pub const MIN_LEASE: Duration = Duration::from_millis(100);
-/// The longest lease.
+/// The longest lease, 24 hours. A store may grant less, as its
+/// [`longest_lease`](crate::store::Capabilities::longest_lease) says.
 pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Checks that a lease is within range.

@@ -124,7 +124,8 @@ impl Guard {
         self.0.tenure().depth()
     }
 
-    /// When the lock counts as lost unless it is renewed before. Moves on with each renewal.
+    /// When the lock counts as lost unless it is renewed before. Moves on with each renewal. It is a safety margin before the end
+    /// of the lease, which [`Lock::fixed_lease`](crate::Lock::fixed_lease) names.
     pub fn deadline(&self) -> Moment {
         match self.home().is_left() {
             true => Moment::BOOT,

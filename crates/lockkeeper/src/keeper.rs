@@ -174,7 +174,7 @@ impl Builder {
     }
 
     /// The lease of locks that ask for no other; 30 s unless set, or the longest that the store grants. Renewed at a
-    /// third of it.
+    /// third of it. From [`MIN_LEASE`](crate::MIN_LEASE), 100 ms, to [`MAX_LEASE`](crate::MAX_LEASE), 24 hours.
     pub fn lease(mut self, lease: Duration) -> Builder {
         self.lease = Some(lease);
         self

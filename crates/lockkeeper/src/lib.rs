@@ -123,7 +123,8 @@
 //! | --- | --- |
 //! | a name | 1 to [`MAX_NAME_BYTES`] bytes of text without control characters |
 //! | a label | 1 to [`MAX_LABEL_BYTES`] bytes |
-//! | a lease | [`MIN_LEASE`] to [`MAX_LEASE`]; on `redlock:` at most `max_lease` |
+//! | a lease | [`MIN_LEASE`], 100 ms, to [`MAX_LEASE`], 24 hours; on `redlock:` at most `max_lease` |
+//! | the safety margin: how much sooner than the lease a lock that is not renewed counts as lost | a tenth of the lease, at least 50 ms |
 //! | tasks that wait for one lock in one process | 100,000 |
 //! | re-entries of one lock | 65,535 |
 //! | permits of one claim on Redis | 1,000 |

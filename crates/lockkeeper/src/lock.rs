@@ -93,7 +93,8 @@ impl Lock {
     /// lock if this process dies, and how long an outage of the store it survives.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if out of range.
+    /// [`Error::InvalidArgument`] unless it is from [`MIN_LEASE`](crate::MIN_LEASE), 100 ms, to [`MAX_LEASE`](crate::MAX_LEASE), 24 hours,
+    /// and no longer than [the store grants](crate::store::Capabilities::longest_lease).
     pub fn with_lease(&self, lease: Duration) -> Result<Lock, Error> {
         let terms = Terms::renewed(&self.arbiter.core, lease)?;
         Ok(Lock {
@@ -104,8 +105,13 @@ impl Lock {
 
     /// The same lock with a fixed lease that is never renewed: a cap on how long it is held.
     ///
+    /// [`lost`](crate::Guard::lost) fires, and [`is_held`](crate::Guard::is_held) turns false, a safety margin before the lease ends in
+    /// the store: a tenth of the lease, and at least 50 ms. So of 5 s there are 4.5 s to work in, of 200 ms there are
+    /// 150 ms; they count from before the request was sent. [`deadline`](crate::Guard::deadline) is that moment.
+    ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if out of range.
+    /// [`Error::InvalidArgument`] unless it is from [`MIN_LEASE`](crate::MIN_LEASE), 100 ms, to [`MAX_LEASE`](crate::MAX_LEASE), 24 hours,
+    /// and no longer than [the store grants](crate::store::Capabilities::longest_lease).
     pub fn fixed_lease(&self, lease: Duration) -> Result<Lock, Error> {
         Ok(Lock {
             terms: Terms::fixed(&self.arbiter.core, lease)?,

@@ -139,7 +139,8 @@ impl MultiLock {
     /// The same locks with another lease, renewed for as long as the guard lives.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if out of range.
+    /// [`Error::InvalidArgument`] unless it is from [`MIN_LEASE`](crate::MIN_LEASE), 100 ms, to [`MAX_LEASE`](crate::MAX_LEASE), 24 hours,
+    /// and no longer than [the store grants](crate::store::Capabilities::longest_lease).
     pub fn with_lease(&self, lease: Duration) -> Result<MultiLock, Error> {
         let locks: Result<_, _> = self
             .locks

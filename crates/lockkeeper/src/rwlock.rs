@@ -62,7 +62,8 @@ impl RwLock {
     /// The same lock with another lease, renewed for as long as the guard lives.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if out of range.
+    /// [`Error::InvalidArgument`] unless it is from [`MIN_LEASE`](crate::MIN_LEASE), 100 ms, to [`MAX_LEASE`](crate::MAX_LEASE), 24 hours,
+    /// and no longer than [the store grants](crate::store::Capabilities::longest_lease).
     pub fn with_lease(&self, lease: Duration) -> Result<RwLock, Error> {
         let terms = Terms::renewed(&self.arbiter.core, lease)?;
         Ok(RwLock {
@@ -71,10 +72,12 @@ impl RwLock {
         })
     }
 
-    /// The same lock with a fixed lease that is never renewed.
+    /// The same lock with a fixed lease that is never renewed. It is lost a safety margin before the lease ends: see
+    /// [`Lock::fixed_lease`](crate::Lock::fixed_lease).
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if out of range.
+    /// [`Error::InvalidArgument`] unless it is from [`MIN_LEASE`](crate::MIN_LEASE), 100 ms, to [`MAX_LEASE`](crate::MAX_LEASE), 24 hours,
+    /// and no longer than [the store grants](crate::store::Capabilities::longest_lease).
     pub fn fixed_lease(&self, lease: Duration) -> Result<RwLock, Error> {
         Ok(RwLock {
             terms: Terms::fixed(&self.arbiter.core, lease)?,
