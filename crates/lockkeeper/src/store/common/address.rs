@@ -8,6 +8,7 @@ use crate::Error;
 
 /// Where a server listens. It is shown as `host:port`, `[v6]:port` or the path of a socket.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum Address {
     /// A host, by name or address and without brackets, and a port.
     Tcp(String, u16),

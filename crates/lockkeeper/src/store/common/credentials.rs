@@ -58,6 +58,7 @@ impl fmt::Debug for Secret {
 /// They come from the URL, which the environment has in `LOCKKEEPER_STORE`, and the password from a file that an option
 /// names: [`Options::password_file`](super::Options::password_file).
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Credentials {
     /// The user, if one is named.
     pub user: Option<String>,

@@ -15,12 +15,8 @@
 //! use lockkeeper::store::common::{ServerUrl, StoreKind, Trust, decode};
 //! use lockkeeper::url::StoreUrl;
 //!
-//! const TOY: StoreKind = StoreKind {
-//!     store: "toy",
-//!     example: "toy://localhost:7000/locks",
-//!     use_tls: "write toys: instead of toy:",
-//!     use_no_tls: "write toy: instead of toys:",
-//! };
+//! const TOY: StoreKind = StoreKind::new("toy", "toy://localhost:7000/locks")
+//!     .with_tls("write toys: instead of toy:", "write toy: instead of toys:");
 //!
 //! let url = StoreUrl::parse("toys://me:p%2Fw@a:7001,b/my%20locks?connect_timeout=500ms&ca=/etc/ca.pem")?;
 //! let server = ServerUrl::parse(&url, TOY)?;

@@ -11,6 +11,7 @@ use crate::{Error, SETUP_TARGET};
 ///
 /// Files are read for every connection, so that renewed certificates are taken up.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Trust {
     /// The authorities to believe instead of the system's.
     pub ca: Option<PathBuf>,

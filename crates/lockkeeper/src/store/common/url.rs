@@ -8,6 +8,7 @@ use crate::url::StoreUrl;
 
 /// What errors say of a kind of store, so that they name its own URLs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct StoreKind {
     /// How the store is called in errors, as in [`Error::Unavailable`].
     pub store: &'static str,
@@ -20,6 +21,25 @@ pub struct StoreKind {
 }
 
 impl StoreKind {
+    /// A kind of store of this name, with an example of its URLs. It has no TLS, unless [`with_tls`](StoreKind::with_tls) says how.
+    pub const fn new(store: &'static str, example: &'static str) -> StoreKind {
+        StoreKind {
+            store,
+            example,
+            use_tls: "this kind of store has no TLS",
+            use_no_tls: "this kind of store has no TLS",
+        }
+    }
+
+    /// What to do for TLS, and what for none.
+    pub const fn with_tls(self, use_tls: &'static str, use_no_tls: &'static str) -> StoreKind {
+        StoreKind {
+            use_tls,
+            use_no_tls,
+            ..self
+        }
+    }
+
     /// [`Error::Unavailable`] of this kind of store.
     pub fn unavailable(&self, reason: impl Into<String>) -> Error {
         Error::unavailable(self.store, reason)
