@@ -17,7 +17,8 @@ use crate::{Error, Guard, ReleaseOutcome};
 /// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
 /// ```
 ///
-/// An [`Owner`](crate::Owner) that writes may read as well: its [`mode`](Guard::mode) stays that of its first entry.
+/// An [`Owner`](crate::Owner) that writes may read as well: its [`mode`](Guard::mode) stays that of its first entry. So as a
+/// [`Guard`] it converts back to a [`WriteGuard`], not to a `ReadGuard`.
 #[derive(Debug)]
 #[must_use = "a lock is released when its guard is dropped"]
 pub struct ReadGuard(pub(crate) Guard);
@@ -64,20 +65,9 @@ impl WriteGuard {
     }
 }
 
-/// Gives the guard back if it is held in another way than for writing.
-impl TryFrom<Guard> for WriteGuard {
-    type Error = Guard;
-    fn try_from(guard: Guard) -> Result<WriteGuard, Guard> {
-        match guard.mode() {
-            Mode::Write => Ok(WriteGuard(guard)),
-            _ => Err(guard),
-        }
-    }
-}
-
 /// What both have beside what they are.
 macro_rules! guard {
-    ($guard:ident) => {
+    ($guard:ident, $mode:ident, $doing:literal) => {
         impl $guard {
             /// As [`Guard::release`].
             ///
@@ -104,8 +94,19 @@ macro_rules! guard {
                 guard.0
             }
         }
+
+        #[doc = concat!("The way back, by [`mode`](Guard::mode). Returns the guard if it is not held for ", $doing, ".")]
+        impl TryFrom<Guard> for $guard {
+            type Error = Guard;
+            fn try_from(guard: Guard) -> Result<$guard, Guard> {
+                match guard.mode() {
+                    Mode::$mode => Ok($guard(guard)),
+                    _ => Err(guard),
+                }
+            }
+        }
     };
 }
 
-guard!(ReadGuard);
-guard!(WriteGuard);
+guard!(ReadGuard, Read, "reading");
+guard!(WriteGuard, Write, "writing");

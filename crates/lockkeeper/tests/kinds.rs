@@ -42,7 +42,26 @@ async fn readers_share_and_writers_do_not() {
     // Only a writer can be downgraded, which the compiler sees.
     let reader = Guard::from(reader);
     let reader = WriteGuard::try_from(reader).expect_err("it reads");
+    let reader = ReadGuard::try_from(reader).expect("it reads");
     assert!(reader.is_held());
+}
+
+#[tokio::test]
+async fn a_guard_converts_back_by_its_mode() {
+    let keeper = Tampered::new().keeper(LEASE).await;
+    let lock = keeper.rwlock("x").expect("a name").as_owner(&Owner::new());
+    let writer = Guard::from(lock.write().await.expect("writes"));
+    let writer = ReadGuard::try_from(writer).expect_err("it writes");
+    let writer = WriteGuard::try_from(writer).expect("it writes");
+    // It reads what its owner writes: the hold is that of a writer.
+    let inner = Guard::from(lock.read().await.expect("reads"));
+    let inner = ReadGuard::try_from(inner).expect_err("its mode is that of the first entry");
+    drop(writer);
+    let inner = WriteGuard::try_from(inner).expect("it writes");
+    assert!(inner.downgrade().await.expect("downgraded").is_held());
+    let plain = keeper.lock("y").expect("a name").acquire().await;
+    let plain = ReadGuard::try_from(plain.expect("acquired")).expect_err("no reader");
+    assert!(WriteGuard::try_from(plain).is_err());
 }
 
 #[tokio::test]

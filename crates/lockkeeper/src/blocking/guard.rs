@@ -184,7 +184,7 @@ impl WriteGuard {
 
 /// What both have beside what they are.
 macro_rules! guard {
-    ($guard:ident) => {
+    ($guard:ident, $mode:ident, $doing:literal) => {
         impl $guard {
             /// As [`crate::Guard::release`].
             ///
@@ -211,11 +211,22 @@ macro_rules! guard {
     };
 }
 
-guard!(ReadGuard);
-guard!(WriteGuard);
+guard!(ReadGuard, Read, "reading");
+guard!(WriteGuard, Write, "writing");
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
+
+        #[doc = concat!("The way back, by [`mode`](Guard::mode). Returns the guard if it is not held for ", $doing, ".")]
+        impl TryFrom<Guard> for $guard {
+            type Error = Guard;
+            fn try_from(guard: Guard) -> Result<$guard, Guard> {
+                match guard.mode() {
+                    Mode::$mode => Ok($guard(guard)),
+                    _ => Err(guard),
+                }
+            }
+        }
