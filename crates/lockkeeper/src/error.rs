@@ -122,7 +122,8 @@ pub enum Error {
         name: Name,
         /// How it was lost.
         cause: LossCause,
-        /// Which process holds the lock now. Only [`release`](crate::Guard::release) asks the store for it.
+        /// Which process holds the lock now, as far as the store was asked for it. [`release`](crate::Guard::release) and
+        /// [`downgrade`](crate::WriteGuard::downgrade) ask always, the other verbs only to learn the cause.
         now_held_by: Option<Box<Process>>,
     },
     /// The keeper was closed.

@@ -86,10 +86,6 @@ impl Guard {
         self.0.tenure().arbiter.core.home
     }
 
-    pub(crate) fn check_home(&self) -> Result<(), Error> {
-        self.home().check()
-    }
-
     /// The name of the lock.
     pub fn name(&self) -> &Name {
         &self.0.tenure().hold.name
@@ -179,8 +175,8 @@ impl Guard {
                 core.watchdog.look_again(&tenure.hold);
                 Ok(())
             }
-            Some(Renewed::Renewed) => Err(tenure.hold.lost_error()),
-            Some(Renewed::TooLate) if !self.is_held() => Err(tenure.hold.lost_error()),
+            Some(Renewed::Renewed) => Err(tenure.loss_soon().await),
+            Some(Renewed::TooLate) if !self.is_held() => Err(tenure.loss_soon().await),
             Some(Renewed::TooLate) => Err(Error::unavailable(
                 core.store().capabilities().store,
                 "the request reached it too late, so the lease is as it was; try again",
@@ -222,8 +218,15 @@ impl Guard {
 
     /// Runs a future for as long as the lock is held, and drops it when the lock is lost.
     ///
+    /// The future is dropped where it next awaits: a stretch without an await goes on to its end. If the lock is lost in the last
+    /// such stretch, the work is done all the same, and its output is dropped. Have the future write what must not be lost to
+    /// a place outside of it.
+    ///
+    /// `Ok` says that the lock was held by the clock when the work ended. A break that this process has not heard of yet
+    /// is seen by [`release`](Guard::release).
+    ///
     /// # Errors
-    /// [`Error::Lost`] when the future was dropped.
+    /// [`Error::Lost`] when the lock was lost before the future ended, with the cause: some of the work may be done, or all of it.
     ///
     /// # Cancel safety
     /// As safe as the future; the guard stays.
@@ -244,8 +247,25 @@ impl Guard {
         };
         // The future is dropped by now, however long the store takes to say why.
         match done {
-            Some(done) => Ok(done),
-            None => Err(self.0.tenure().loss_soon().await),
+            // Its last step may have taken longer than the lease.
+            Some(done) if self.is_held_here()? => Ok(done),
+            _ => Err(self.loss().await),
+        }
+    }
+
+    /// As [`is_held`](Guard::is_held), but an error in a fork.
+    pub(crate) fn is_held_here(&self) -> Result<bool, Error> {
+        self.home().check()?;
+        Ok(self.is_held())
+    }
+
+    /// Waits for one of its own signals, at most `timeout`. Returns whether it came. The timer is the keeper's own.
+    pub(crate) async fn within(&self, timeout: Duration, signal: impl Future<Output = ()>) -> bool {
+        let background = &self.0.tenure().arbiter.core.background;
+        tokio::select! {
+            biased;
+            () = signal => true,
+            () = background.sleep_until(Moment::now() + timeout) => false,
         }
     }
 
@@ -269,7 +289,8 @@ impl Guard {
     /// Where the future's error cannot be made from [`Error`], `guard.run(future).await??` converts both on their own.
     ///
     /// # Errors
-    /// The future's own, and [`Error::Lost`] when the future was dropped.
+    /// [`Error::Lost`] when the lock was lost before the future ended, also if the future failed by itself: the loss may be
+    /// why. Otherwise the future's own.
     ///
     /// # Cancel safety
     /// As safe as the future; the guard stays.
@@ -281,8 +302,8 @@ impl Guard {
     }
 
     /// The error of what cannot go on without this lock, once it is lost.
-    pub(crate) fn loss(&self) -> Error {
-        self.0.tenure().hold.lost_error()
+    pub(crate) async fn loss(&self) -> Error {
+        self.0.tenure().loss_soon().await
     }
 
     pub(crate) async fn downgraded(self) -> Result<Guard, Error> {

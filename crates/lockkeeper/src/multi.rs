@@ -220,7 +220,7 @@ impl MultiLock {
         // Those taken first were held while waiting for the last: one may be lost by now.
         match all.guards.iter().find(|guard| !guard.is_held()) {
             None => Ok(Some(all)),
-            Some(lost) => Err(lost.loss()),
+            Some(lost) => Err(lost.loss().await),
         }
     }
 }
@@ -261,6 +261,14 @@ impl MultiGuard {
             }
         })
         .await;
+    }
+
+    /// As [`lost`](MultiGuard::lost), at most `timeout`. Returns whether one was lost.
+    pub(crate) async fn lost_within(&self, timeout: Duration) -> bool {
+        match self.guards.first() {
+            Some(any) => any.within(timeout, self.lost()).await,
+            None => false,
+        }
     }
 
     /// Releases all of them, the last taken first; one outcome each, in the order of their names.

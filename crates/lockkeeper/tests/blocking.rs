@@ -4,8 +4,8 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-use lockkeeper::blocking::{Lockkeeper, MultiGuard};
-use lockkeeper::{Error, ReleaseOutcome};
+use lockkeeper::blocking::{Guard, Lockkeeper, MultiGuard, ReadGuard, WriteGuard};
+use lockkeeper::{Error, LossCause, ReleaseOutcome};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -97,7 +97,8 @@ fn readers_writers_permits_and_latches() {
         .expect("writes")
         .downgrade()
         .expect("downgraded");
-    drop(reader);
+    let reader = WriteGuard::try_from(Guard::from(reader)).expect_err("it reads");
+    drop(ReadGuard::try_from(reader).expect("it reads"));
 
     let semaphore = keeper.semaphore("s", 2).expect("a name");
     let both = semaphore.acquire(2).expect("acquired");
@@ -139,6 +140,63 @@ fn a_lost_lock_is_seen_by_its_thread() {
     guard.at_risk();
     guard.lost();
     assert!(matches!(guard.run(|| 7), Err(Error::Lost { .. })));
+}
+
+#[test]
+fn a_thread_waits_for_a_loss_only_as_long_as_it_says() {
+    let keeper = Lockkeeper::connect("memory:blocking-lost-within").expect("connects");
+    let guard = keeper.lock("a").and_then(|lock| lock.acquire());
+    let guard = guard.expect("acquired");
+    let both = keeper.multi_lock(["b", "c"]).and_then(|m| m.acquire());
+    let both = both.expect("acquired");
+    // They are renewed, so that nothing but the time ends these.
+    assert!(!guard.lost_within(Duration::ZERO));
+    assert!(!guard.lost_within(MS(20)));
+    assert!(!guard.at_risk_within(MS(20)));
+    assert!(!both.lost_within(MS(20)));
+    for name in ["a", "c"] {
+        keeper.break_lock(name, "a test").expect("breaks");
+    }
+    assert!(guard.lost_within(Duration::MAX));
+    assert!(guard.at_risk_within(Duration::ZERO), "it is lost by now");
+    assert!(both.lost_within(Duration::MAX));
+}
+
+/// The cause of a loss.
+fn cause<T: std::fmt::Debug>(lost: Result<T, Error>) -> String {
+    match lost {
+        Err(Error::Lost { cause, .. }) => match cause {
+            LossCause::Broken(Some(broken)) => broken.reason,
+            cause => cause.to_string(),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_broken_lock_has_one_cause_whichever_verb_tells_it() {
+    let keeper = Lockkeeper::connect("memory:blocking-cause").expect("connects");
+    let lock = keeper.lock("x").expect("a name");
+    let broken = |guard: &Guard| {
+        keeper.break_lock("x", "a test").expect("breaks");
+        while guard.is_held() {
+            std::thread::sleep(MS(1));
+        }
+    };
+    let guard = lock.acquire().expect("acquired");
+    assert_eq!(cause(guard.run(|| broken(&guard))), "a test");
+    assert_eq!(cause(guard.run(|| ())), "a test");
+    assert_eq!(cause(guard.release()), "a test");
+    // The loss may be why the work failed.
+    for own in [Ok(()), Err(Error::Closed)] {
+        let guard = lock.acquire().expect("acquired");
+        let done = guard.try_run(|| {
+            broken(&guard);
+            own
+        });
+        assert_eq!(cause(done), "a test");
+        assert_eq!(cause(guard.try_run(|| Ok::<_, Error>(()))), "a test");
+    }
 }
 
 /// Not advised, but it must not panic or hang.

@@ -82,31 +82,56 @@ impl Guard {
         block_on(self.0.extend(lease))
     }
 
-    /// Waits until the lock is lost.
+    /// Waits until the lock is lost, for as long as that takes.
     pub fn lost(&self) {
         block_on(self.0.lost());
     }
 
-    /// Waits until a renewal is overdue.
+    /// Waits until the lock is lost, at most `timeout`. Returns whether it was.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # let keeper = lockkeeper::blocking::Lockkeeper::connect("memory:blocking-lost-within")?;
+    /// let guard = keeper.lock("report")?.acquire()?;
+    /// assert!(!guard.lost_within(Duration::from_millis(10)));      // it is renewed
+    /// keeper.break_lock("report", "it hangs")?;
+    /// assert!(guard.lost_within(Duration::from_secs(60)));
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub fn lost_within(&self, timeout: Duration) -> bool {
+        block_on(self.0.within(timeout, self.0.lost()))
+    }
+
+    /// Waits until a renewal is overdue, for as long as that takes.
     pub fn at_risk(&self) {
         block_on(self.0.at_risk());
+    }
+
+    /// Waits until a renewal is overdue, at most `timeout`. Returns whether one is.
+    pub fn at_risk_within(&self, timeout: Duration) -> bool {
+        block_on(self.0.within(timeout, self.0.at_risk()))
     }
 
     /// Runs a function and tells whether the lock was held until its end. A thread cannot be stopped from
     /// outside: long work should look at [`is_held`](Guard::is_held) itself.
     ///
+    /// If the lock is lost meanwhile, the work is done all the same, and what it returned is dropped. Have it write what must not
+    /// be lost to a place outside of it.
+    ///
     /// # Errors
-    /// [`Error::Lost`] if the lock was lost before or meanwhile.
+    /// [`Error::Lost`] if the lock was lost before or meanwhile, with the cause.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
-        self.0.check_home()?;
-        if !self.is_held() {
-            return Err(self.0.loss());
-        }
+        self.check_held()?;
         let done = work();
-        match self.is_held() {
-            true => Ok(done),
-            false => Err(self.0.loss()),
+        self.check_held()?;
+        Ok(done)
+    }
+
+    fn check_held(&self) -> Result<(), Error> {
+        if self.0.is_held_here()? {
+            return Ok(());
         }
+        Err(block_on(self.0.loss()))
     }
 
     /// As [`run`](Guard::run), for work that may fail. Its error is also that of a lost lock, so one `?` is enough.
@@ -123,17 +148,10 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// The work's own; otherwise [`Error::Lost`] if the lock was lost before or meanwhile.
+    /// [`Error::Lost`] if the lock was lost before or meanwhile, also if the work failed by itself: the loss may be why. Otherwise
+    /// the work's own.
     pub fn try_run<T, E: From<Error>>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        self.0.check_home()?;
-        if !self.is_held() {
-            return Err(self.0.loss().into());
-        }
-        let done = work()?;
-        match self.is_held() {
-            true => Ok(done),
-            false => Err(self.0.loss().into()),
-        }
+        self.run(work)?
     }
 
     /// As [`crate::Guard::release`].
@@ -208,17 +226,6 @@ macro_rules! guard {
                 guard.0
             }
         }
-    };
-}
-
-guard!(ReadGuard, Read, "reading");
-guard!(WriteGuard, Write, "writing");
-
-impl fmt::Debug for Guard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
         #[doc = concat!("The way back, by [`mode`](Guard::mode). Returns the guard if it is not held for ", $doing, ".")]
         impl TryFrom<Guard> for $guard {
@@ -230,3 +237,14 @@ impl fmt::Debug for Guard {
                 }
             }
         }
+    };
+}
+
+guard!(ReadGuard, Read, "reading");
+guard!(WriteGuard, Write, "writing");
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -109,6 +109,11 @@ impl MultiGuard {
         block_on(self.0.lost());
     }
 
+    /// Waits until one of them is lost, at most `timeout`. Returns whether one was.
+    pub fn lost_within(&self, timeout: Duration) -> bool {
+        block_on(self.0.lost_within(timeout))
+    }
+
     /// As [`crate::MultiGuard::release`].
     ///
     /// # Errors

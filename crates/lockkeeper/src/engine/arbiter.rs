@@ -99,7 +99,7 @@ impl Arbiter {
         take_turns().await;
         let began = self.core.shared.observers.time();
         if let Some(owner) = wish.owner
-            && let Some(entry) = self.reenter(owner, wish.mode)?
+            && let Some(entry) = self.reenter(owner, wish.mode).await?
         {
             return Ok(Some(entry));
         }
@@ -156,14 +156,23 @@ impl Arbiter {
     }
 
     /// Enters again what the owner holds already.
-    fn reenter(&self, owner: OwnerId, mode: Mode) -> Result<Option<Entry>, Error> {
-        let state = self.state();
-        let Some(tenure) = state.owned.iter().find(|t| t.owner == Some(owner)) else {
-            return Ok(None);
+    async fn reenter(&self, owner: OwnerId, mode: Mode) -> Result<Option<Entry>, Error> {
+        let lost = {
+            let state = self.state();
+            let Some(tenure) = state.owned.iter().find(|t| t.owner == Some(owner)) else {
+                return Ok(None);
+            };
+            if tenure.hold.is_held() {
+                return self.enter_again(tenure, mode).map(Some);
+            }
+            tenure.clone()
         };
-        if !tenure.hold.is_held() {
-            return Err(tenure.hold.lost_error());
-        }
+        // The store is asked for the cause, without the mutex.
+        Err(lost.loss_soon().await)
+    }
+
+    /// One entry more. Called under the arbiter's mutex.
+    fn enter_again(&self, tenure: &Arc<Tenure>, mode: Mode) -> Result<Entry, Error> {
         if tenure.hold.mode == Mode::Read && mode != Mode::Read {
             return Err(Error::WouldDeadlock {
                 name: self.name.clone(),
@@ -178,7 +187,7 @@ impl Arbiter {
             });
         }
         tenure.depth.fetch_add(1, SeqCst);
-        Ok(Some(Entry::new(tenure.clone())))
+        Ok(Entry::new(tenure.clone()))
     }
 
     /// Acquires with a claim of its own.
@@ -245,7 +254,12 @@ impl Arbiter {
         let reader = self.settle_own(hold, tenure.owner, won.grant.token);
         self.announce(&reader, reader.tenure().since);
         match writer.leave().await {
-            Err(lost @ Error::Lost { .. }) => Err(lost),
+            Err(Error::Lost { .. }) => {
+                // The store granted a reader to a writer that it no longer had. That reader goes first, so that the error names
+                // who has the lock after it.
+                let _ = reader.leave().await;
+                Err(tenure.loss().await)
+            }
             // Unanswered, the writer's release goes on in the background; the reader holds either way.
             Ok(_) | Err(_) => Ok(reader),
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lockkeeper::*;
 
-use crate::common::{Fault, LEASE, SHORT, Tampered, Verb, acquired, eventually};
+use crate::common::{Fault, LEASE, MS, SHORT, Tampered, Verb, acquired, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -181,6 +181,97 @@ async fn work_that_fails_needs_no_annotation_and_a_lost_lock_ends_it() {
     });
     let Failure(why) = never.await.expect_err("it is lost");
     assert!(why.contains("it was broken (a test)"), "{why}");
+}
+
+/// Breaks the lock and waits until its holder knows of it, without an await.
+fn broken_meanwhile(keeper: &Lockkeeper, guard: &Guard) {
+    let keeper = keeper.blocking();
+    keeper.break_lock("x", "a test").expect("breaks");
+    while guard.is_held() {
+        std::thread::sleep(MS(1));
+    }
+}
+
+fn was_broken(error: &Error) -> bool {
+    let Error::Lost { cause, .. } = error else {
+        return false;
+    };
+    matches!(cause, LossCause::Broken(Some(broken)) if broken.reason == "a test")
+}
+
+#[tokio::test]
+async fn work_that_ends_after_the_loss_does_not_pass_for_done() {
+    let keeper = Tampered::new().keeper(LEASE).await;
+    let guard = acquired(&keeper).await;
+    let done = guard.run(async {
+        broken_meanwhile(&keeper, &guard);
+        7
+    });
+    let error = done.await.expect_err("it was lost under the work");
+    assert!(was_broken(&error), "{error:?}");
+    drop(guard);
+
+    // Whatever the work says of itself: the loss may be why it failed.
+    for own in [Ok(7), Err(Error::Closed)] {
+        let guard = acquired(&keeper).await;
+        let done = guard.try_run(async {
+            broken_meanwhile(&keeper, &guard);
+            own
+        });
+        let error = done.await.expect_err("it was lost under the work");
+        assert!(was_broken(&error), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_owner_that_enters_again_learns_how_its_lock_was_lost() {
+    let keeper = Tampered::new().keeper(LEASE).await;
+    let lock = keeper.lock("x").expect("a name").as_owner(&Owner::new());
+    let guard = lock.acquire().await.expect("acquired");
+    broken_meanwhile(&keeper, &guard);
+    let error = lock.acquire().await.expect_err("it is lost");
+    assert!(was_broken(&error), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_downgrade_of_a_broken_hold_names_nobody_where_nobody_has_the_lock() {
+    let store = Tampered::new();
+    let (keeper, other) = (store.keeper(LEASE).await, store.keeper(LEASE).await);
+    let there = other.rwlock("x").expect("a name");
+    // So that neither the hint nor a renewal is first to tell.
+    store.set(Verb::Renew, Some(Fault::Refused));
+    let writer = keeper.rwlock("x").expect("a name").write().await;
+    let writer = writer.expect("writes");
+    other.break_lock("x", "a test").await.expect("breaks");
+    assert!(writer.is_held(), "nobody has told it");
+    let error = writer.downgrade().await.expect_err("it is lost");
+    assert!(was_broken(&error), "{error:?}");
+    let Error::Lost { now_held_by, .. } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(now_held_by, None, "its own reader is nobody else");
+    let next = there.try_write().await.expect("works");
+    assert!(next.is_some(), "the reader is gone");
+}
+
+#[tokio::test]
+async fn a_downgrade_of_a_broken_hold_names_the_next_holder() {
+    let store = Tampered::new();
+    let (keeper, other) = (store.keeper(LEASE).await, store.keeper(LEASE).await);
+    let there = other.rwlock("x").expect("a name");
+    store.set(Verb::Renew, Some(Fault::Refused));
+    let writer = keeper.rwlock("x").expect("a name").write().await;
+    let writer = writer.expect("writes");
+    other.break_lock("x", "a test").await.expect("breaks");
+    let next = there.read().await.expect("reads");
+    let error = writer.downgrade().await.expect_err("it is lost");
+    assert!(was_broken(&error), "{error:?}");
+    let Error::Lost { now_held_by, .. } = error else {
+        panic!("{error:?}");
+    };
+    let process = now_held_by.expect("the reader there");
+    assert_eq!(process.pid, std::process::id());
+    assert!(next.is_held());
 }
 
 #[tokio::test]
