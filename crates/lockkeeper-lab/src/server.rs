@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 /// How long a connection may take until it has sent the head of a request, also the next one.
-const SPEAKS_WITHIN: Duration = Duration::from_secs(20);
+pub const SPEAKS_WITHIN: Duration = Duration::from_secs(20);
 /// How long it may take to read something of what it was sent.
 #[cfg(target_os = "linux")]
 const READS_WITHIN: Duration = Duration::from_secs(30);

@@ -61,11 +61,18 @@ async fn play(scene: &mut Scene) -> Result<()> {
         .figures
         .add(&ANSWERED, report.requests_per_second as i64);
     scene.figures.add(&P99, report.latency_ms.p99.ceil() as i64);
-    let unanswered = tally.busy + tally.failed + tally.unknown;
-    if unanswered > 0 {
+    // A customer who was fenced off was told so, and nothing was sold: the lock and the stock did their work.
+    let unserved = tally.unserved();
+    if unserved > 0 {
+        let mut instances = report.instances.iter();
+        let why = instances.find_map(|instance| instance.trouble.as_deref());
+        let why = why.unwrap_or("no instance was left");
         scene.faults.push(Text::made(
-            format!("{unanswered} customers were not served."),
-            format!("有 {unanswered} 位顾客没有得到服务。"),
+            match unserved {
+                1 => format!("1 customer was not served: {why}."),
+                _ => format!("{unserved} customers were not served, the first of them: {why}."),
+            },
+            format!("有 {unserved} 位顾客没有得到服务，第一位的原因：{why}。"),
         ));
     }
     scene.take_books(&shop, PATH).await

@@ -1,7 +1,7 @@
 //! A small HTTP client: one connection, kept alive, one request at a time.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use http_body_util::{BodyExt, Empty, Limited};
@@ -12,10 +12,17 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::server::SPEAKS_WITHIN;
+
 /// More than the longest answer.
 const MOST_ANSWER: usize = 4 << 20;
 /// How long a connection may take.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
+/// How long a connection is kept that is not used: half as long as an instance keeps it. A request that crosses the end of its
+/// connection is not answered, and nobody knows whether it was read.
+const KEPT_FOR: Duration = Duration::from_secs(SPEAKS_WITHIN.as_secs() / 2);
+
+type Connection = SendRequest<Empty<Bytes>>;
 
 /// Where an instance is.
 #[derive(Clone, Debug)]
@@ -61,7 +68,8 @@ impl Address {
 pub(super) struct Client {
     address: Address,
     patience: Duration,
-    connection: Option<SendRequest<Empty<Bytes>>>,
+    /// The connection of before, and since when it is not used.
+    kept: Option<(Connection, Instant)>,
 }
 
 /// Why there is no answer.
@@ -87,7 +95,7 @@ impl Client {
         Client {
             address,
             patience,
-            connection: None,
+            kept: None,
         }
     }
 
@@ -119,22 +127,82 @@ impl Client {
             Err(_) => Err(anyhow::anyhow!("not within {:?}", self.patience)),
         };
         let answer = answer.map_err(Silence::NoAnswer)?;
-        self.connection = Some(connection);
+        self.kept = Some((connection, Instant::now()));
         Ok(answer)
     }
 
-    /// The connection of before, unless the instance has closed it.
-    async fn kept_alive(&mut self) -> Option<SendRequest<Empty<Bytes>>> {
-        let mut connection = self.connection.take()?;
+    /// The connection of before, unless the instance has closed it or is about to.
+    async fn kept_alive(&mut self) -> Option<Connection> {
+        let (mut connection, since) = self.kept.take()?;
+        if since.elapsed() >= KEPT_FOR {
+            return None;
+        }
         connection.ready().await.ok().map(|()| connection)
     }
 
-    async fn connect(&self) -> Result<SendRequest<Empty<Bytes>>> {
+    async fn connect(&self) -> Result<Connection> {
         let address = (self.address.host.as_str(), self.address.port);
         let stream = timeout(CONNECTS_WITHIN, TcpStream::connect(address)).await??;
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         Ok(sender)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use super::*;
+
+    /// Answers one request after the other, until the other side closes the connection.
+    fn serve(mut stream: TcpStream) {
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while stream.read(&mut byte).is_ok_and(|read| read == 1) {
+            head.extend(byte);
+            if head.ends_with(b"\r\n\r\n") {
+                head.clear();
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+                stream.write_all(answer).expect("written");
+            }
+        }
+    }
+
+    /// An instance, and how many connections it has had.
+    fn instance() -> (SocketAddr, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let connections = Arc::<AtomicUsize>::default();
+        let count = connections.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                count.fetch_add(1, SeqCst);
+                let stream = stream.expect("a connection");
+                std::thread::spawn(|| serve(stream));
+            }
+        });
+        (address, connections)
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_rested_for_long_is_not_used_again() {
+        let (address, connections) = instance();
+        let address = Address::parse(&format!("http://{address}")).expect("an address");
+        let mut client = Client::new(address, Duration::from_secs(60));
+        for (rests, expected) in [(false, 1), (false, 1), (true, 2), (false, 2)] {
+            if rests {
+                let (_, since) = client.kept.as_mut().expect("kept");
+                *since = since.checked_sub(KEPT_FOR).expect("long after the boot");
+            }
+            let answer = client.ask(Method::GET, "/").await;
+            let (status, body) = answer.unwrap_or_else(|silence| panic!("{silence}"));
+            assert_eq!((status, &body[..]), (StatusCode::OK, &b"ok"[..]));
+            assert_eq!(connections.load(SeqCst), expected);
+        }
     }
 }

@@ -81,6 +81,8 @@ struct Target {
 struct State {
     tally: Tally,
     gone: Option<String>,
+    /// Why the first customer was not served who was not.
+    trouble: Option<String>,
 }
 
 impl Target {
@@ -198,29 +200,40 @@ impl Run {
         let client = |target: &Target| Client::new(target.address.clone(), self.patience);
         let mut clients: Vec<_> = self.instances.iter().map(client).collect();
         while self.take_one() {
-            let at = self.next_instance();
+            let at = match self.next_instance() {
+                Ok(at) => at,
+                Err(gone) => {
+                    self.instances[gone].state().tally.failed += 1;
+                    continue;
+                }
+            };
             let target = &self.instances[at];
-            // Nobody is left.
-            if target.is_gone() {
-                target.state().tally.failed += 1;
-                continue;
-            }
             let asked = Instant::now();
             let answer = clients[at].ask(self.method.clone(), &self.path).await;
-            let answer = answer.map(|(_, body)| match serde_json::from_slice::<Answer>(&body) {
-                Ok(answer) => answer.result,
-                // Not a shop, or something in between that speaks for it.
-                Err(_) => answer::Result::Unknown,
-            });
+            let (answer, told) = match answer {
+                Ok((status, body)) => match serde_json::from_slice::<Answer>(&body) {
+                    Ok(answer) => (Ok(answer.result), answer.message),
+                    // Not a shop, or something in between that speaks for it.
+                    Err(_) => (Ok(answer::Result::Unknown), format!("status {status}")),
+                },
+                Err(silence) => {
+                    let told = silence.to_string();
+                    (Err(silence), told)
+                }
+            };
             if answer.is_ok() {
                 let micros = u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX);
                 let mut latency = self.latency.lock().unwrap_or_else(PoisonError::into_inner);
                 latency.saturating_record(micros);
             }
             let mut state = target.state();
+            let before = state.tally.unserved();
             state.tally.count(&answer);
-            if let Err(silence @ Silence::NotSent(_)) = answer {
-                state.gone.get_or_insert_with(|| silence.to_string());
+            if let Err(Silence::NotSent(_)) = answer {
+                state.gone.get_or_insert_with(|| told.clone());
+            }
+            if state.tally.unserved() > before {
+                state.trouble.get_or_insert(told);
             }
         }
     }
@@ -233,14 +246,17 @@ impl Run {
         taken.is_ok()
     }
 
-    /// The next one that is still there, in turn; any if none is.
-    fn next_instance(&self) -> usize {
+    /// The next one that is still there, in turn.
+    ///
+    /// # Errors
+    /// The next one in turn if none is.
+    fn next_instance(&self) -> Result<usize, usize> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let all = 0..self.instances.len();
         let there: Vec<usize> = all.filter(|at| !self.instances[*at].is_gone()).collect();
         match there.as_slice() {
-            [] => turn % self.instances.len(),
-            there => there[turn % there.len()],
+            [] => Err(turn % self.instances.len()),
+            there => Ok(there[turn % there.len()]),
         }
     }
 
@@ -291,6 +307,7 @@ impl Run {
                 url: target.address.url.clone(),
                 tally: state.tally,
                 gone: state.gone.clone(),
+                trouble: state.trouble.clone(),
             }
         });
         let books = after.map(|after| Books::new(before, after));

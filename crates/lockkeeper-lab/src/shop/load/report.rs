@@ -37,6 +37,11 @@ impl Tally {
         self.sold + self.refused + self.busy + self.fenced
     }
 
+    /// Those who were neither sold anything nor told by the stock why not.
+    pub fn unserved(&self) -> u64 {
+        self.busy + self.failed + self.unknown
+    }
+
     pub(super) fn count(&mut self, answer: &Result<answer::Result, Silence>) {
         use answer::Result as R;
         let counter = match answer {
@@ -95,6 +100,8 @@ pub struct InstanceReport {
     pub tally: Tally,
     /// Why it was given up during the run, if it was.
     pub gone: Option<String>,
+    /// Why the first customer was not served who was [not](Tally::unserved).
+    pub trouble: Option<String>,
 }
 
 /// What the books say at the end; what there was before the run is not this run's.

@@ -109,7 +109,7 @@ fn text(report: &Report) -> String {
     let mut parts = table(&[
         "", "SOLD", "REFUSED", "BUSY", "FENCED", "FAILED", "UNKNOWN", "",
     ]);
-    let mut row = |title: &str, tally: &Tally, gone: &str| {
+    let mut row = |title: &str, tally: &Tally, trouble: &str| {
         let counts = [
             tally.sold,
             tally.refused,
@@ -120,15 +120,15 @@ fn text(report: &Report) -> String {
         ];
         let counts = counts.iter().map(u64::to_string);
         let cells = std::iter::once(plain(title)).chain(counts);
-        parts.add_row(cells.chain([plain(gone)]));
+        parts.add_row(cells.chain([plain(trouble)]));
     };
     for instance in &report.instances {
-        let gone = instance.gone.as_ref().map(|why| format!("gone: {why}"));
-        row(
-            &instance.url,
-            &instance.tally,
-            gone.as_deref().unwrap_or_default(),
-        );
+        let trouble = match (&instance.gone, &instance.trouble) {
+            (Some(why), _) => format!("gone: {why}"),
+            (None, Some(why)) => format!("first: {why}"),
+            (None, None) => String::new(),
+        };
+        row(&instance.url, &instance.tally, &trouble);
     }
     row("all", &report.tally, "");
     lines.push(table_text(&parts));
