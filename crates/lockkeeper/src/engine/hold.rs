@@ -18,6 +18,10 @@ use crate::{Error, Event, Label, LossCause, Name, Token};
 /// How much the clocks of a store and of this machine may differ for a break to be taken for that of a lost hold.
 const SKEW: Duration = Duration::from_secs(60);
 
+fn is_held(standing: Standing) -> bool {
+    matches!(standing, Standing::Held | Standing::AtRisk)
+}
+
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub name: Name,
@@ -86,7 +90,7 @@ impl Hold {
     }
 
     pub fn is_held(&self) -> bool {
-        matches!(self.standing(), Standing::Held | Standing::AtRisk)
+        is_held(self.standing())
     }
 
     pub fn deadline(&self) -> Moment {
@@ -194,8 +198,16 @@ impl Hold {
 
     /// The store says that the hold is gone.
     pub fn gone(&self, observers: &Observers) {
-        if self.lease().lose() {
-            self.gone.store(true, SeqCst);
+        let is_news = {
+            let mut lease = self.lease();
+            // Where the clock was first, the cause is that, which others may have been told by now. Set under the mutex:
+            // whoever sees the loss finds its cause.
+            if is_held(lease.standing(Moment::now())) {
+                self.gone.store(true, SeqCst);
+            }
+            lease.lose()
+        };
+        if is_news {
             self.tell_lost(observers);
         }
     }

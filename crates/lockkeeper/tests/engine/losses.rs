@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use lockkeeper::*;
@@ -221,6 +221,79 @@ async fn work_that_ends_after_the_loss_does_not_pass_for_done() {
         let error = done.await.expect_err("it was lost under the work");
         assert!(was_broken(&error), "{error:?}");
     }
+}
+
+#[tokio::test]
+async fn whoever_sees_the_loss_finds_its_cause() {
+    let keeper = Tampered::new().keeper(LEASE).await;
+    for _ in 0..3_000 {
+        let guard = acquired(&keeper).await;
+        keeper.break_lock("x", "a test").await.expect("breaks");
+        // The keeper's thread is only about to tell it.
+        while guard.is_held() {}
+        let error = guard.run(async {}).await.expect_err("it is lost");
+        assert!(was_broken(&error), "{error:?}");
+    }
+}
+
+/// Keeps the thread that tells the first loss, until it is told to go on.
+struct Stalls {
+    lost: Mutex<Vec<(Name, LossCause)>>,
+    goes_on: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Observer for Stalls {
+    fn event(&self, event: &Event<'_>) {
+        let Event::Lost { name, cause, .. } = event else {
+            return;
+        };
+        let mut lost = self.lost.lock().expect("losses");
+        lost.push(((*name).clone(), cause.clone()));
+        if lost.len() == 1 {
+            drop(lost);
+            let goes_on = self.goes_on.lock().expect("a receiver");
+            let _ = goes_on.recv_timeout(PATIENCE);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_loss_that_the_clock_saw_first_keeps_that_cause() {
+    let (go_on, goes_on) = mpsc::channel();
+    let stalls = Arc::new(Stalls {
+        lost: Mutex::default(),
+        goes_on: Mutex::new(goes_on),
+    });
+    let store = Tampered::new();
+    let builder = Lockkeeper::builder().store(store.clone());
+    let builder = builder.lease(MS(2_000)).observer(stalls.clone());
+    let keeper = builder.connect().await.expect("connects");
+    let mut guards = Vec::new();
+    for name in ["a", "b"] {
+        let lock = keeper.lock(name).expect("a name");
+        guards.push(lock.acquire().await.expect("acquired"));
+    }
+    // So that the keeper asks for both at once, after both are broken.
+    store.set(Verb::Renew, Some(Fault::Refused));
+    let other = store.keeper(LEASE).await;
+    for name in ["a", "b"] {
+        other.break_lock(name, "a test").await.expect("breaks");
+    }
+    store.set(Verb::Renew, None);
+    let lost = || stalls.lost.lock().expect("losses").clone();
+    eventually("one is told", async || lost().len() == 1).await;
+    let first = &lost()[0].0;
+    let second = guards.iter().find(|guard| guard.name() != first);
+    let second = second.expect("there are two");
+    eventually("its time is over", async || !second.is_held()).await;
+    let error = second.run(async {}).await.expect_err("it is lost");
+    let Error::Lost { cause, .. } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(cause, LossCause::NotRenewed);
+    go_on.send(()).expect("it waits");
+    eventually("both are told", async || lost().len() == 2).await;
+    assert_eq!(lost()[1].1, cause, "one loss has one cause");
 }
 
 #[tokio::test]
