@@ -55,8 +55,8 @@ impl WriteGuard {
     /// token of its own, and a fixed lease starts anew.
     ///
     /// # Errors
-    /// [`Error::Lost`] if it was lost; [`Error::WouldDeadlock`] if its owner has other guards of it; a store error. The
-    /// guard is released then.
+    /// [`Error::Lost`] if it was lost, whether the store is there or not; [`Error::WouldDeadlock`] if its owner has other guards of
+    /// it; a store error. The guard is released then.
     ///
     /// # Cancel safety
     /// Dropping the future releases the hold.

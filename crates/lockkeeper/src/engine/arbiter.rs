@@ -242,11 +242,19 @@ impl Arbiter {
         let renewed = tenure.hold.is_renewed();
         let contest = Contest::new(&self.core, self.name.clone(), Mode::Read, length);
         let contest = contest.labelled(tenure.hold.label.as_ref());
-        let attempt = contest.beside(tenure.hold.claim).try_once(1).await?;
-        let Some(won) = attempt else {
-            // The store does not have the writer's hold: releasing it says why.
+        let attempt = contest.beside(tenure.hold.claim).try_once(1).await;
+        let Some(won) = (match attempt {
+            Ok(attempt) => attempt,
+            // That the writer was lost is certain, and matters more than that the store is away.
+            Err(_) if !tenure.hold.is_held() => return Err(tenure.hold.lost_error()),
+            Err(error) => return Err(error),
+        }) else {
+            // The store does not have the writer's hold: releasing it says why. If it has, the request was late.
             return match writer.leave().await {
-                Ok(_) => Err(tenure.hold.lost_error()),
+                Ok(_) => Err(Error::unavailable(
+                    self.core.store().capabilities().store,
+                    "the request reached it too late, and the lock was released; acquire it anew",
+                )),
                 Err(error) => Err(error),
             };
         };

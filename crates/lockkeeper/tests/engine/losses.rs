@@ -5,6 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use lockkeeper::store::memory::MemoryStore;
+use lockkeeper::store::{Answer, Attempt, Claim, Store};
 use lockkeeper::*;
 
 use crate::common::{Fault, LEASE, MS, SHORT, Tampered, Verb, acquired, eventually};
@@ -345,6 +347,50 @@ async fn a_downgrade_of_a_broken_hold_names_the_next_holder() {
     let process = now_held_by.expect("the reader there");
     assert_eq!(process.pid, std::process::id());
     assert!(next.is_held());
+}
+
+#[tokio::test]
+async fn a_downgrade_while_the_store_is_away_says_that_the_lock_was_lost() {
+    let store = Tampered::new();
+    let keeper = store.keeper(SHORT).await;
+    let writer = keeper.rwlock("x").expect("a name").write().await;
+    let writer = writer.expect("writes");
+    store.set_all(Some(Fault::Refused));
+    tokio::time::timeout(PATIENCE, writer.lost())
+        .await
+        .expect("it is lost");
+    let error = writer.downgrade().await.expect_err("it is lost");
+    let Error::Lost { cause, .. } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(cause, LossCause::NotRenewed);
+}
+
+/// A store that every request to read beside a writer reaches too late.
+#[derive(Debug, Default)]
+struct Late(MemoryStore);
+
+impl Store for Late {
+    lockkeeper::forward!(0: capabilities facts);
+    lockkeeper::forward!(0: withdraw renew release subscribe inspect list break_lock latch);
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
+        match claim.beside {
+            Some(_) => Box::pin(async { Ok(Attempt::TooLate) }),
+            None => self.0.try_acquire(claim),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_downgrade_that_comes_too_late_is_no_loss() {
+    let builder = Lockkeeper::builder().store(Arc::new(Late::default()));
+    let keeper = builder.connect().await.expect("connects");
+    let lock = keeper.rwlock("x").expect("a name");
+    let writer = lock.write().await.expect("writes");
+    let error = writer.downgrade().await.expect_err("too late");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    let next = lock.try_write().await.expect("works");
+    assert!(next.is_some(), "the writer is released");
 }
 
 #[tokio::test]
