@@ -170,7 +170,15 @@ impl Guard {
         let renewals = [tenure.hold.renewal_for(lease)];
         // A silent store is waited for only as long as there is something to extend.
         let answer = self.run(core.answer(core.store().renew(&renewals)));
-        match answer.await??.first() {
+        let answer = answer.await?;
+        // An answer that leaves it open says nothing of the store as a whole.
+        if answer
+            .as_ref()
+            .map_or(true, |one| one[..] != [Renewed::Unknown])
+        {
+            core.shared.heard(self.name(), &answer);
+        }
+        match answer?.first() {
             Some(Renewed::Renewed) if tenure.hold.extended(sent, lease) => {
                 core.watchdog.look_again(&tenure.hold);
                 Ok(())

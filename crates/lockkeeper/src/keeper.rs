@@ -426,7 +426,9 @@ impl Lockkeeper {
             not_after: Moment::now() + REQUEST_WINDOW,
         };
         let answer = self.core.store().break_lock(&request);
-        match self.core.answer(answer).await? {
+        let answer = self.core.answer(answer).await;
+        self.core.shared.heard(&request.name, &answer);
+        match answer? {
             BreakOutcome::TooLate => Err(Error::unavailable(
                 self.capabilities().store,
                 "the request reached it too late and did nothing; try again",

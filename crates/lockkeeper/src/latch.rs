@@ -168,6 +168,12 @@ impl Latch {
             not_after: Moment::now() + REQUEST_WINDOW,
             op,
         };
-        self.core.answer(self.core.store().latch(&request)).await
+        let answer = self.core.answer(self.core.store().latch(&request)).await;
+        match (&answer, request.op) {
+            // A store that is read may not be one to write to.
+            (Ok(_), LatchOp::Read) => {}
+            _ => self.core.shared.heard(&self.name, &answer),
+        }
+        answer
     }
 }

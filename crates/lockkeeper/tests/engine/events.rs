@@ -254,6 +254,25 @@ async fn a_store_that_nobody_asks_any_more_is_found_to_be_back() {
 }
 
 #[tokio::test]
+async fn an_extension_a_break_and_a_latch_find_out_too_that_the_store_is_away() {
+    for verb in ["extend", "break", "latch"] {
+        let (store, keeper, told) = observed(LEASE).await;
+        let guard = acquired(&keeper).await;
+        let latch = keeper.latch("y").expect("a name");
+        store.set_all(Some(Fault::Refused));
+        let failed = match verb {
+            "extend" => guard.extend(LEASE).await.is_err(),
+            "break" => keeper.break_lock("x", "a test").await.is_err(),
+            _ => latch.set(1).await.is_err(),
+        };
+        assert!(failed, "{verb}");
+        assert_eq!(told.count("store_away"), 1, "{verb}");
+        store.set_all(None);
+        eventually("it is back", async || told.count("store_back") == 1).await;
+    }
+}
+
+#[tokio::test]
 async fn a_release_that_fails_is_told_once_and_ends_all_the_same() {
     for drops in [true, false] {
         let (store, keeper, told) = observed(LEASE).await;
