@@ -41,7 +41,7 @@ pub struct CommandReport {
 /// What is the matter with the store.
 #[derive(Debug)]
 pub struct Trouble {
-    /// Why the lock could last not be renewed, and when that was.
+    /// Why the lock could not be renewed, and since when.
     renewal: Mutex<Option<(Moment, String)>>,
     /// Tells why the lock cannot be granted now.
     waiting: UnboundedSender<String>,
@@ -55,10 +55,10 @@ impl Trouble {
         (Trouble { renewal, waiting }, why)
     }
 
-    /// What went wrong with renewals within this time.
+    /// What went wrong with renewals within this time. It is told once for an outage, when that begins.
     pub fn within(&self, time: Duration) -> Option<String> {
-        let (at, error) = self.renewal().take()?;
-        (Moment::now().since(at) <= time).then_some(error)
+        let (since, error) = self.renewal().take()?;
+        (Moment::now().since(since) <= time).then_some(error)
     }
 
     fn renewal(&self) -> MutexGuard<'_, Option<(Moment, String)>> {
@@ -106,11 +106,14 @@ pub fn finish(
     };
     if outcome.lost || cause.is_some() {
         report.outcome = "lost";
-        let why = match cause {
-            Some(LossCause::Broken(Some(broken))) => {
+        let why = match (cause, trouble, &released) {
+            (Some(LossCause::Broken(Some(broken))), ..) => {
                 format!(" (broken: {})", plain(&broken.reason))
             }
-            _ => trouble.map_or_else(String::new, |error| format!(" ({error})")),
+            (_, Some(error), _) => format!(" ({error})"),
+            (Some(cause), None, _) => format!(" ({cause})"),
+            (None, None, Err(error)) => format!(" ({error})"),
+            (None, None, Ok(_)) => String::new(),
         };
         let command = match outcome.end {
             End::Stuck => "which could not be killed and is still there",

@@ -248,13 +248,15 @@ async fn hold_and_run(
     let mut command = command(args, &guard);
     let liveness = keeper.liveness();
     let result = supervise(&mut command, &guard, lease, liveness, &mut signals, notes).await;
+    // Before the release, which may take longer than a lease while the store is away.
+    let trouble = trouble.within(lease);
     let released = guard.release().await;
     report.held_ms = Some(millis(Moment::now().since(held)));
     close(&keeper).await;
     match result {
         Ok(outcome) => {
             // A renewal that is still on its way has not failed yet, and the store may know why.
-            let trouble = match trouble.within(lease) {
+            let trouble = match trouble {
                 None if outcome.lost => obstacle(&keeper),
                 trouble => trouble,
             };

@@ -141,6 +141,22 @@ fn why_the_lock_was_lost_is_told() {
 }
 
 #[test]
+fn why_the_lock_was_lost_is_told_however_long_the_release_takes() {
+    let place = Place::new();
+    let lease = Duration::from_secs(3);
+    let holder = place.hold(&["--lease", "3s"], "x", "exec sleep 600");
+    let command = holder.command;
+    let blocker = rusqlite::Connection::open(place.path("locks.db")).expect("opens");
+    blocker.busy_timeout(Duration::from_secs(10)).expect("sets");
+    blocker.execute_batch("BEGIN IMMEDIATE").expect("blocks");
+    until("the command is gone", || !alive(command));
+    std::thread::sleep(lease * 2);
+    blocker.execute_batch("ROLLBACK").expect("lets go");
+    let done = holder.done().code(76);
+    assert!(done.err().contains("was lost ("), "{done:?}");
+}
+
+#[test]
 fn without_its_guardian_lockkeeper_does_the_duty_itself() {
     let place = Place::new();
     let holder = hold_stubborn(&place, &["--lease", LEASE]);
