@@ -257,12 +257,17 @@ pub(super) async fn connect(
             Err(Error::Unavailable { .. }) if Moment::now() < end => {
                 tokio::time::sleep(PAUSE).await;
             }
-            Err(Error::Unavailable { store, reason, .. }) => {
+            Err(Error::Unavailable {
+                store,
+                reason,
+                system,
+            }) => {
                 let service = &sentinels.service;
-                return Err(Error::unavailable(
+                return Err(Error::Unavailable {
                     store,
-                    format!("{service} has no working master just now: {reason}"),
-                ));
+                    reason: format!("{service} has no working master just now: {reason}"),
+                    system,
+                });
             }
             other => return other,
         }
