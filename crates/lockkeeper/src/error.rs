@@ -122,7 +122,7 @@ pub enum Error {
         name: Name,
         /// How it was lost.
         cause: LossCause,
-        /// Which process holds the lock now, as far as the store was asked for it. [`release`](crate::Guard::release) and
+        /// Which process holds the lock now, or one of them, as far as the store was asked for it. [`release`](crate::Guard::release) and
         /// [`downgrade`](crate::WriteGuard::downgrade) ask always, the other verbs only to learn the cause.
         now_held_by: Option<Box<Process>>,
     },
@@ -157,7 +157,8 @@ pub enum LossCause {
     NotRenewed,
     /// Its lease was a [fixed](crate::Lock::fixed_lease) one, and is over.
     LeaseOver,
-    /// The store does not have the hold any more: its lease ended there, its data were lost, or somebody removed them.
+    /// The store does not have the hold any more: its lease ended there, its data were lost, or somebody removed them. A break is
+    /// this too, where the store was not asked for the reason or did not tell it: always in [`Event::Lost`](crate::Event::Lost).
     NotHeld,
 }
 

@@ -45,7 +45,8 @@ use crate::{Error, Name, Token};
 /// # Dropping
 /// Dropping a guard releases the lock, in the background where the store takes time; only an
 /// [`Observer`](crate::Observer) learns whether it had been lost. [`release`](Guard::release) tells. If the guard is the last of its keeper's handles, dropping it waits for
-/// the store's answer, at most a second; [`Lockkeeper`](crate::Lockkeeper) names the exception. `release` does not block.
+/// the store's answer, at most a second; [`Lockkeeper`](crate::Lockkeeper) names the exception. `release` does not block there. Both block,
+/// at most a second, while an observer is told on another thread that this lock is lost: the release is told after that.
 #[must_use = "a lock is released when its guard is dropped"]
 pub struct Guard(Entry);
 
@@ -231,7 +232,7 @@ impl Guard {
     /// a place outside of it.
     ///
     /// `Ok` says that the lock was held by the clock when the work ended. A break that this process has not heard of yet
-    /// is seen by [`release`](Guard::release).
+    /// is seen by [`release`](Guard::release), where the hold goes back to the store.
     ///
     /// # Errors
     /// [`Error::Lost`] when the lock was lost before the future ended, with the cause: some of the work may be done, or all of it.
@@ -321,6 +322,9 @@ impl Guard {
     }
 
     /// Releases the lock and tells what became of it.
+    ///
+    /// The store is asked when the hold goes back to it. It is not while somebody of this process goes on with the hold: the next task
+    /// in line, other readers, or the same owner. A break that this process has not heard of yet is theirs to learn of then.
     ///
     /// # Errors
     /// [`Error::Lost`] if the lock had been lost before, with how, and with who has it now as far as the store tells: what was done

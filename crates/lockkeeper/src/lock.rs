@@ -155,7 +155,8 @@ impl Lock {
     }
 
     /// The same lock, acquired for an owner, who may acquire it again while holding it. Entered again it keeps
-    /// the lease it was first acquired with.
+    /// the lease it was first acquired with. While the owner has a guard of it that is lost, acquiring it again is
+    /// [`Error::Lost`]: drop that guard first.
     pub fn as_owner(&self, owner: &Owner) -> Lock {
         self.owned_by(owner.0)
     }

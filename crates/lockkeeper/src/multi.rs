@@ -187,7 +187,7 @@ impl MultiLock {
     /// Waits as long as it takes.
     ///
     /// # Errors
-    /// A store error; what was taken is let go of.
+    /// A store error, or [`Error::Lost`] if one of them was lost while another was waited for; what was taken is let go of.
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind. So for all of these.

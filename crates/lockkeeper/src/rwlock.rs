@@ -112,7 +112,7 @@ impl RwLock {
     }
 
     /// The same lock, acquired for an owner, who may acquire it again: readers read again, a writer reads or
-    /// writes again.
+    /// writes again. While the owner has a guard of it that is lost, that is [`Error::Lost`].
     pub fn as_owner(&self, owner: &Owner) -> RwLock {
         self.owned_by(owner.0)
     }
