@@ -57,6 +57,38 @@ async fn data_of_an_application_is_refused_and_kept() {
     }
 }
 
+/// It may be permits of a Java client, so only what is no claim for permits is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_number_of_which_nobody_has_a_permit_is_refused_and_kept() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    let number = ["SET", "data", "42"];
+    server.command(&number);
+    let before = dump(&server);
+    for mode in [Mode::Exclusive, Mode::Read, Mode::Write, Mode::Fair] {
+        for enqueue in [false, true] {
+            let wish = claim("data", mode).with_enqueue(enqueue);
+            refused(&number, store.try_acquire(&wish).await);
+        }
+    }
+    assert_eq!(dump(&server), before);
+    // As permits it works, and then there is somebody to wait for.
+    let permit = claim(
+        "data",
+        Mode::Permit {
+            limit: 42,
+            count: 2,
+        },
+    );
+    granted(&store, &permit).await;
+    let wish = claim("data", Mode::Exclusive).with_enqueue(true);
+    busy(&store, &wish).await;
+    assert_eq!(release(&store, &permit).await, Ok(true));
+    refused(&number, store.try_acquire(&wish).await);
+    store.withdraw(&wish.name, wish.id).await.expect("answers");
+    assert_eq!(dump(&server), before);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn data_that_took_the_place_of_a_hold_is_kept() {
     let server = RedisServer::start();

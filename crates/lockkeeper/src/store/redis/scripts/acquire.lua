@@ -41,6 +41,12 @@ if wait == 0 then
     return hold and { 1, hold[TOKEN], hold[RUN], us } or { err = spent }
   end
 end
+-- A number of which nobody has a permit is no lock: data of an application, or a latch or permits of Redisson's clients. It
+-- may stay for ever, and there is no holder to wait for.
+if mode ~= 'p' and pool and made == 0 and aside == 0 and #holds == 0 and foreign_permits == 0 then
+  save()
+  return { err = 'NOTALOCK ' .. home .. ' is a number' }
+end
 -- What can never be granted must not keep others waiting.
 if ARGV[8] and ARGV[8] ~= '0' and beside == '' and count <= limit then
   enqueue(id, mode, lease, wanted, limit, count, who, ARGV[8], label)
