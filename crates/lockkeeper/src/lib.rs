@@ -82,6 +82,10 @@
 //! | `max_lease`, `node_timeout` | redlock | `30s`, `500ms` | the longest lease of any client; how long one node may take |
 //! | `tls=yes`, `quarantine=off` | redlock | | TLS to all nodes; **unsafe**: a restarted node votes at once |
 //!
+//! On Redis and `redlock:` the name of a lock is a key, among your own of the same database. So name a lock otherwise than your data,
+//! or set `prefix`. A lock at a key of yours is [`Error::Refused`] on Redis; on `redlock:`, and as text in dialect `plain`, your key
+//! counts as a holder. A semaphore takes a number of yours for its permits, and changes it.
+//!
 //! `sqlite:` takes no options. [`store::schemes`] lists what this build has, and [`Lockkeeper::capabilities`] what the open
 //! store can do.
 //!
