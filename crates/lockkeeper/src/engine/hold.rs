@@ -139,9 +139,14 @@ impl Hold {
         self.ask(length, deadline)
     }
 
-    /// Asks for another length, void as [`renewal`](Hold::renewal) is.
+    /// Asks for another length, void as [`renewal`](Hold::renewal) is. Whatever the answer, the store may have it from now on.
     pub fn renewal_for(&self, length: Duration) -> Renewal {
-        self.ask(length, self.deadline())
+        let deadline = {
+            let mut lease = self.lease();
+            lease.may_last_until(Moment::now() + length);
+            lease.deadline()
+        };
+        self.ask(length, deadline)
     }
 
     /// Asks whether the store still has the hold. It changes nothing, so it is never late.

@@ -114,6 +114,11 @@ impl Lease {
         self.ends_at
     }
 
+    /// A request is on its way that may let it last until then in the store. Here it counts only once it is confirmed.
+    pub fn may_last_until(&mut self, end: Moment) {
+        self.ends_at = self.ends_at.max(end);
+    }
+
     pub fn at_risk_at(&self) -> Moment {
         self.at_risk_at
     }

@@ -264,9 +264,9 @@ impl Drop for Departure {
         let Some(parting) = self.parting.take() else {
             unreachable!("taken only by an answer");
         };
-        let lease = self.arbiter.core.lease.max(self.hold.length());
-        // An extension lasts longer than that.
-        let lease = lease.max(self.hold.ends_at().remaining());
+        // A renewal may have reached the store just now. An extension lasts longer than that.
+        let length = self.hold.length();
+        let lease = length.max(self.hold.ends_at().remaining());
         let core = &self.arbiter.core;
         core.release_later(parting, lease, leaving);
         core.left_behind();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use lockkeeper::store::memory::MemoryStore;
 use lockkeeper::{Error, Event, Guard, Lockkeeper, LossCause, Observer, Owner};
 
-use crate::common::{Fault, LEASE, MS, SHORT, Tampered, Verb, eventually, waiters};
+use crate::common::{Fault, LEASE, MS, SHORT, Tampered, Verb, acquired, eventually, waiters};
 
 #[tokio::test]
 async fn closing_takes_the_waiting_claim_out_of_the_queue() {
@@ -207,6 +207,33 @@ async fn a_failed_release_is_tried_until_an_extended_lease_has_ended() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     store.set(Verb::Release, None);
     eventually("it is free", async || store.inner.in_use().0 == 0).await;
+}
+
+#[tokio::test]
+async fn a_failed_release_is_tried_until_an_extension_in_doubt_has_ended() {
+    let store = Tampered::new();
+    let keeper = store.keeper(SHORT).await;
+    let guard = acquired(&keeper).await;
+    store.set(Verb::Renew, Some(Fault::AnswerLost));
+    assert!(guard.extend(LEASE * 4).await.is_err());
+    store.set(Verb::Release, Some(Fault::Refused));
+    drop(guard);
+    tokio::time::sleep(SHORT * 5).await;
+    store.set(Verb::Release, None);
+    eventually("it is free", async || store.inner.in_use().0 == 0).await;
+}
+
+#[tokio::test]
+async fn a_failed_release_is_tried_no_longer_than_the_lease_of_its_lock() {
+    let store = Tampered::new();
+    let keeper = store.keeper(LEASE * 100).await;
+    let lock = keeper.lock("x").expect("a name");
+    let lock = lock.with_lease(SHORT).expect("a lease");
+    let guard = lock.acquire().await.expect("acquired");
+    store.set(Verb::Release, Some(Fault::Refused));
+    drop(guard);
+    let closed = tokio::time::timeout(LEASE * 2, keeper.close()).await;
+    assert!(closed.is_ok(), "closing waits for the lease of other locks");
 }
 
 #[tokio::test]
