@@ -428,3 +428,24 @@ async fn a_name_that_comes_twice_is_one_lock() {
             .is_some()
     );
 }
+
+/// Readers share one hold. One that leaves before the last has not lost what the last one then releases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn readers_that_leave_together_have_not_lost_their_lock() {
+    let keeper = Lockkeeper::builder().store(Arc::new(MemoryStore::new()));
+    let keeper = keeper.connect().await.expect("connects");
+    let lock = keeper.rwlock("a").expect("a lock");
+    for _ in 0..3_000 {
+        let mut readers = Vec::new();
+        for _ in 0..6 {
+            readers.push(lock.read().await.expect("reads"));
+        }
+        let leaving = readers
+            .into_iter()
+            .map(|reader| tokio::spawn(reader.release()));
+        for left in leaving.collect::<Vec<_>>() {
+            let left = left.await.expect("no panic");
+            assert!(left.is_ok(), "{left:?}");
+        }
+    }
+}

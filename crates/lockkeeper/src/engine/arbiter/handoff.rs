@@ -212,8 +212,9 @@ impl Arbiter {
     fn leave_shared(self: &Arc<Self>, mut state: MutexGuard<'_, State>, parting: Parting) -> Left {
         let hold = parting.hold.clone();
         if hold.leave_shared() > 0 {
-            drop(state);
+            // Before the last reader can let go of it: what is released is no more held.
             let is_held = hold.is_held();
+            drop(state);
             if !is_held {
                 self.tell_lost(&hold);
             }
