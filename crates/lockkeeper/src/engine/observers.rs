@@ -45,12 +45,12 @@ impl Observers {
 
     /// Tells an event. No mutex of the engine is held: an observer may call back.
     pub fn event(&self, event: &Event<'_>) {
-        self.log(event);
-        // A panic must not end what goes on: renewals, above all.
+        // A panic must not end what goes on: renewals, above all. A subscriber of `tracing` may panic as well.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.log(event)));
         if let Some(observer) = &self.observer
             && catch_unwind(AssertUnwindSafe(|| observer.event(event))).is_err()
         {
-            tracing::error!("an observer panicked");
+            let _ = catch_unwind(|| tracing::error!("an observer panicked"));
         }
     }
 
