@@ -22,16 +22,29 @@ static OWN: Mutex<Own> = Mutex::new(Own {
     left: Vec::new(),
 });
 
-/// A port of this machine that nobody listens on, for whoever asked and nobody else.
+/// A port of this machine that nobody listens on, for one caller and nobody else.
 ///
 /// # Panics
 /// When other processes have them all.
 pub fn free_port() -> u16 {
+    take().0
+}
+
+/// A listener on such a port. A port that was only tried may still be taken when its caller binds it: a child that another thread
+/// forks meanwhile has the listener as well, until it executes its program.
+///
+/// # Panics
+/// When other processes have them all.
+pub fn free_listener() -> TcpListener {
+    take().1
+}
+
+fn take() -> (u16, TcpListener) {
     let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         while let Some(port) = own.left.pop() {
-            if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-                return port;
+            if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
+                return (port, listener);
             }
             crate::retries::count("a port was taken");
         }

@@ -4,7 +4,7 @@
 
 mod pumps;
 
-use std::net::{self, Ipv4Addr};
+use std::net;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -102,8 +102,7 @@ impl Proxy {
             .enable_all()
             .build()
             .expect("a runtime");
-        let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, super::ports::free_port()))
-            .expect("a free port");
+        let listener = super::ports::free_listener();
         listener.set_nonblocking(true).expect("it can be polled");
         let port = listener.local_addr().expect("an address").port();
         let serving = shared.clone();
