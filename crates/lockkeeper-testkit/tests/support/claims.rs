@@ -60,7 +60,7 @@ pub async fn release(store: &dyn Store, claim: &Claim) -> Result<bool, Error> {
 
 /// Waits for something that has to become true.
 pub async fn until(what: &str, mut check: impl AsyncFnMut() -> bool) {
-    let end = Moment::now() + Duration::from_secs(30);
+    let end = Moment::now() + Duration::from_secs(120);
     while !check().await {
         assert!(Moment::now() < end, "never: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
