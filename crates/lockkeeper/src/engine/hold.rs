@@ -206,7 +206,7 @@ impl Hold {
         let is_news = {
             let mut lease = self.lease();
             // Where the clock was first, the cause is that, which others may have been told by now. Set under the mutex:
-            // whoever sees the loss finds its cause.
+            // a holder that sees the loss finds its cause.
             if is_held(lease.standing(Moment::now())) {
                 self.gone.store(true, SeqCst);
             }
