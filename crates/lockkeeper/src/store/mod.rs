@@ -36,6 +36,8 @@ mod forward;
 mod info;
 pub mod memory;
 mod nodes;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redlock")]
 pub mod quorum;
 pub mod record;
@@ -50,6 +52,8 @@ pub mod record;
 )]
 pub mod redis;
 mod request;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod subscription;

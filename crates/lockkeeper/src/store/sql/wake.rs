@@ -1,0 +1,65 @@
+//! Which claims wait, and how a hint reaches them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::Name;
+use crate::clock::Moment;
+use crate::store::common::HintBoard;
+use crate::store::{ClaimId, DirectGrant, Grant, QUEUE_TTL};
+
+/// What is kept of claims that asked no more is dropped once there are this many.
+const MANY: usize = 1024;
+
+/// The subscriptions of a store, and the claims of its keeper that wait.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Mailbox {
+    board: HintBoard,
+    asked: Arc<Mutex<HashMap<ClaimId, Moment>>>,
+}
+
+impl Mailbox {
+    /// The subscriptions.
+    pub fn board(&self) -> &HintBoard {
+        &self.board
+    }
+
+    /// Hints a claim that it holds since the lock was let go of, and hands it the grant.
+    ///
+    /// Its lease counts from the last request that found it waiting. If that is not known, it is hinted only.
+    pub fn granted(&self, name: &Name, claim: ClaimId, grant: Grant, lease: Duration) {
+        let sent = self.asked().get(&claim).copied();
+        match sent {
+            Some(sent) => {
+                let granted = DirectGrant { grant, sent, lease };
+                self.board.granted(name, claim, granted);
+            }
+            None => self.board.claim(name, claim),
+        }
+    }
+
+    /// Whether a claim is known to wait.
+    pub fn waits(&self, claim: ClaimId) -> bool {
+        self.asked().contains_key(&claim)
+    }
+
+    /// A request that was sent at this moment found the claim waiting.
+    pub(super) fn waiting(&self, claim: ClaimId, sent: Moment) {
+        let mut asked = self.asked();
+        if asked.len() >= MANY {
+            let lapsed = |asked: Moment| sent.since(asked) > 2 * QUEUE_TTL;
+            asked.retain(|_, asked| !lapsed(*asked));
+        }
+        asked.insert(claim, sent);
+    }
+
+    /// The claim waits no more.
+    pub(super) fn forget(&self, claim: ClaimId) {
+        self.asked().remove(&claim);
+    }
+
+    fn asked(&self) -> MutexGuard<'_, HashMap<ClaimId, Moment>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
