@@ -15,6 +15,9 @@ const NEEDED: &[(&str, &str)] = &[
     ("ps", "procps"),
     // The Redis store is tested on real servers.
     ("redis-server", "redis-server"),
+    // The PostgreSQL store is tested on real servers, and behind a pooler.
+    ("pg_lsclusters", "postgresql"),
+    ("pgbouncer", "pgbouncer"),
     // The laboratory's page is tested in a real browser.
     ("chromium", "chromium"),
     ("chromedriver", "chromium-driver"),

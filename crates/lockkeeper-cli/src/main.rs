@@ -1,7 +1,7 @@
 //! The `lockkeeper` command: runs programs under a lock, and shows and manages locks.
 //!
 //! # Layout
-//! One file a verb: [`run`], [`ls`], [`show`], [`watch`], [`break_`], [`stores`], [`completions`], [`man`].
+//! One file a verb: [`run`], [`ls`], [`show`], [`watch`], [`break_`], [`stores`], [`schema`], [`completions`], [`man`].
 //! Under `run`: [`supervise`] runs the command, [`guardian`] is the second process that ends it in time,
 //! [`plan`] is the rule both follow, [`label`] names it for others, [`ending`] says what became of it; [`group`], [`signals`], [`terminal`] and
 //! [`notes`] are its tools.
@@ -20,6 +20,7 @@ mod ls;
 mod man;
 mod plan;
 mod run;
+mod schema;
 mod show;
 mod stores;
 mod supervise;
@@ -57,6 +58,7 @@ enum Verb {
     Watch(watch::Args),
     Break(break_::Args),
     Stores(stores::Args),
+    Schema(schema::Args),
     Bench(bench::Args),
     Lab(lab::LabArgs),
     Shop(lab::ShopArgs),
@@ -107,6 +109,7 @@ fn main() -> ExitCode {
         }
         Verb::Break(args) => block_on(break_::run(args, &cli.store)).map(|()| 0),
         Verb::Stores(stores::Args {}) => block_on(stores::run(&cli.store)).map(|()| 0),
+        Verb::Schema(args) => schema::run(args).map(|()| 0),
         Verb::Bench(args) => bench::run(args, &cli.store).map(|()| 0),
         Verb::Lab(_) | Verb::Shop(_) => Err(lab::become_it()),
         Verb::Completions(args) => completions::run(args).map(|()| 0),

@@ -192,6 +192,20 @@ fn stores_lists_what_this_build_has() {
 }
 
 #[test]
+fn schema_prints_what_an_administrator_runs() {
+    let text = finish(&mut bare(&["schema", "postgres", "--user", "app", "--schema", "my locks"]));
+    let text = text.code(0).out();
+    for words in [
+        "CREATE SCHEMA IF NOT EXISTS \"my locks\"",
+        "CREATE UNLOGGED TABLE \"my locks\".alive",
+        "GRANT USAGE ON SCHEMA \"my locks\" TO \"app\"",
+    ] {
+        assert!(text.contains(words), "{text}");
+    }
+    finish(&mut bare(&["schema", "oracle"])).code(2);
+}
+
+#[test]
 fn run_asks_a_quorum_for_no_longer_lease_than_it_grants() {
     let nodes = Independent::start(3);
     let url = nodes.url_at_once("5s");

@@ -143,9 +143,27 @@ const REDLOCK: &[Scheme] = &[
     ),
 ];
 
+const POSTGRES: &[Scheme] = &[
+    scheme!(
+        "postgres",
+        "postgres",
+        None,
+        "postgres://app@localhost/app",
+        super::postgres::CAPABILITIES
+    ),
+    scheme!(
+        "postgres",
+        "postgresql",
+        None,
+        "postgresql://app@localhost/app",
+        super::postgres::CAPABILITIES
+    ),
+];
+
 /// Every kind of store that this crate has, whether this build has it or not.
 pub fn schemes() -> &'static [Scheme] {
-    static ALL: LazyLock<Vec<Scheme>> = LazyLock::new(|| [MEMORY, SQLITE, REDIS, REDLOCK].concat());
+    static ALL: LazyLock<Vec<Scheme>> =
+        LazyLock::new(|| [MEMORY, SQLITE, REDIS, REDLOCK, POSTGRES].concat());
     &ALL
 }
 
@@ -220,6 +238,8 @@ fn built_in() -> impl Iterator<Item = &'static dyn Opener> {
         &Redis,
         #[cfg(feature = "redlock")]
         &Redlock,
+        #[cfg(feature = "postgres")]
+        &Postgres,
     ];
     all.iter().copied()
 }
@@ -287,6 +307,23 @@ impl Opener for Redlock {
     fn open<'a>(&'a self, url: &'a StoreUrl) -> Answer<'a, Arc<dyn Store>> {
         Box::pin(async {
             let store = super::quorum::QuorumStore::connect(url).await?;
+            Ok(Arc::new(store) as Arc<dyn Store>)
+        })
+    }
+}
+
+#[cfg(feature = "postgres")]
+#[derive(Debug)]
+struct Postgres;
+
+#[cfg(feature = "postgres")]
+impl Opener for Postgres {
+    fn schemes(&self) -> &[Scheme] {
+        POSTGRES
+    }
+    fn open<'a>(&'a self, url: &'a StoreUrl) -> Answer<'a, Arc<dyn Store>> {
+        Box::pin(async {
+            let store = super::postgres::PostgresStore::connect(url).await?;
             Ok(Arc::new(store) as Arc<dyn Store>)
         })
     }

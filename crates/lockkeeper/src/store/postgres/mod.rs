@@ -1,1 +1,458 @@
 //! Locks in a PostgreSQL database.
+//!
+//! # What it rests on
+//! * Tables of its own, in a schema of its own. No stored routine, and no session lock: a session may end while its process lives.
+//! * Every request is one message and one short transaction at READ COMMITTED. Time is the server's `clock_timestamp()`.
+//! * A waiter is granted by the transaction that frees the lock, and told by `NOTIFY` on a channel of its keeper.
+//! * Grants and renewals wait for the disk; releases and places in the queue do not (`synchronous_commit` by transaction).
+//! * A server that may have forgotten grants (a crash, a promoted standby, a restored copy) grants nothing until the longest lease is over.
+//!
+//! # What it does not protect against
+//! * A server's clock that is set forward by more than a lease ends leases early. Tokens grow all the same.
+//! * Two servers that both take themselves for the primary.
+//!
+//! `docs/sql.md` has the options, the rights that are needed, and what the settings of a server mean.
+//!
+//! # Layout
+//! `config` is the URL. A `connection` is made by `setup`; `statements` are what it is asked, `requests` turns steps into a message and
+//! its answer into replies, `wake` is what is said by `NOTIFY`, `fault` what errors mean.
+
+mod config;
+mod connection;
+mod fault;
+mod requests;
+mod setup;
+mod statements;
+mod wake;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use self::config::{Config, KIND, USUAL_LEASE};
+use self::connection::Link;
+use self::requests::Request;
+use self::statements::{identifier, tables};
+use super::common::{AbortOnDrop, ServerClock, StoreKind, Supervised, polling, supervise};
+use super::sql::SqlStore;
+use super::sql::engine::{Engine, Fault, Op, Reply, length};
+use super::sql::wake::Mailbox;
+use super::*;
+use crate::clock::{Clock, Moment};
+use crate::url::StoreUrl;
+
+/// How long a channel is listened to after its last waiter.
+const LINGER: Duration = Duration::from_secs(10);
+/// From when on a break of a hold is listened for.
+const LONG_HOLD: Duration = Duration::from_secs(1);
+
+/// Keeps locks in a PostgreSQL database.
+///
+/// ```no_run
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use lockkeeper::Lockkeeper;
+///
+/// let keeper = Lockkeeper::connect("postgres://app@db.example/app").await?;
+/// let guard = keeper.lock("report")?.acquire().await?;
+/// # drop(guard);
+/// # Ok::<(), lockkeeper::Error>(()) }).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct PostgresStore {
+    store: SqlStore<Postgres>,
+}
+
+impl PostgresStore {
+    /// Connects to the server that a URL names, and makes the tables if there are none.
+    ///
+    /// It is called inside a tokio runtime with timers and I/O. The connection lives there.
+    ///
+    /// # Errors
+    /// [`Error::InvalidUrl`]; [`Error::Refused`] for a server that cannot be used, such as a replica, or without the rights;
+    /// [`Error::Unavailable`] when it does not answer.
+    pub async fn connect(url: &StoreUrl) -> Result<PostgresStore, Error> {
+        let engine = Postgres::connect(Config::parse(url)?).await?;
+        let store = SqlStore::new(engine);
+        Ok(PostgresStore { store })
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for PostgresStore {
+    crate::forward!(store: capabilities facts try_acquire withdraw renew release subscribe inspect list break_lock latch);
+}
+
+/// The statements that make the tables in a schema, and give `user` the rights that are needed to use them.
+///
+/// ```
+/// let text = lockkeeper::store::postgres::schema("lockkeeper", "app");
+/// assert!(text.contains("CREATE SCHEMA"));
+/// ```
+pub fn schema(schema: &str, user: &str) -> String {
+    let (named, user) = (identifier(schema), identifier(user));
+    format!(
+        "BEGIN;\nCREATE SCHEMA IF NOT EXISTS {named};\n{}\nGRANT USAGE ON SCHEMA {named} TO {user};\n\
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {named} TO {user};\nCOMMIT;\n",
+        tables(schema, length(USUAL_LEASE)).trim_end()
+    )
+}
+
+/// One server, as the store uses it.
+pub(super) struct Postgres {
+    me: Weak<Postgres>,
+    config: Config,
+    mailbox: Mailbox,
+    clock: ServerClock,
+    runtime: Handle,
+    capabilities: Capabilities,
+    state: Mutex<State>,
+    /// Which channels to listen to, and for how many.
+    channels: Mutex<HashMap<String, usize>>,
+    /// From when on the server may grant, by its clock.
+    ready_at: AtomicU64,
+    supervisor: Mutex<Option<AbortOnDrop>>,
+}
+
+/// How the connection is.
+enum State {
+    Up(Arc<Link>),
+    Down(Error),
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Postgres {
+    async fn connect(config: Config) -> Result<Arc<Postgres>, Error> {
+        let mailbox = Mailbox::default();
+        let link = Arc::new(Link::connect(&config, &mailbox).await?);
+        let engine = Arc::new_cyclic(|me| Postgres {
+            me: me.clone(),
+            capabilities: Capabilities {
+                longest_lease: link.facts.max_lease,
+                wakeups: match link.facts.pooled {
+                    true => Wakeups::Polling,
+                    false => Wakeups::Direct,
+                },
+                ..CAPABILITIES
+            },
+            config,
+            mailbox,
+            clock: ServerClock::default(),
+            runtime: Handle::current(),
+            state: Mutex::new(State::Down(KIND.unavailable("not connected yet"))),
+            channels: Mutex::default(),
+            ready_at: AtomicU64::new(0),
+            supervisor: Mutex::default(),
+        });
+        engine.is_up(&link);
+        let supervisor = Supervisor(Arc::downgrade(&engine));
+        let task = async move { supervise(supervisor, Some(link), &Clock::real()).await };
+        let task = engine.runtime.spawn(task);
+        *engine
+            .supervisor
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(AbortOnDrop::of(&task));
+        Ok(engine)
+    }
+
+    fn is_up(&self, link: &Arc<Link>) {
+        let now = Moment::now();
+        self.clock.saw(link.facts.now, now, now);
+        self.ready_at.store(link.facts.ready_at, SeqCst);
+        *self.state() = State::Up(link.clone());
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn channels(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn link(&self) -> Result<Arc<Link>, Error> {
+        match &*self.state() {
+            State::Up(link) => Ok(link.clone()),
+            State::Down(error) => Err(error.clone()),
+        }
+    }
+
+    async fn transact(&self, ops: &[Op], durable: bool) -> Result<Vec<Reply>, Fault> {
+        let link = self.link().map_err(Fault::Failed)?;
+        let request = Request::new(&link.dialect, ops, durable, &link.limits);
+        let sent = Moment::now();
+        let limit = self.config.response_timeout;
+        let Some(answer) = link.ask(&request.text, limit).await else {
+            link.give_up();
+            let reason = format!("the server did not answer within {limit:?}");
+            return Err(Fault::Unknown(reason));
+        };
+        let messages = match answer {
+            Ok(messages) => messages,
+            Err(error) => {
+                let (fault, over) = fault::of_transaction(&error, &self.config.schema);
+                if over {
+                    link.give_up();
+                } else if !link.dialect.prepared {
+                    let _ = link.ask("ROLLBACK", limit).await;
+                }
+                return Err(fault);
+            }
+        };
+        if link.has_warned() && durable {
+            let reason = "the server no longer waits for its replica, which may not have this";
+            return Err(Fault::Unknown(reason.into()));
+        }
+        let Ok(response) = request.read(ops, messages) else {
+            link.give_up();
+            return Err(Fault::Unknown("the answer fits no request".into()));
+        };
+        if let Some(now) = response.now {
+            self.clock.saw(now, sent, Moment::now());
+        }
+        match response.ready_at {
+            Some(Some(ready_at)) => self.ready_at.store(ready_at, SeqCst),
+            // It is not known: what is found out when a connection begins.
+            Some(None) => link.give_up(),
+            None => {}
+        }
+        self.tell(&link, ops, &response.replies, durable);
+        Ok(response.replies)
+    }
+
+    /// Says what a commit that waits must not say itself.
+    fn tell(&self, link: &Arc<Link>, ops: &[Op], replies: &[Reply], durable: bool) {
+        let mut messages = Vec::new();
+        for (op, reply) in ops.iter().zip(replies) {
+            match (op, reply) {
+                (Op::Save(save), Reply::Done) if durable => {
+                    let woken = save.wake.iter();
+                    messages.extend(woken.map(|wake| wake::message(&save.name, wake)));
+                }
+                (Op::SaveLatch { name, .. }, Reply::Done) => {
+                    let text = wake::latch(&self.config.schema, name);
+                    messages.push((wake::LATCHES.to_owned(), text));
+                }
+                _ => {}
+            }
+        }
+        if messages.is_empty() {
+            return;
+        }
+        let text = statements::notifications(&messages);
+        let (link, limit) = (link.clone(), self.config.response_timeout);
+        self.runtime.spawn(async move {
+            let _ = link.ask(&text, limit).await;
+        });
+    }
+
+    /// Has a channel listened to from now on. Returns what ends that.
+    async fn listen(&self, channel: String) -> Listening {
+        let is_new = {
+            let mut channels = self.channels();
+            let listeners = channels.entry(channel.clone()).or_default();
+            *listeners += 1;
+            *listeners == 1
+        };
+        let listening = Listening {
+            engine: self.me.clone(),
+            channel,
+        };
+        // Where there is no connection, the next one listens before it is used, and everybody looks again.
+        if is_new && let Ok(link) = self.link() {
+            self.listen_on(&link, &listening.channel).await;
+        }
+        listening
+    }
+
+    async fn listen_on(&self, link: &Link, channel: &str) {
+        let text = format!("LISTEN {}", identifier(channel));
+        match link.ask(&text, self.config.response_timeout).await {
+            Some(Ok(_)) => {}
+            _ => link.give_up(),
+        }
+    }
+}
+
+/// Listens for breaks while a keeper has held something for a while: such holds are what people break. All others renew or end
+/// soon. Every session that listens is woken by every notification of the database, so idle keepers do not.
+async fn watch_for_breaks(engine: Weak<Postgres>, keeper: KeeperId) {
+    let mut listening = None;
+    loop {
+        tokio::time::sleep(LONG_HOLD).await;
+        let Some(engine) = engine.upgrade() else {
+            return;
+        };
+        let holds = engine.mailbox.has_held_for(keeper, LONG_HOLD);
+        if holds && listening.is_none() {
+            listening = Some(engine.listen(wake::channel(keeper)).await);
+            // One may have been broken before.
+            engine.mailbox.board().keeper(keeper);
+        } else if !holds {
+            listening = None;
+        }
+    }
+}
+
+/// A channel that somebody listens to.
+struct Listening {
+    engine: Weak<Postgres>,
+    channel: String,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let Some(engine) = self.engine.upgrade() else {
+            return;
+        };
+        let channel = std::mem::take(&mut self.channel);
+        let runtime = engine.runtime.clone();
+        let weak = Arc::downgrade(&engine);
+        // Others may wait again soon.
+        runtime.spawn(async move {
+            tokio::time::sleep(LINGER).await;
+            let Some(engine) = weak.upgrade() else { return };
+            let unused = {
+                let mut channels = engine.channels();
+                let listeners = channels.entry(channel.clone()).or_default();
+                *listeners = listeners.saturating_sub(1);
+                *listeners == 0 && channels.remove(&channel).is_some()
+            };
+            if unused && let Ok(link) = engine.link() {
+                let text = format!("UNLISTEN {}", identifier(&channel));
+                let _ = link.ask(&text, engine.config.response_timeout).await;
+            }
+        });
+    }
+}
+
+impl Engine for Postgres {
+    fn run<'a>(&'a self, ops: &'a [Op], durable: bool) -> BoxFuture<'a, Result<Vec<Reply>, Fault>> {
+        Box::pin(self.transact(ops, durable))
+    }
+
+    fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {
+        Box::pin(async move {
+            let board = self.mailbox.board();
+            if self.capabilities.wakeups == Wakeups::Polling {
+                return Ok(match interest {
+                    Interest::Keeper(_) => board.subscribe(interest),
+                    _ => polling::poll(&self.runtime),
+                });
+            }
+            let channel = match &interest {
+                Interest::Claim(_, claim) => wake::channel(claim.keeper),
+                Interest::Latch(_) | Interest::Name(_) => wake::LATCHES.to_owned(),
+                Interest::Keeper(keeper) => {
+                    let task = watch_for_breaks(self.me.clone(), *keeper);
+                    let task = AbortOnDrop::of(&self.runtime.spawn(task));
+                    return Ok(board.subscribe(interest).and(task));
+                }
+            };
+            let subscription = board.subscribe(interest);
+            let listening = self.listen(channel).await;
+            Ok(subscription.and(listening))
+        })
+    }
+
+    fn mailbox(&self) -> &Mailbox {
+        &self.mailbox
+    }
+
+    fn clock(&self) -> &ServerClock {
+        &self.clock
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn place(&self) -> String {
+        self.config.place()
+    }
+
+    fn health(&self) -> Health {
+        let now = self.clock.at(Moment::now());
+        let ready_at = self.ready_at.load(SeqCst);
+        Health {
+            ready_in: Duration::from_micros(ready_at.saturating_sub(now)).min(crate::MAX_LEASE),
+            ..Health::default()
+        }
+    }
+
+    fn kind(&self) -> &'static StoreKind {
+        &KIND
+    }
+}
+
+/// Keeps the connection alive for as long as the store is.
+struct Supervisor(Weak<Postgres>);
+
+impl Supervised for Supervisor {
+    type Connection = Arc<Link>;
+
+    async fn connect(&self, _: u64) -> Result<Arc<Link>, Error> {
+        let (config, mailbox) = {
+            let engine = self.0.upgrade().ok_or(Error::Closed)?;
+            (engine.config.clone(), engine.mailbox.clone())
+        };
+        Ok(Arc::new(Link::connect(&config, &mailbox).await?))
+    }
+
+    async fn serve(&mut self, link: &Arc<Link>) -> String {
+        if let Some(engine) = self.0.upgrade() {
+            let channels: Vec<String> = engine.channels().keys().cloned().collect();
+            for channel in channels {
+                engine.listen_on(link, &channel).await;
+            }
+            engine.is_up(link);
+            engine.mailbox.board().everyone();
+        }
+        link.end().await
+    }
+
+    fn ended(&mut self, link: Arc<Link>, reason: &str) {
+        drop(link);
+        if let Some(engine) = self.0.upgrade() {
+            tracing::debug!(server = %engine.config.place(), reason, "the connection has ended");
+            let reason = format!("the connection has ended ({reason}) and is being made again");
+            *engine.state() = State::Down(KIND.unavailable(reason));
+            engine.mailbox.board().everyone();
+        }
+    }
+
+    fn failed(&mut self, error: &Error) {
+        if let Some(engine) = self.0.upgrade() {
+            *engine.state() = State::Down(error.clone());
+        }
+    }
+}
+
+/// What it can do.
+pub const CAPABILITIES: Capabilities = Capabilities {
+    store: KIND.store,
+    reach: Reach::Network,
+    fair: true,
+    read_write: true,
+    permits: true,
+    latches: true,
+    queue: true,
+    fencing: Fencing::DataOrClock,
+    wakeups: Wakeups::Direct,
+    survives_restart: true,
+    frees_dead_at_once: false,
+    time: TimeAuthority::ServerWall,
+    lease_end: LeaseEnd::ByItself,
+    longest_lease: USUAL_LEASE,
+    ends_in_time: false,
+};

@@ -11,7 +11,7 @@ use crate::Error;
 /// How many steps a transaction has at most.
 const MOST: usize = 64;
 /// How often a step is tried that others were in the way of.
-const TRIES: usize = 4;
+const TRIES: usize = 8;
 
 /// One step, and where its reply goes.
 #[derive(Debug)]

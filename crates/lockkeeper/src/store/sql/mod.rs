@@ -23,6 +23,8 @@ use tokio::sync::mpsc;
 
 use self::batch::Asked;
 use self::engine::{Engine, Op, Reply};
+#[cfg(feature = "postgres")]
+pub(super) use self::plan::version as new_version;
 use super::common::{AbortOnDrop, polling};
 use super::*;
 use crate::clock::Moment;
@@ -68,11 +70,6 @@ impl<E: Engine> SqlStore<E> {
             }),
             _batches: AbortOnDrop::of(&batches),
         }
-    }
-
-    /// The engine.
-    pub fn engine(&self) -> &E {
-        &self.shared.engine
     }
 }
 

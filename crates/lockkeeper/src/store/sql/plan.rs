@@ -149,6 +149,6 @@ impl Plan {
 }
 
 /// A version that no row has had, with room to count on from it.
-pub(super) fn version() -> i64 {
+pub(in crate::store) fn version() -> i64 {
     (Uuid::new_v4().as_u128() as u64 >> 2) as i64 + 1
 }

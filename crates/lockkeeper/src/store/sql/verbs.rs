@@ -100,6 +100,7 @@ impl<E: Engine> Shared<E> {
             Attempt::Busy { .. } if claim.enqueue => self.engine.mailbox().waiting(claim.id, sent),
             Attempt::Granted(_) => {
                 self.engine.mailbox().forget(claim.id);
+                self.engine.mailbox().holds(claim.id, claim.lease);
                 self.tidy_now_and_then();
             }
             _ => {}
@@ -151,6 +152,7 @@ impl<E: Engine> Shared<E> {
 
     pub async fn withdraw(&self, name: &Name, claim: ClaimId) -> Result<(), Error> {
         self.engine.mailbox().forget(claim);
+        self.engine.mailbox().let_go(claim);
         let rule = |record: &Record, now: Now<'_>| record.withdraw(claim, now);
         // The version moves in any case: a save of the claim that is still on its way does nothing then.
         self.apply(name, Moment::NEVER, (HEAD, true), rule).await?;
@@ -159,6 +161,7 @@ impl<E: Engine> Shared<E> {
 
     pub async fn let_go(&self, release: &Release) -> Result<Released, Error> {
         let name = &release.name;
+        self.engine.mailbox().let_go(release.claim);
         if release.requeue.is_none() && !self.crowded().contains(name) {
             let free = Op::Free {
                 name: name.clone(),
@@ -172,7 +175,6 @@ impl<E: Engine> Shared<E> {
             }
         }
         let sent = Moment::now();
-        let not_after = release.requeue.as_ref().map(|next| next.not_after);
         if let Some(next) = &release.requeue {
             self.enlist(next.id.keeper).await;
         }
@@ -185,10 +187,12 @@ impl<E: Engine> Shared<E> {
         }
         if let Some(next) = &release.requeue
             && applied.answer.was_held
-            && applied.answer.regrant.is_none()
-            && not_after.is_some_and(|not_after| sent <= not_after)
+            && sent <= next.not_after
         {
-            self.engine.mailbox().waiting(next.id, sent);
+            match applied.answer.regrant {
+                Some(_) => self.engine.mailbox().holds(next.id, next.lease),
+                None => self.engine.mailbox().waiting(next.id, sent),
+            }
         }
         Ok(applied.answer)
     }
@@ -242,7 +246,10 @@ impl<E: Engine> Shared<E> {
             not_after: self.engine.clock().at(renewal.not_after),
         };
         Ok(match self.ask(op).await? {
-            Reply::Done => Some(Renewed::Renewed),
+            Reply::Done => {
+                self.engine.mailbox().holds(renewal.claim, renewal.lease);
+                Some(Renewed::Renewed)
+            }
             _ => None,
         })
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::Name;
 use crate::clock::Moment;
 use crate::store::common::HintBoard;
-use crate::store::{ClaimId, DirectGrant, Grant, QUEUE_TTL};
+use crate::store::{ClaimId, DirectGrant, Grant, KeeperId, QUEUE_TTL};
 
 /// What is kept of claims that asked no more is dropped once there are this many.
 const MANY: usize = 1024;
@@ -17,6 +17,8 @@ const MANY: usize = 1024;
 pub(crate) struct Mailbox {
     board: HintBoard,
     asked: Arc<Mutex<HashMap<ClaimId, Moment>>>,
+    /// Since when each claim holds, and until when if it is not renewed.
+    held: Arc<Mutex<HashMap<ClaimId, (Moment, Moment)>>>,
 }
 
 impl Mailbox {
@@ -40,6 +42,7 @@ impl Mailbox {
     }
 
     /// Whether a claim is known to wait.
+    #[cfg_attr(not(feature = "mysql"), allow(dead_code))]
     pub fn waits(&self, claim: ClaimId) -> bool {
         self.asked().contains_key(&claim)
     }
@@ -57,6 +60,32 @@ impl Mailbox {
     /// The claim waits no more.
     pub(super) fn forget(&self, claim: ClaimId) {
         self.asked().remove(&claim);
+    }
+
+    /// The claim holds for so long at least.
+    pub(super) fn holds(&self, claim: ClaimId, lease: Duration) {
+        let now = Moment::now();
+        let mut held = self.held();
+        let (_, until) = held.entry(claim).or_insert((now, now));
+        *until = (*until).max(now + lease);
+    }
+
+    /// The claim holds no more.
+    pub(super) fn let_go(&self, claim: ClaimId) {
+        self.held().remove(&claim);
+    }
+
+    /// Whether a claim of this keeper has held for so long.
+    pub fn has_held_for(&self, keeper: KeeperId, time: Duration) -> bool {
+        let now = Moment::now();
+        let mut held = self.held();
+        held.retain(|_, (_, until)| *until > now);
+        let mut held = held.iter();
+        held.any(|(claim, (since, _))| claim.keeper == keeper && now.since(*since) >= time)
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<ClaimId, (Moment, Moment)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn asked(&self) -> MutexGuard<'_, HashMap<ClaimId, Moment>> {

@@ -1,0 +1,34 @@
+//! `lockkeeper schema`: the tables of a database, for an administrator to make.
+
+use crate::exit::Failure;
+use crate::output::print;
+
+/// Prints the statements that make the tables of a database, and the rights that a user needs
+///
+/// A store in a database makes its tables by itself if it may. Where it may not, an administrator runs this once, for
+/// instance: lockkeeper schema postgres --user app | psql -d app
+#[derive(Debug, clap::Args)]
+#[command(arg = crate::store::unused())]
+pub struct Args {
+    /// The kind of database
+    #[arg(value_enum)]
+    database: Database,
+    /// The user that programs connect as
+    #[arg(long, default_value = "lockkeeper")]
+    user: String,
+    /// The schema of the tables, as the option `schema` of the URL
+    #[arg(long, default_value = "lockkeeper")]
+    schema: String,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Database {
+    Postgres,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let text = match args.database {
+        Database::Postgres => lockkeeper::store::postgres::schema(&args.schema, &args.user),
+    };
+    Ok(print(&text)?)
+}

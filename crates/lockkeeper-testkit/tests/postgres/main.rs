@@ -1,0 +1,29 @@
+//! The PostgreSQL store on real servers: the conformance suite here, and what only this store has in the modules.
+//!
+//! The suite runs with two stores on one server, as two processes have them, each case in a schema of its own.
+
+#[path = "../support/claims.rs"]
+#[allow(dead_code, reason = "each test file uses its part")]
+mod claims;
+mod common;
+mod faults;
+mod model;
+mod opening;
+mod ways;
+
+use std::sync::Arc;
+
+use common::open;
+use lockkeeper_testkit::conformance::Subject;
+use lockkeeper_testkit::servers::postgres::PostgresServer;
+
+/// Two stores on a schema of their own, made by an administrator, and with no other right than to use it.
+async fn least_rights() -> Subject {
+    let server = PostgresServer::shared();
+    let schema = common::made_by_administrator(server);
+    let url = format!("{}&schema={schema}", server.url_of(&schema));
+    let (store, other) = (open(&url).await, open(&url).await);
+    Subject::new(Arc::new(store)).with_other(Arc::new(other))
+}
+
+lockkeeper_testkit::conformance_tests!(over_tcp_with_least_rights, least_rights);

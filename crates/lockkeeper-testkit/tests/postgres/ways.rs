@@ -1,0 +1,120 @@
+//! The ways to a server: a socket, TLS, a pooler.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use lockkeeper::store::{Mode, Store, Wakeups};
+use lockkeeper::{Error, Lockkeeper};
+use lockkeeper_testkit::servers::certificates::Authority;
+use lockkeeper_testkit::servers::pgbouncer::PgBouncer;
+use lockkeeper_testkit::servers::postgres::{PostgresOptions, PostgresServer};
+
+use crate::claims::{claim_for, release};
+use crate::common::{connect, open};
+
+/// Two keepers hand a lock back and forth, in every mode.
+async fn works(url: &str) {
+    let one = Lockkeeper::connect(url).await.expect("connects");
+    let two = Lockkeeper::connect(url).await.expect("connects");
+    for round in 0..10 {
+        let (first, second) = match round % 2 {
+            0 => (&one, &two),
+            _ => (&two, &one),
+        };
+        let guard = first.lock("lock").expect("a lock").acquire().await.expect("acquires");
+        let lock = second.lock("lock").expect("a lock");
+        let waits = tokio::spawn(async move { lock.acquire().await.map(drop) });
+        guard.release().await.expect("releases");
+        waits.await.expect("no panic").expect("acquires");
+        let book = first.rwlock("book").expect("a lock");
+        drop((book.read().await.expect("reads"), book.read().await.expect("reads")));
+        drop(second.rwlock("book").expect("a lock").write().await.expect("writes"));
+        let pool = second.semaphore("pool", 2).expect("a semaphore");
+        drop(pool.acquire(2).await.expect("acquires"));
+    }
+    let latch = one.latch("gate").expect("a latch");
+    latch.set(1).await.expect("sets");
+    let gate = two.latch("gate").expect("a latch");
+    let waits = tokio::spawn(async move { gate.wait().await });
+    latch.count_down().await.expect("counts");
+    waits.await.expect("no panic").expect("opens");
+    assert_eq!(one.list("").await.expect("lists").len(), 0);
+}
+
+#[tokio::test]
+async fn a_socket() {
+    let schema = PostgresServer::fresh_schema();
+    works(&format!("{}&schema={schema}", PostgresServer::shared().socket_url())).await;
+}
+
+struct Secure {
+    server: PostgresServer,
+    authority: Authority,
+}
+
+fn secure() -> &'static Secure {
+    static SECURE: OnceLock<Secure> = OnceLock::new();
+    SECURE.get_or_init(|| {
+        let authority = Authority::new();
+        let server = PostgresServer::start_with(PostgresOptions {
+            tls: Some(authority.issue("server", &["127.0.0.1"])),
+            access: vec![
+                "hostssl all app 127.0.0.1/32 scram-sha-256".into(),
+                "host all app 127.0.0.1/32 reject".into(),
+            ],
+            ..PostgresOptions::default()
+        });
+        server.sql("CREATE USER app PASSWORD 'canary'; GRANT CREATE ON DATABASE postgres TO app");
+        Secure { server, authority }
+    })
+}
+
+#[tokio::test]
+async fn tls_and_a_password() {
+    let Secure { server, authority } = secure();
+    let ca = authority.ca().display().to_string();
+    works(&format!("{}&ca={ca}", server.url_of("app:canary"))).await;
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_believed_is_refused() {
+    let Secure { server, .. } = secure();
+    let other = Authority::new();
+    let ca = other.ca().display().to_string();
+    for (url, word) in [
+        (format!("{}&sslmode=require", server.url_of("app:canary")), "certificate"),
+        (format!("{}&ca={ca}", server.url_of("app:canary")), "certificate"),
+        (format!("{}&insecure=yes", server.url_of("app:wrong")), "password"),
+        (server.url_of("app:canary"), "pg_hba"),
+    ] {
+        let error = connect(&url).await.expect_err(&url);
+        assert!(matches!(error, Error::Refused { .. }), "{url}: {error:?}");
+        let error = error.to_string();
+        assert!(error.contains(word) && !error.contains("canary"), "{url}: {error}");
+    }
+    let plain = PostgresServer::shared();
+    let error = connect(&format!("{}&sslmode=require", plain.url())).await;
+    let error = error.expect_err("it has no TLS").to_string();
+    assert!(error.contains("does not speak TLS"), "{error}");
+}
+
+/// Behind a pooler everything works, by polling; nothing stays locked or prepared in its sessions.
+#[tokio::test]
+async fn a_pooler_in_transaction_mode() {
+    let server = PostgresServer::start();
+    let pooler = PgBouncer::to(&server, 2);
+    let store = open(&pooler.url()).await;
+    assert_eq!(store.capabilities().wakeups, Wakeups::Polling);
+    let direct = open(&server.url()).await;
+    assert_eq!(direct.capabilities().wakeups, Wakeups::Direct);
+    works(&pooler.url()).await;
+    let claim = claim_for(Duration::from_secs(5), "both", Mode::Exclusive);
+    drop(store.try_acquire(&claim).await.expect("answers"));
+    assert_eq!(release(&direct, &claim).await, Ok(true));
+    drop(store);
+    let left = server.sql(
+        "SELECT 'lock' FROM pg_locks WHERE locktype = 'advisory' UNION ALL \
+         SELECT state FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'",
+    );
+    assert!(left.is_empty(), "{left:?}");
+}

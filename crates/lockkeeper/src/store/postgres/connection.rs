@@ -1,0 +1,278 @@
+//! One connection: to the server, past its checks, with all that is prepared on it.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::{AsyncMessage, Client, NoTls, SimpleQueryMessage, SimpleQueryRow};
+
+use super::config::{Config, KIND};
+use super::setup;
+use super::statements::{Dialect, identifier};
+use super::{fault, wake};
+use crate::Error;
+use crate::store::common::{AbortOnDrop, Address, tls, warn_of_plain_text};
+use crate::store::sql::wake::Mailbox;
+
+/// Asks a server for TLS.
+const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+
+/// A connection that is ready for use. Dropping it closes it.
+#[derive(Debug)]
+pub(super) struct Link {
+    client: Client,
+    pub dialect: Dialect,
+    /// Behind a pooler: what each transaction has to set for itself.
+    pub limits: String,
+    pub facts: setup::Facts,
+    /// The server warned: a commit may not have reached a replica that it waited for.
+    warned: Arc<AtomicBool>,
+    ended: watch::Receiver<Option<String>>,
+    given_up: Notify,
+    _driver: AbortOnDrop,
+}
+
+impl Link {
+    /// Connects to the first server that can be used.
+    pub async fn connect(config: &Config, mailbox: &Mailbox) -> Result<Link, Error> {
+        let mut problem = KIND.unavailable("no server is named");
+        for (number, address) in config.servers.iter().enumerate() {
+            match Link::to(address, config, mailbox).await {
+                Ok(link) => return Ok(link),
+                // Of several servers one may be a replica now, so none is refused for good.
+                Err(error) if config.servers.len() > 1 => {
+                    let reason = format!("{address}: {error}");
+                    problem = match number {
+                        0 => KIND.unavailable(reason),
+                        _ => KIND.unavailable(format!("{problem}; {reason}")),
+                    };
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(problem)
+    }
+
+    async fn to(address: &Address, config: &Config, mailbox: &Mailbox) -> Result<Link, Error> {
+        let late = |_| {
+            KIND.unavailable(format!(
+                "{address} did not let us in within {:?}",
+                config.connect_timeout
+            ))
+        };
+        let mut login = tokio_postgres::Config::new();
+        login.ssl_mode(SslMode::Disable);
+        login.dbname(&config.database);
+        login.application_name("lockkeeper");
+        if let Some(user) = &config.credentials.user {
+            login.user(user);
+        }
+        if let Some(password) = config.credentials.password() {
+            login.password(password);
+            if config.tls.is_none() && !address.is_local() {
+                warn_of_plain_text(address, &KIND);
+            }
+        }
+        let told = Arc::new(AtomicU32::new(0));
+        let connecting = async {
+            let stream = Greeting {
+                stream: dial(address, config).await?,
+                read: Some(Vec::new()),
+                process: told.clone(),
+            };
+            let connected = login.connect_raw(stream, NoTls).await;
+            connected.map_err(|error| fault::of_connecting(&error, &config.schema))
+        };
+        let connected = timeout(config.connect_timeout, connecting).await;
+        let (client, mut connection) = connected.map_err(late)??;
+        let warned = Arc::new(AtomicBool::new(false));
+        let (tell, ended) = watch::channel(None);
+        let (warns, mailbox, schema) = (warned.clone(), mailbox.clone(), config.schema.clone());
+        let driver = tokio::spawn(async move {
+            let reason = loop {
+                match poll_fn(|context| connection.poll_message(context)).await {
+                    Some(Ok(AsyncMessage::Notification(heard))) => {
+                        wake::heard(&mailbox, &schema, heard.channel(), heard.payload());
+                    }
+                    Some(Ok(AsyncMessage::Notice(notice))) => {
+                        if matches!(notice.code().code(), "01000" | "57P01") {
+                            warns.store(true, SeqCst);
+                        }
+                    }
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => break error.to_string(),
+                    None => break "the server closed the connection".into(),
+                }
+            };
+            let _ = tell.send(Some(reason));
+        });
+        let mut link = Link {
+            client,
+            dialect: Dialect {
+                schema: identifier(&config.schema),
+                prepared: true,
+            },
+            limits: String::new(),
+            facts: setup::Facts::default(),
+            warned,
+            ended,
+            given_up: Notify::new(),
+            _driver: AbortOnDrop::of(&driver),
+        };
+        setup::prepare(&mut link, config, told.load(SeqCst)).await?;
+        Ok(link)
+    }
+
+    /// Sends one message, and waits for its answer.
+    pub async fn ask(
+        &self,
+        text: &str,
+        limit: Duration,
+    ) -> Option<Result<Vec<SimpleQueryMessage>, tokio_postgres::Error>> {
+        timeout(limit, self.client.simple_query(text)).await.ok()
+    }
+
+    /// The rows of one message, where errors are those of connecting.
+    pub async fn rows(
+        &self,
+        text: &str,
+        limit: Duration,
+        schema: &str,
+    ) -> Result<Vec<SimpleQueryRow>, Error> {
+        let Some(answer) = self.ask(text, limit).await else {
+            return Err(KIND.unavailable(format!("the server did not answer within {limit:?}")));
+        };
+        let messages = answer.map_err(|error| fault::of_connecting(&error, schema))?;
+        let rows = messages.into_iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        Ok(rows.collect())
+    }
+
+    /// Whether the server has warned since the last time.
+    pub fn has_warned(&self) -> bool {
+        self.warned.swap(false, SeqCst)
+    }
+
+    /// Says that it is of no more use.
+    pub fn give_up(&self) {
+        self.given_up.notify_one();
+    }
+
+    /// Waits until it has ended, or is of no more use. Returns why.
+    pub async fn end(&self) -> String {
+        let mut ended = self.ended.clone();
+        tokio::select! {
+            reason = ended.wait_for(Option::is_some) => match reason {
+                Ok(reason) => reason.clone().unwrap_or_default(),
+                Err(_) => "its task has ended".into(),
+            },
+            () = self.given_up.notified() => "it was given up".into(),
+        }
+    }
+}
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+async fn dial(address: &Address, config: &Config) -> Result<Box<dyn Stream>, Error> {
+    let unreachable =
+        |error: io::Error| KIND.unavailable(format!("{address} cannot be reached: {error}"));
+    let (host, port) = match address {
+        Address::Unix(path) => {
+            let stream = UnixStream::connect(path).await.map_err(unreachable)?;
+            return Ok(Box::new(stream));
+        }
+        Address::Tcp(host, port) => (host.as_str(), *port),
+    };
+    let stream = TcpStream::connect((host, port)).await;
+    let mut stream = stream.map_err(unreachable)?;
+    stream.set_nodelay(true).map_err(unreachable)?;
+    let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
+    let Some(trust) = &config.tls else {
+        return Ok(Box::new(stream));
+    };
+    trust.warn(address);
+    stream.write_all(&TLS_REQUEST).await.map_err(unreachable)?;
+    let answer = stream.read_u8().await.map_err(unreachable)?;
+    if answer != b'S' {
+        return Err(KIND.refused(tls::no_tls(address, &KIND)));
+    }
+    Ok(Box::new(tls::handshake(stream, host, trust, &KIND).await?))
+}
+
+/// A stream of which the beginning is read: the server says there which process of its serves us. If another does, there is a
+/// pooler in between.
+struct Greeting {
+    stream: Box<dyn Stream>,
+    /// What came, until that process was named.
+    read: Option<Vec<u8>>,
+    process: Arc<AtomicU32>,
+}
+
+impl Greeting {
+    fn look(&mut self, new: &[u8]) {
+        let Some(read) = &mut self.read else { return };
+        read.extend_from_slice(new);
+        loop {
+            let [kind, a, b, c, d, rest @ ..] = read.as_slice() else {
+                return;
+            };
+            let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+            match (kind, rest) {
+                (b'K', [a, b, c, d, ..]) => {
+                    let process = u32::from_be_bytes([*a, *b, *c, *d]);
+                    self.process.store(process, SeqCst);
+                    break;
+                }
+                (b'K', _) => return,
+                (b'Z' | b'E', _) => break,
+                _ if read.len() <= length => return,
+                _ => drop(read.drain(..=length)),
+            }
+        }
+        self.read = None;
+    }
+}
+
+impl AsyncRead for Greeting {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if self.read.is_some() {
+            let new = buffer.filled()[before..].to_vec();
+            self.look(&new);
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Greeting {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,80 @@
+//! What the server says when it cannot, and what that means.
+
+use tokio_postgres::error::{DbError, SqlState};
+
+use super::config::KIND;
+use crate::Error;
+use crate::store::sql::engine::Fault;
+
+/// Why a transaction failed, and whether the connection is of no more use.
+pub(super) fn of_transaction(error: &tokio_postgres::Error, schema: &str) -> (Fault, bool) {
+    let Some(said) = error.as_db_error() else {
+        // The connection ended, and the request may have been on it.
+        return (
+            Fault::Unknown(format!("the connection ended: {error}")),
+            true,
+        );
+    };
+    match said.code().code() {
+        // Others were in the way.
+        "40001" | "40P01" | "55P03" | "57014" => (Fault::Undone(unavailable(said)), false),
+        // The server ends, or ended this session: perhaps after the commit.
+        "57P01" | "57P02" | "57P03" | "57P05" => (Fault::Unknown(said.message().into()), true),
+        // It is no primary any more, or another session answers: nothing was done.
+        "25006" | "26000" | "25P03" => (Fault::Failed(unavailable(said)), true),
+        "0A000" if said.message().contains("recovery") => (Fault::Failed(unavailable(said)), true),
+        code if code.starts_with("08") => (Fault::Unknown(said.message().into()), true),
+        code if code.starts_with("53") => (Fault::Failed(unavailable(said)), false),
+        _ if explains(said) => (Fault::Failed(refused(said, schema)), false),
+        _ => (Fault::Undone(refused(said, schema)), false),
+    }
+}
+
+/// Why there is no connection.
+pub(super) fn of_connecting(error: &tokio_postgres::Error, schema: &str) -> Error {
+    let Some(said) = error.as_db_error() else {
+        return KIND.unavailable(error.to_string());
+    };
+    match said.code().code() {
+        "28P01" | "28000" => KIND.refused(format!(
+            "{}; check the user and the password of the URL, and pg_hba.conf",
+            said.message()
+        )),
+        "3D000" => KIND.refused(format!("{}; create it", said.message())),
+        _ if explains(said) => refused(said, schema),
+        _ => unavailable(said),
+    }
+}
+
+fn explains(said: &DbError) -> bool {
+    let code = said.code();
+    [
+        &SqlState::INSUFFICIENT_PRIVILEGE,
+        &SqlState::INVALID_SCHEMA_NAME,
+        &SqlState::UNDEFINED_TABLE,
+        &SqlState::UNDEFINED_COLUMN,
+        &SqlState::UNDEFINED_FUNCTION,
+    ]
+    .contains(&code)
+}
+
+fn unavailable(said: &DbError) -> Error {
+    KIND.unavailable(format!("{} ({})", said.message(), said.code().code()))
+}
+
+fn refused(said: &DbError, schema: &str) -> Error {
+    let (code, message) = (said.code(), said.message());
+    if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+        return KIND.refused(format!(
+            "{message}; let an administrator run what `lockkeeper schema postgres --schema {schema}` prints, with the GRANTs \
+             for this user"
+        ));
+    }
+    if explains(said) {
+        return KIND.refused(format!(
+            "{message}; the tables in schema {schema:?} are not those of Lockkeeper, or not all there: name another schema with \
+             schema=NAME, or make them as `lockkeeper schema postgres` prints them"
+        ));
+    }
+    KIND.refused(format!("the server says: {message} ({})", code.code()))
+}

@@ -1,0 +1,78 @@
+CREATE TABLE {s}.meta (
+    one smallint PRIMARY KEY CHECK (one = 1),
+    version integer NOT NULL,
+    floor bigint NOT NULL,
+    max_lease bigint NOT NULL
+);
+CREATE TABLE {s}.lock (
+    name text COLLATE "C" PRIMARY KEY,
+    version bigint NOT NULL,
+    tail bigint NOT NULL,
+    waited boolean NOT NULL,
+    shared bigint NOT NULL,
+    token bigint NOT NULL,
+    claim bytea,
+    mode bigint,
+    first bigint,
+    tokens bigint,
+    lease bigint,
+    expires bigint,
+    since bigint,
+    label text,
+    reason text,
+    broken bigint
+) WITH (fillfactor = 50);
+CREATE TABLE {s}.hold (
+    name text COLLATE "C" NOT NULL,
+    claim bytea NOT NULL,
+    mode bigint NOT NULL,
+    permits bigint NOT NULL,
+    taken bigint NOT NULL,
+    first bigint NOT NULL,
+    tokens bigint NOT NULL,
+    lease bigint NOT NULL,
+    expires bigint NOT NULL,
+    since bigint NOT NULL,
+    label text,
+    PRIMARY KEY (name, claim)
+) WITH (fillfactor = 70);
+CREATE TABLE {s}.waiter (
+    name text COLLATE "C" NOT NULL,
+    seq bigint NOT NULL,
+    claim bytea NOT NULL,
+    mode bigint NOT NULL,
+    permits bigint NOT NULL,
+    taken bigint NOT NULL,
+    lease bigint NOT NULL,
+    reserve bigint NOT NULL,
+    since bigint NOT NULL,
+    until bigint NOT NULL,
+    label text,
+    PRIMARY KEY (name, seq),
+    UNIQUE (name, claim)
+) WITH (fillfactor = 70);
+CREATE TABLE {s}.keeper (
+    id bytea PRIMARY KEY,
+    host text NOT NULL,
+    pid bigint NOT NULL,
+    program text NOT NULL,
+    seen bigint NOT NULL
+);
+CREATE TABLE {s}.latch (
+    name text COLLATE "C" PRIMARY KEY,
+    version bigint NOT NULL,
+    count bigint NOT NULL
+);
+CREATE TABLE {s}.arrival (
+    name text COLLATE "C" NOT NULL,
+    id bytea NOT NULL,
+    PRIMARY KEY (name, id)
+);
+-- Empty after a crash and on a promoted standby: the server may have forgotten grants then.
+CREATE UNLOGGED TABLE {s}.alive (
+    one smallint PRIMARY KEY CHECK (one = 1),
+    system text NOT NULL,
+    ready_at bigint NOT NULL
+);
+INSERT INTO {s}.meta VALUES (1, 1, 0, {max_lease});
+INSERT INTO {s}.alive SELECT 1, system_identifier::text, 0 FROM pg_control_system();

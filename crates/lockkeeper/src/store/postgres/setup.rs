@@ -1,0 +1,227 @@
+//! What is asked and set when a connection begins: whether the server can be used, the tables, and whether it may have
+//! forgotten grants.
+
+use std::time::Duration;
+
+use tokio_postgres::SimpleQueryRow;
+
+use super::config::{Config, KIND, USUAL_LEASE};
+use super::connection::Link;
+use super::statements::{VERSION, quoted, tables};
+use crate::store::sql::engine::length;
+use crate::{Error, SETUP_TARGET};
+
+/// How long the beginning may take as a whole, once the server has let us in.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a transaction waits for a row that a user's transaction has locked.
+const ROW_WAIT: &str = "100ms";
+
+/// What a connection has found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Facts {
+    /// Another process serves us than the one that let us in.
+    pub pooled: bool,
+    /// The longest lease that any client may ask for.
+    pub max_lease: Duration,
+    /// From when on the server may grant.
+    pub ready_at: u64,
+    /// The server's clock.
+    pub now: u64,
+}
+
+fn text(row: &SimpleQueryRow, at: usize) -> &str {
+    row.try_get(at).ok().flatten().unwrap_or_default()
+}
+
+/// Makes a new connection ready. `told` is the server process that let us in.
+pub(super) async fn prepare(link: &mut Link, config: &Config, told: u32) -> Result<(), Error> {
+    let ask = async |link: &Link, text: &str| link.rows(text, PATIENCE, &config.schema).await;
+    let one = |rows: Vec<SimpleQueryRow>| {
+        let rows = rows.into_iter().next();
+        rows.ok_or_else(|| KIND.unavailable("the server left a question without an answer"))
+    };
+
+    let version = one(ask(link, "SELECT version()").await?)?;
+    let version = text(&version, 0);
+    if let Some(other) = ["CockroachDB", "YB-"]
+        .iter()
+        .find(|other| version.contains(**other))
+    {
+        return Err(KIND.refused(format!(
+            "this is {other}, which has no NOTIFY as PostgreSQL has it; name a PostgreSQL server"
+        )));
+    }
+    let facts = one(ask(link, FACTS).await?)?;
+    let number: u32 = text(&facts, 0).parse().unwrap_or(0);
+    if number < 120_000 {
+        return Err(KIND.refused("its version is below 12; use a newer server"));
+    }
+    if text(&facts, 1) == "t" {
+        return Err(KIND.refused(
+            "this server is a replica; name the primary, or all of them with commas in between",
+        ));
+    }
+    if text(&facts, 2) != "UTF8" {
+        return Err(KIND.refused(
+            "the database is not in UTF-8, so that it cannot keep every name; use one with ENCODING 'UTF8'",
+        ));
+    }
+    if text(&facts, 3) == "on" {
+        return Err(KIND.refused(
+            "default_transaction_read_only is on for this user or database; set it to off",
+        ));
+    }
+    let (synchronous, fsync) = (text(&facts, 4), text(&facts, 5));
+    let process: u32 = text(&facts, 6).parse().unwrap_or(0);
+    let system = text(&facts, 7).to_owned();
+    link.facts.pooled = told != process;
+    warn(config, link.facts.pooled, synchronous, fsync);
+
+    let response = config.response_timeout.as_millis();
+    match link.facts.pooled {
+        true => {
+            link.dialect.prepared = false;
+            link.limits = format!(
+                "SET LOCAL lock_timeout TO '{ROW_WAIT}';\nSET LOCAL statement_timeout TO {response};\n"
+            );
+        }
+        false => {
+            // Clients that stand still are ended by the server, whatever it does to others by default.
+            let idle = match number >= 140_000 {
+                true => "SET idle_session_timeout TO 0;",
+                false => "",
+            };
+            let sync = match synchronous {
+                "off" => "SET synchronous_commit TO on;",
+                _ => "",
+            };
+            let settings = format!(
+                "SET default_transaction_isolation TO 'read committed'; SET statement_timeout TO 0; \
+                 SET lock_timeout TO 0; SET idle_in_transaction_session_timeout TO 10000; \
+                 SET plan_cache_mode TO force_generic_plan; SET jit TO off; SET client_min_messages TO warning; {idle} {sync}"
+            );
+            ask(link, &settings).await?;
+        }
+    }
+    install(link, config).await?;
+    let meta = link
+        .dialect
+        .fill("SELECT version, max_lease, {t} FROM {s}.meta");
+    let meta = one(ask(link, &meta).await?)?;
+    let version: i64 = text(&meta, 0).parse().unwrap_or(0);
+    if version != VERSION {
+        return Err(KIND.refused(format!(
+            "the tables in schema {:?} have version {version}, and this release knows version {VERSION}; use the release that \
+             made them, or another schema with schema=NAME",
+            config.schema
+        )));
+    }
+    let stored = Duration::from_micros(text(&meta, 1).parse().unwrap_or(0));
+    link.facts.now = text(&meta, 2).parse().unwrap_or(0);
+    let wanted = config.max_lease.unwrap_or(stored);
+    if wanted > stored {
+        let raise = link.dialect.fill(&format!(
+            "UPDATE {{s}}.meta SET max_lease = greatest(max_lease, {})",
+            length(wanted)
+        ));
+        ask(link, &raise).await?;
+    }
+    link.facts.max_lease = wanted;
+    link.facts.ready_at = awaken(link, config, &system, wanted.max(stored)).await?;
+    if link.dialect.prepared {
+        ask(link, &link.dialect.prepare()).await?;
+        let limits =
+            format!("SET lock_timeout TO '{ROW_WAIT}'; SET statement_timeout TO {response}");
+        ask(link, &limits).await?;
+    }
+    Ok(())
+}
+
+const FACTS: &str = "SELECT current_setting('server_version_num'), pg_is_in_recovery(), current_setting('server_encoding'), \
+     current_setting('default_transaction_read_only'), current_setting('synchronous_commit'), current_setting('fsync'), \
+     pg_backend_pid(), (SELECT system_identifier FROM pg_control_system())";
+
+fn warn(config: &Config, pooled: bool, synchronous: &str, fsync: &str) {
+    let server = config.place();
+    if pooled {
+        tracing::warn!(
+            target: SETUP_TARGET,
+            %server,
+            "there is a connection pooler in between, which cannot pass on notifications: waiters poll. Connect to the server itself"
+        );
+    }
+    if fsync == "off" {
+        tracing::warn!(
+            target: SETUP_TARGET,
+            %server,
+            "fsync is off: a crash of the server's machine may lose or damage everything, locks included"
+        );
+    }
+    if synchronous == "off" {
+        tracing::warn!(
+            target: SETUP_TARGET,
+            %server,
+            "synchronous_commit is off by default; it is set to on for grants and renewals"
+        );
+    }
+}
+
+/// Makes the tables if there are none. Of several clients one does.
+async fn install(link: &Link, config: &Config) -> Result<(), Error> {
+    let schema = &config.schema;
+    let ask = async |text: &str| link.rows(text, PATIENCE, schema).await;
+    let table = quoted(&format!("{}.meta", link.dialect.schema));
+    let is_there = format!("SELECT to_regclass({table}) IS NOT NULL");
+    let found = |rows: Vec<SimpleQueryRow>| rows.first().is_some_and(|row| text(row, 0) == "t");
+    if found(ask(&is_there).await?) {
+        return Ok(());
+    }
+    let making = async {
+        ask(
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout TO '15s'; \
+             SELECT pg_advisory_xact_lock(1818979947, 1)",
+        )
+        .await?;
+        if found(ask(&is_there).await?) {
+            return Ok(());
+        }
+        let named = quoted(schema);
+        let there = format!("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = {named})");
+        if !found(ask(&there).await?) {
+            ask(&format!("CREATE SCHEMA {}", link.dialect.schema)).await?;
+        }
+        let max_lease = config.max_lease.unwrap_or(USUAL_LEASE).max(USUAL_LEASE);
+        ask(&tables(schema, length(max_lease))).await?;
+        ask("COMMIT").await.map(drop)
+    };
+    let made = making.await;
+    if made.is_err() {
+        let _ = ask("ROLLBACK").await;
+    } else {
+        let _ = ask("COMMIT").await;
+    }
+    made
+}
+
+/// Finds out whether the server may have forgotten grants, and from when on it may grant. The table `alive` is empty after a crash and
+/// on a promoted standby; a restored copy has the name of another system in it.
+pub(super) async fn awaken(
+    link: &Link,
+    config: &Config,
+    system: &str,
+    max_lease: Duration,
+) -> Result<u64, Error> {
+    let sits_out = match config.sit_out {
+        true => length(max_lease + max_lease / 100 + Duration::from_secs(1)),
+        false => 0,
+    };
+    let system = quoted(system);
+    let text_of = link.dialect.fill(&format!(
+        "INSERT INTO {{s}}.alive AS a SELECT 1, {system}, CASE WHEN {sits_out} = 0 THEN 0 ELSE {{t}} + {sits_out} END \
+         ON CONFLICT (one) DO UPDATE SET system = EXCLUDED.system, ready_at = EXCLUDED.ready_at WHERE a.system <> EXCLUDED.system; \
+         SELECT ready_at FROM {{s}}.alive"
+    ));
+    let rows = link.rows(&text_of, PATIENCE, &config.schema).await?;
+    let ready_at = rows.first().map(|row| text(row, 0).parse().unwrap_or(0));
+    Ok(ready_at.unwrap_or(u64::MAX))
+}

@@ -1,0 +1,476 @@
+//! The statements, and how a request is put into words.
+//!
+//! A request is one simple-query message of `EXECUTE`s: one that arrives in part does nothing, while a pipelined one would keep its
+//! rows locked. Behind a pooler there are no prepared statements, and the same text is sent with its values in it.
+//!
+//! In a statement `{s}` is the schema, `{t}` the clock as it is when that place is reached, and `now.t` the clock at its
+//! beginning. Each statement that has an answer returns rows `(kind, a, b, t)`.
+
+use std::fmt::Write;
+
+use super::super::sql::engine::claim_bytes;
+use crate::store::ClaimId;
+
+/// The tables, as an administrator can make them too. The version is in the row of `meta`.
+const SCHEMA: &str = include_str!("schema.sql");
+/// The version of the tables.
+pub(super) const VERSION: i64 = 1;
+
+const CLOCK: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+/// What a statement is called, the types of its values, and its text.
+type Statement = (&'static str, &'static [&'static str], &'static str);
+
+const TEXT: &str = "text";
+const BYTES: &str = "bytea";
+const INT: &str = "bigint";
+const BOOL: &str = "boolean";
+
+/// `$7`: not after. A name without a row gets one.
+pub(super) const TAKE: Statement = (
+    "take",
+    &[TEXT, BYTES, INT, INT, INT, TEXT, INT, INT],
+    "WITH now AS MATERIALIZED (SELECT {t} AS t),
+     may AS MATERIALIZED (SELECT t FROM now WHERE EXISTS (SELECT FROM {s}.alive WHERE ready_at <= t)),
+     u AS (UPDATE {s}.lock l SET version = l.version + 1, first = greatest(l.token + 1, may.t),
+         tokens = least($5, greatest(may.t + 1000000 - greatest(l.token + 1, may.t), 1)),
+         token = greatest(l.token + 1, may.t)
+             + least($5, greatest(may.t + 1000000 - greatest(l.token + 1, may.t), 1)) - 1,
+         claim = $2, mode = $3, lease = $4, expires = may.t + $4, since = may.t, label = $6
+       FROM may WHERE l.name = $1 AND NOT l.waited AND l.shared = 0 AND (l.claim IS NULL OR l.expires <= may.t)
+         AND ($7 = 0 OR {t} <= $7)
+       RETURNING l.first, l.tokens),
+     i AS (INSERT INTO {s}.lock (name, version, tail, waited, shared, first, tokens, token, claim, mode, lease, expires, since, label)
+       SELECT $1, $8, 0, false, 0, greatest(floor + 1, t), least($5, greatest(t + 1000000 - greatest(floor + 1, t), 1)),
+         greatest(floor + 1, t) + least($5, greatest(t + 1000000 - greatest(floor + 1, t), 1)) - 1,
+         $2, $3, $4, t + $4, t, $6
+       FROM may, {s}.meta WHERE NOT EXISTS (SELECT FROM {s}.lock WHERE name = $1) AND ($7 = 0 OR {t} <= $7)
+       ON CONFLICT DO NOTHING RETURNING first, tokens)
+     SELECT 'g', first, tokens, t FROM u, now UNION ALL SELECT 'g', first, tokens, t FROM i, now
+     UNION ALL SELECT 'h', l.expires - t, 0, t FROM now, {s}.lock l
+       WHERE l.name = $1 AND l.claim <> $2 AND l.shared = 0 AND l.expires > t AND l.expires <= t + l.lease + 1000000
+     UNION ALL SELECT 't', 0, 0, t FROM now",
+);
+
+pub(super) const APPEND: Statement = (
+    "append",
+    &[TEXT, BYTES, INT, INT, INT, INT, INT, TEXT, INT, INT],
+    "WITH now AS MATERIALIZED (SELECT {t} AS t),
+     u AS (UPDATE {s}.lock l SET tail = l.tail + 1, waited = true FROM now
+       WHERE l.name = $1 AND l.claim <> $2 AND l.expires > now.t AND l.expires <= now.t + l.lease + 1000000
+         AND ($9 = 0 OR {t} <= $9)
+       RETURNING l.tail, l.expires - now.t AS rest),
+     w AS (INSERT INTO {s}.waiter AS w (name, seq, claim, mode, permits, taken, lease, reserve, since, until, label)
+       SELECT $1, u.tail, $2, $3, $4, $5, $6, $7, t, t + $10, $8 FROM u, now
+       ON CONFLICT (name, claim) DO UPDATE SET until = EXCLUDED.until,
+         seq = CASE WHEN w.until > EXCLUDED.since THEN w.seq ELSE EXCLUDED.seq END,
+         since = CASE WHEN w.until > EXCLUDED.since THEN w.since ELSE EXCLUDED.since END)
+     SELECT 'h', rest, 0, t FROM u, now UNION ALL SELECT 't', 0, 0, t FROM now",
+);
+
+pub(super) const FREE: Statement = (
+    "free",
+    &[TEXT, BYTES],
+    "WITH now AS MATERIALIZED (SELECT {t} AS t),
+     u AS (UPDATE {s}.lock l SET version = l.version + 1, claim = NULL, label = NULL FROM now
+       WHERE l.name = $1 AND l.claim = $2 AND l.expires > now.t AND NOT l.waited AND l.shared = 0 RETURNING 1)
+     SELECT 'd', 0, 0, t FROM u, now UNION ALL SELECT 't', 0, 0, t FROM now",
+);
+
+/// The row of the lock first, then that of a reader or a permit.
+pub(super) const PROLONG: Statement = (
+    "prolong",
+    &[TEXT, BYTES, INT, INT],
+    "WITH now AS MATERIALIZED (SELECT {t} AS t),
+     u AS (UPDATE {s}.lock l SET version = l.version + 1,
+         expires = CASE WHEN l.claim = $2 THEN greatest(l.expires, now.t + $3) ELSE l.expires END,
+         lease = CASE WHEN l.claim = $2 AND now.t + $3 > l.expires THEN $3 ELSE l.lease END
+       FROM now WHERE l.name = $1 AND ($4 = 0 OR {t} <= $4)
+         AND CASE WHEN l.claim = $2 THEN l.expires > now.t ELSE l.shared > 0
+           AND EXISTS (SELECT FROM {s}.hold h WHERE h.name = $1 AND h.claim = $2 AND h.expires > now.t) END
+       RETURNING l.claim),
+     h AS (UPDATE {s}.hold h SET expires = greatest(h.expires, now.t + $3),
+         lease = CASE WHEN now.t + $3 > h.expires THEN $3 ELSE h.lease END
+       FROM u, now WHERE h.name = $1 AND h.claim = $2 AND h.expires > now.t RETURNING 1)
+     SELECT 'd', 0, 0, t FROM u, now WHERE u.claim = $2 UNION ALL SELECT 'd', 0, 0, t FROM h, now
+     UNION ALL SELECT 't', 0, 0, t FROM now",
+);
+
+/// Rows `(kind, a, b, t, c, d, claim, mode, permits, taken, first, tokens, lease, expires, since, label, reason)`.
+pub(super) const LOAD: Statement = (
+    "load",
+    &[TEXT, INT],
+    "WITH now AS MATERIALIZED (SELECT {t} AS t), l AS MATERIALIZED (SELECT * FROM {s}.lock WHERE name = $1)
+     SELECT 'm', (SELECT ready_at FROM {s}.alive), (SELECT floor FROM {s}.meta), t, NULL::bigint, NULL::bigint, NULL, NULL::bigint,
+       NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL, NULL FROM now
+     UNION ALL SELECT 'l', version, tail, 0, token, broken, encode(claim, 'hex'), mode, 0, 0, first, tokens, lease, expires, since,
+       label, reason FROM l
+     UNION ALL SELECT 'h', 0, 0, 0, 0, 0, encode(h.claim, 'hex'), h.mode, h.permits, h.taken, h.first, h.tokens, h.lease, h.expires,
+       h.since, h.label, NULL FROM {s}.hold h WHERE h.name = $1 AND (SELECT shared > 0 FROM l)
+     UNION ALL (SELECT 'w', w.seq, 0, 0, 0, 0, encode(w.claim, 'hex'), w.mode, w.permits, w.taken, 0, w.reserve, w.lease, w.until,
+       w.since, w.label, NULL FROM {s}.waiter w WHERE w.name = $1 AND (SELECT waited FROM l) ORDER BY w.seq LIMIT $2)",
+);
+
+/// `$2`, `$3`: version and tail as seen; `$4`: the tail must be the same; `$5`: it grants; `$6`: not after; `$21`: how many join the
+/// queue.
+pub(super) const SAVE: Statement = (
+    "save",
+    &[
+        TEXT, INT, INT, BOOL, BOOL, INT, INT, INT, BYTES, INT, INT, INT, INT, INT, INT, TEXT, INT,
+        BOOL, TEXT, INT, INT,
+    ],
+    "WITH now AS MATERIALIZED (SELECT {t} AS t),
+     u AS (UPDATE {s}.lock l SET version = $7, token = $8, claim = $9, mode = $10, first = $11, tokens = $12, lease = $13,
+         expires = $14, since = $15, label = $16, shared = $17, waited = $18 OR l.tail > $3 OR $21 > 0, reason = $19,
+         broken = $20, tail = l.tail + $21
+       FROM now WHERE l.name = $1 AND l.version = $2 AND (NOT $4 OR l.tail = $3) AND ($6 = 0 OR {t} <= $6)
+         AND (NOT $5 OR EXISTS (SELECT FROM {s}.alive WHERE ready_at <= now.t)) RETURNING 1)
+     SELECT 'd', 0, 0, t FROM u, now UNION ALL SELECT 't', 0, 0, t FROM now",
+);
+
+/// The same values; the row is new.
+pub(super) const SAVE_NEW: Statement = (
+    "save_new",
+    SAVE.1,
+    "WITH now AS MATERIALIZED (SELECT {t} AS t),
+     u AS (INSERT INTO {s}.lock (name, version, tail, waited, shared, token, claim, mode, first, tokens, lease, expires, since, label,
+         reason, broken)
+       SELECT $1, $7, $21, $18 OR $21 > 0, $17, $8, $9, $10, $11, $12, $13, $14, $15, $16, $19, $20 FROM now
+       WHERE $2 = 0 AND $3 = 0 AND NOT $4 IS NULL AND ($6 = 0 OR {t} <= $6)
+         AND (NOT $5 OR EXISTS (SELECT FROM {s}.alive WHERE ready_at <= t))
+       ON CONFLICT DO NOTHING RETURNING 1)
+     SELECT 'd', 0, 0, t FROM u, now UNION ALL SELECT 't', 0, 0, t FROM now",
+);
+
+pub(super) const HOLD_END: Statement = (
+    "hold_end",
+    &[TEXT, INT, BYTES],
+    "DELETE FROM {s}.hold WHERE name = $1 AND claim = $3
+       AND EXISTS (SELECT FROM {s}.lock WHERE name = $1 AND version = $2)",
+);
+pub(super) const HOLD_PUT: Statement = (
+    "hold_put",
+    &[
+        TEXT, INT, BYTES, INT, INT, INT, INT, INT, INT, INT, INT, TEXT,
+    ],
+    "INSERT INTO {s}.hold (name, claim, mode, permits, taken, first, tokens, lease, expires, since, label)
+       SELECT $1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12
+       WHERE EXISTS (SELECT FROM {s}.lock WHERE name = $1 AND version = $2)
+       ON CONFLICT (name, claim) DO UPDATE SET lease = EXCLUDED.lease, expires = EXCLUDED.expires",
+);
+pub(super) const LAPSE: Statement = (
+    "lapse",
+    &[TEXT, INT, INT],
+    "DELETE FROM {s}.waiter WHERE name = $1 AND until <= $3
+       AND EXISTS (SELECT FROM {s}.lock WHERE name = $1 AND version = $2)",
+);
+pub(super) const LEAVE: Statement = (
+    "leave",
+    &[TEXT, INT, BYTES],
+    "DELETE FROM {s}.waiter WHERE name = $1 AND claim = $3
+       AND EXISTS (SELECT FROM {s}.lock WHERE name = $1 AND version = $2)",
+);
+pub(super) const KEEP: Statement = (
+    "keep",
+    &[TEXT, INT, BYTES, INT],
+    "UPDATE {s}.waiter SET until = $4 WHERE name = $1 AND claim = $3
+       AND EXISTS (SELECT FROM {s}.lock WHERE name = $1 AND version = $2)",
+);
+pub(super) const ENQUEUE: Statement = (
+    "enqueue",
+    &[
+        TEXT, INT, BYTES, INT, INT, INT, INT, INT, INT, INT, TEXT,
+    ],
+    "INSERT INTO {s}.waiter AS w (name, seq, claim, mode, permits, taken, lease, reserve, since, until, label)
+       SELECT $1, l.tail, $3, $4, $5, $6, $7, $8, $9, $10, $11 FROM {s}.lock l WHERE l.name = $1 AND l.version = $2
+       ON CONFLICT (name, claim) DO UPDATE SET until = EXCLUDED.until,
+         seq = CASE WHEN w.until > EXCLUDED.since THEN w.seq ELSE EXCLUDED.seq END,
+         since = CASE WHEN w.until > EXCLUDED.since THEN w.since ELSE EXCLUDED.since END",
+);
+pub(super) const NOTIFY: Statement = (
+    "notify",
+    &[TEXT, INT, TEXT, TEXT],
+    "SELECT pg_notify($3, $4) WHERE EXISTS (SELECT FROM {s}.lock WHERE name = $1 AND version = $2)",
+);
+
+pub(super) const COUNT: Statement = (
+    "count",
+    &[TEXT],
+    "WITH now AS MATERIALIZED (SELECT {t} AS t)
+     SELECT 'c', (SELECT count(*) FROM {s}.waiter w WHERE w.name = $1 AND w.until > t), 0, t FROM now",
+);
+/// Rows `(kind, waiters, 0, t, name)`.
+pub(super) const NAMES: Statement = (
+    "names",
+    &[TEXT, TEXT, INT],
+    "WITH now AS MATERIALIZED (SELECT {t} AS t)
+     SELECT 'n', CASE WHEN l.waited THEN (SELECT count(*) FROM {s}.waiter w WHERE w.name = l.name AND w.until > t) ELSE 0 END, 0, t,
+       l.name FROM now, {s}.lock l WHERE l.name >= $1 AND starts_with(l.name, $1) AND l.name > $2
+       AND (l.claim IS NOT NULL OR l.waited OR l.shared > 0) ORDER BY l.name LIMIT $3",
+);
+/// Rows `(kind, pid, 0, t, id, host, program)`. The keepers are a list of 32 digits each.
+pub(super) const PROCESSES: Statement = (
+    "processes",
+    &[TEXT],
+    "WITH now AS MATERIALIZED (SELECT {t} AS t)
+     SELECT 'p', pid, 0, t, encode(id, 'hex'), host, program FROM now, {s}.keeper
+       WHERE id = ANY (SELECT decode(part, 'hex') FROM unnest(string_to_array($1, ',')) AS part)",
+);
+pub(super) const ENLIST: Statement = (
+    "enlist",
+    &[BYTES, TEXT, INT, TEXT],
+    "WITH now AS MATERIALIZED (SELECT {t} AS t),
+     gone AS (DELETE FROM {s}.keeper WHERE id IN (SELECT k.id FROM {s}.keeper k, now
+       WHERE k.seen < t - 86400000000 AND k.id <> $1 FOR UPDATE OF k SKIP LOCKED)),
+     u AS (INSERT INTO {s}.keeper SELECT $1, $2, $3, $4, t FROM now
+       ON CONFLICT (id) DO UPDATE SET host = $2, pid = $3, program = $4, seen = EXCLUDED.seen RETURNING 1)
+     SELECT 'd', 0, 0, t FROM u, now",
+);
+pub(super) const TIDY: Statement = (
+    "tidy",
+    &[INT],
+    "WITH now AS MATERIALIZED (SELECT {t} AS t),
+     gone AS (DELETE FROM {s}.lock WHERE name IN (SELECT l.name FROM {s}.lock l, now
+         WHERE l.claim IS NULL AND NOT l.waited AND l.shared = 0 AND l.broken IS NULL AND l.token < t - 3600000000
+         LIMIT $1 FOR UPDATE OF l SKIP LOCKED) RETURNING token),
+     u AS (UPDATE {s}.meta SET floor = greatest(floor, (SELECT max(token) FROM gone)) WHERE EXISTS (SELECT FROM gone) RETURNING 1)
+     SELECT 'c', (SELECT count(*) FROM gone), 0, t FROM now",
+);
+
+/// Rows `(kind, version, count, t, arrived)`.
+pub(super) const LATCH: Statement = (
+    "latch",
+    &[TEXT, BYTES],
+    "WITH now AS MATERIALIZED (SELECT {t} AS t)
+     SELECT 'a', version, count, t, EXISTS (SELECT FROM {s}.arrival WHERE name = $1 AND id = $2)
+       FROM now, {s}.latch WHERE name = $1
+     UNION ALL SELECT 't', 0, 0, t, false FROM now",
+);
+/// `$1` name, `$2` id, `$3` seen, `$4` new version, `$5` count, `$6` not after.
+pub(super) const LATCH_SET: Statement = (
+    "latch_set",
+    &[TEXT, BYTES, INT, INT, INT, INT],
+    "WITH now AS MATERIALIZED (SELECT {t} AS t),
+     u AS (INSERT INTO {s}.latch SELECT $1, $4, $5 FROM now
+       WHERE ($6 = 0 OR {t} <= $6) AND $2 IS NOT NULL AND $3 = 0 ON CONFLICT DO NOTHING RETURNING 1)
+     SELECT 'd', 0, 0, t FROM u, now UNION ALL SELECT 't', 0, 0, t FROM now",
+);
+pub(super) const LATCH_ARRIVE: Statement = (
+    "latch_arrive",
+    LATCH_SET.1,
+    "WITH now AS MATERIALIZED (SELECT {t} AS t),
+     u AS (UPDATE {s}.latch SET version = $4, count = count - 1 WHERE name = $1 AND version = $3
+       AND ($6 = 0 OR {t} <= $6) AND $5 = 0 RETURNING 1),
+     a AS (INSERT INTO {s}.arrival SELECT $1, $2 FROM u ON CONFLICT DO NOTHING)
+     SELECT 'd', 0, 0, t FROM u, now UNION ALL SELECT 't', 0, 0, t FROM now",
+);
+pub(super) const LATCH_OPEN: Statement = (
+    "latch_open",
+    LATCH_SET.1,
+    "WITH now AS MATERIALIZED (SELECT {t} AS t),
+     u AS (DELETE FROM {s}.latch WHERE name = $1 AND version = $3 AND ($6 = 0 OR {t} <= $6)
+       AND $2 IS NOT NULL AND $4 > 0 AND $5 = 0 RETURNING 1),
+     a AS (DELETE FROM {s}.arrival USING u WHERE name = $1)
+     SELECT 'd', 0, 0, t FROM u, now UNION ALL SELECT 't', 0, 0, t FROM now",
+);
+
+const ALL: &[Statement] = &[
+    TAKE,
+    APPEND,
+    FREE,
+    PROLONG,
+    LOAD,
+    SAVE,
+    SAVE_NEW,
+    HOLD_END,
+    HOLD_PUT,
+    LAPSE,
+    LEAVE,
+    KEEP,
+    ENQUEUE,
+    NOTIFY,
+    COUNT,
+    NAMES,
+    PROCESSES,
+    ENLIST,
+    TIDY,
+    LATCH,
+    LATCH_SET,
+    LATCH_ARRIVE,
+    LATCH_OPEN,
+];
+
+/// A value of a statement.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Value<'a> {
+    Text(&'a str),
+    Bytes(&'a [u8]),
+    Claim(ClaimId),
+    Int(i64),
+    Bool(bool),
+    Null,
+}
+
+impl Value<'_> {
+    fn write(&self, text: &mut String) {
+        match self {
+            // Read alike whatever the server's setting of standard_conforming_strings.
+            Value::Text(value) => {
+                text.push_str("E'");
+                for c in value.chars() {
+                    match c {
+                        '\'' => text.push_str("''"),
+                        '\\' => text.push_str("\\\\"),
+                        // No text of the server can have it.
+                        '\0' => text.push(' '),
+                        c => text.push(c),
+                    }
+                }
+                text.push('\'');
+            }
+            Value::Bytes(bytes) => {
+                text.push_str("E'\\\\x");
+                for byte in *bytes {
+                    let _ = write!(text, "{byte:02x}");
+                }
+                text.push('\'');
+            }
+            Value::Claim(claim) => Value::Bytes(&claim_bytes(*claim)).write(text),
+            Value::Int(value) => {
+                let _ = write!(text, "{value}");
+            }
+            Value::Bool(value) => text.push_str(if *value { "true" } else { "false" }),
+            Value::Null => text.push_str("NULL"),
+        }
+    }
+}
+
+/// How the statements of one connection are said.
+#[derive(Clone, Debug)]
+pub(super) struct Dialect {
+    /// The schema, quoted.
+    pub schema: String,
+    /// Whether statements are prepared.
+    pub prepared: bool,
+}
+
+impl Dialect {
+    /// Fills in the schema and the clock.
+    pub fn fill(&self, sql: &str) -> String {
+        sql.replace("{s}", &self.schema).replace("{t}", CLOCK)
+    }
+
+    /// Prepares every statement.
+    pub fn prepare(&self) -> String {
+        let mut text = String::new();
+        for (name, types, sql) in ALL {
+            let (types, sql) = (types.join(","), self.fill(sql));
+            let _ = writeln!(text, "PREPARE lk_{name} ({types}) AS {sql};");
+        }
+        text
+    }
+
+    /// Adds a statement with its values to a message.
+    pub fn say(&self, text: &mut String, statement: Statement, values: &[Value<'_>]) {
+        let (name, types, sql) = statement;
+        debug_assert_eq!(types.len(), values.len(), "{name}");
+        if self.prepared {
+            let _ = write!(text, "EXECUTE lk_{name}(");
+            for (number, value) in values.iter().enumerate() {
+                if number > 0 {
+                    text.push(',');
+                }
+                value.write(text);
+            }
+            text.push_str(");\n");
+            return;
+        }
+        let sql = self.fill(sql);
+        let mut rest = sql.as_str();
+        while let Some(at) = rest.find('$') {
+            text.push_str(&rest[..at]);
+            let digits = rest[at + 1..].bytes().take_while(u8::is_ascii_digit);
+            let end = at + 1 + digits.count();
+            let number: usize = rest[at + 1..end].parse().unwrap_or(1);
+            match values.get(number - 1) {
+                Some(value) => {
+                    text.push('(');
+                    value.write(text);
+                    let _ = write!(text, ")::{}", types[number - 1]);
+                }
+                None => text.push_str("NULL"),
+            }
+            rest = &rest[end..];
+        }
+        text.push_str(rest);
+        text.push_str(";\n");
+    }
+}
+
+/// A message that notifies, on channels, without waiting for the disk.
+pub(super) fn notifications(messages: &[(String, String)]) -> String {
+    let mut text = "SET LOCAL synchronous_commit TO off;\n".to_owned();
+    for (channel, payload) in messages {
+        text.push_str("SELECT pg_notify(");
+        Value::Text(channel).write(&mut text);
+        text.push(',');
+        Value::Text(payload).write(&mut text);
+        text.push_str(");\n");
+    }
+    text
+}
+
+/// A text of SQL.
+pub(super) fn quoted(value: &str) -> String {
+    let mut text = String::new();
+    Value::Text(value).write(&mut text);
+    text
+}
+
+/// An identifier of SQL.
+pub(super) fn identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// The tables of a schema.
+pub(super) fn tables(schema: &str, max_lease: i64) -> String {
+    let text = SCHEMA.replace("{s}", &identifier(schema));
+    text.replace("{max_lease}", &max_lease.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_cannot_leave_their_quotes() {
+        let mut text = String::new();
+        Value::Text(r"a'b\'c\").write(&mut text);
+        assert_eq!(text, r"E'a''b\\''c\\'");
+        text.clear();
+        Value::Bytes(&[0, 255]).write(&mut text);
+        assert_eq!(text, r"E'\\x00ff'");
+        assert_eq!(identifier("a\"b"), "\"a\"\"b\"");
+    }
+
+    #[test]
+    fn every_statement_has_as_many_values_as_it_names() {
+        for (name, types, sql) in ALL {
+            for number in 1..=types.len() {
+                assert!(sql.contains(&format!("${number}")), "{name} ${number}");
+            }
+            assert!(!sql.contains(&format!("${}", types.len() + 1)), "{name}");
+        }
+    }
+
+    #[test]
+    fn behind_a_pooler_values_are_in_the_text() {
+        let dialect = Dialect {
+            schema: "s".into(),
+            prepared: false,
+        };
+        let mut text = String::new();
+        dialect.say(&mut text, COUNT, &[Value::Text("$1; DROP")]);
+        assert!(text.contains("w.name = (E'$1; DROP')::text"), "{text}");
+    }
+}
