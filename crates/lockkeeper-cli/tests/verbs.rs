@@ -193,7 +193,9 @@ fn stores_lists_what_this_build_has() {
 
 #[test]
 fn schema_prints_what_an_administrator_runs() {
-    let text = finish(&mut bare(&["schema", "postgres", "--user", "app", "--schema", "my locks"]));
+    let text = finish(&mut bare(&[
+        "schema", "postgres", "--user", "app", "--schema", "my locks",
+    ]));
     let text = text.code(0).out();
     for words in [
         "CREATE SCHEMA IF NOT EXISTS \"my locks\"",

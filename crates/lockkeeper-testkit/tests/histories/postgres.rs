@@ -35,7 +35,9 @@ impl Postgres {
 
     /// A server that crashes grants at once: so that what is promised of a commit is what is judged.
     fn url(&self, port: u16) -> String {
-        format!("postgres://postgres@127.0.0.1:{port}/postgres?sit_out=never&response_timeout=600ms")
+        format!(
+            "postgres://postgres@127.0.0.1:{port}/postgres?sit_out=never&response_timeout=600ms"
+        )
     }
 }
 

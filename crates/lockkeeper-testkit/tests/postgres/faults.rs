@@ -313,10 +313,7 @@ async fn a_waiter_is_woken_after_its_connection_was_ended() {
     let (store, other) = (open(&url).await, open(&url).await);
     let held = claim("held");
     assert!(granted(&other, &held).await);
-    let waits = Claim {
-        enqueue: true,
-        ..claim("held")
-    };
+    let waits = claim("held").with_enqueue(true);
     let interest = Interest::Claim(waits.name.clone(), waits.id);
     let subscription = store.subscribe(interest).await.expect("subscribes");
     assert!(!granted(&store, &waits).await);

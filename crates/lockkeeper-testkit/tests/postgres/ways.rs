@@ -21,14 +21,29 @@ async fn works(url: &str) {
             0 => (&one, &two),
             _ => (&two, &one),
         };
-        let guard = first.lock("lock").expect("a lock").acquire().await.expect("acquires");
+        let guard = first
+            .lock("lock")
+            .expect("a lock")
+            .acquire()
+            .await
+            .expect("acquires");
         let lock = second.lock("lock").expect("a lock");
         let waits = tokio::spawn(async move { lock.acquire().await.map(drop) });
         guard.release().await.expect("releases");
         waits.await.expect("no panic").expect("acquires");
         let book = first.rwlock("book").expect("a lock");
-        drop((book.read().await.expect("reads"), book.read().await.expect("reads")));
-        drop(second.rwlock("book").expect("a lock").write().await.expect("writes"));
+        drop((
+            book.read().await.expect("reads"),
+            book.read().await.expect("reads"),
+        ));
+        drop(
+            second
+                .rwlock("book")
+                .expect("a lock")
+                .write()
+                .await
+                .expect("writes"),
+        );
         let pool = second.semaphore("pool", 2).expect("a semaphore");
         drop(pool.acquire(2).await.expect("acquires"));
     }
@@ -44,7 +59,11 @@ async fn works(url: &str) {
 #[tokio::test]
 async fn a_socket() {
     let schema = PostgresServer::fresh_schema();
-    works(&format!("{}&schema={schema}", PostgresServer::shared().socket_url())).await;
+    works(&format!(
+        "{}&schema={schema}",
+        PostgresServer::shared().socket_url()
+    ))
+    .await;
 }
 
 struct Secure {
@@ -82,15 +101,27 @@ async fn a_server_that_cannot_be_believed_is_refused() {
     let other = Authority::new();
     let ca = other.ca().display().to_string();
     for (url, word) in [
-        (format!("{}&sslmode=require", server.url_of("app:canary")), "certificate"),
-        (format!("{}&ca={ca}", server.url_of("app:canary")), "certificate"),
-        (format!("{}&insecure=yes", server.url_of("app:wrong")), "password"),
+        (
+            format!("{}&sslmode=require", server.url_of("app:canary")),
+            "certificate",
+        ),
+        (
+            format!("{}&ca={ca}", server.url_of("app:canary")),
+            "certificate",
+        ),
+        (
+            format!("{}&insecure=yes", server.url_of("app:wrong")),
+            "password",
+        ),
         (server.url_of("app:canary"), "pg_hba"),
     ] {
         let error = connect(&url).await.expect_err(&url);
         assert!(matches!(error, Error::Refused { .. }), "{url}: {error:?}");
         let error = error.to_string();
-        assert!(error.contains(word) && !error.contains("canary"), "{url}: {error}");
+        assert!(
+            error.contains(word) && !error.contains("canary"),
+            "{url}: {error}"
+        );
     }
     let plain = PostgresServer::shared();
     let error = connect(&format!("{}&sslmode=require", plain.url())).await;
