@@ -183,7 +183,7 @@ async fn a_server_that_does_not_answer_is_given_up_and_found_again() {
     assert!(granted(&store, &held).await);
     proxy.black_hole();
     let began = Moment::now();
-    let outcome = store.try_acquire(&claim("other")).await;
+    let outcome = store.renew(&[renewal_for(LEASE, &held)]).await;
     assert!(
         matches!(outcome, Err(Error::OutcomeUnknown { .. })),
         "{outcome:?}"
@@ -200,13 +200,14 @@ async fn a_server_that_does_not_answer_is_given_up_and_found_again() {
 async fn settings_of_a_role_do_not_matter() {
     let server = started(&[("synchronous_commit", "off")]);
     server.sql(
-        "ALTER ROLE postgres SET default_transaction_isolation = 'serializable'; \
-         ALTER ROLE postgres SET statement_timeout = '1ms'; ALTER ROLE postgres SET lock_timeout = '1ms'; \
-         ALTER ROLE postgres SET idle_session_timeout = '50ms'; ALTER ROLE postgres SET timezone = 'Asia/Shanghai'; \
-         ALTER ROLE postgres SET datestyle = 'German'; ALTER ROLE postgres SET standard_conforming_strings = off; \
-         ALTER ROLE postgres SET bytea_output = 'escape'",
+        "CREATE USER app; GRANT CREATE ON DATABASE postgres TO app; \
+         ALTER ROLE app SET default_transaction_isolation = 'serializable'; \
+         ALTER ROLE app SET statement_timeout = '100ms'; ALTER ROLE app SET lock_timeout = '1ms'; \
+         ALTER ROLE app SET idle_session_timeout = '50ms'; ALTER ROLE app SET timezone = 'Asia/Shanghai'; \
+         ALTER ROLE app SET datestyle = 'German'; ALTER ROLE app SET standard_conforming_strings = off; \
+         ALTER ROLE app SET bytea_output = 'escape'",
     );
-    let url = server.url();
+    let url = server.url_of("app");
     let one = Lockkeeper::connect(&url).await.expect("connects");
     let two = Lockkeeper::connect(&url).await.expect("connects");
     for name in ["a", "it's a \\ \"name\" %", "名前"] {
@@ -307,9 +308,8 @@ async fn a_row_that_is_locked_keeps_no_other_name() {
 /// Hints that are lost with a connection are made up for, and channels are listened to again.
 #[tokio::test]
 async fn a_waiter_is_woken_after_its_connection_was_ended() {
-    let server = PostgresServer::shared();
-    let schema = PostgresServer::fresh_schema();
-    let url = format!("{}&schema={schema}", server.url());
+    let server = started(&[]);
+    let url = server.url();
     let (store, other) = (open(&url).await, open(&url).await);
     let held = claim("held");
     assert!(granted(&other, &held).await);
@@ -317,10 +317,8 @@ async fn a_waiter_is_woken_after_its_connection_was_ended() {
     let interest = Interest::Claim(waits.name.clone(), waits.id);
     let subscription = store.subscribe(interest).await.expect("subscribes");
     assert!(!granted(&store, &waits).await);
-    server.sql(&format!(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%{schema}%' \
-         AND application_name = 'lockkeeper' OR query LIKE 'LISTEN%'"
-    ));
+    let ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'lockkeeper'";
+    assert_eq!(server.sql(ended), ["2"]);
     tokio::time::timeout(LEASE, subscription.hint())
         .await
         .expect("the loss is told");

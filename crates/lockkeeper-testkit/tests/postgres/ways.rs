@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use lockkeeper::store::{Mode, Store, Wakeups};
+use lockkeeper::store::{Attempt, Mode, Store, Wakeups};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::servers::certificates::Authority;
 use lockkeeper_testkit::servers::pgbouncer::PgBouncer;
@@ -140,7 +140,8 @@ async fn a_pooler_in_transaction_mode() {
     assert_eq!(direct.capabilities().wakeups, Wakeups::Direct);
     works(&pooler.url()).await;
     let claim = claim_for(Duration::from_secs(5), "both", Mode::Exclusive);
-    drop(store.try_acquire(&claim).await.expect("answers"));
+    let attempt = store.try_acquire(&claim).await;
+    assert!(matches!(attempt, Ok(Attempt::Granted(_))), "{attempt:?}");
     assert_eq!(release(&direct, &claim).await, Ok(true));
     drop(store);
     let left = server.sql(

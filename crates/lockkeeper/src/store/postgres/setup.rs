@@ -170,8 +170,12 @@ fn warn(config: &Config, pooled: bool, synchronous: &str, fsync: &str) {
 async fn install(link: &Link, config: &Config) -> Result<(), Error> {
     let schema = &config.schema;
     let ask = async |text: &str| link.rows(text, PATIENCE, schema).await;
-    let table = quoted(&format!("{}.meta", link.dialect.schema));
-    let is_there = format!("SELECT to_regclass({table}) IS NOT NULL");
+    let named = quoted(schema);
+    // Not by `to_regclass`, which may know only what was there when the transaction began.
+    let is_there = format!(
+        "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE n.nspname = {named} AND c.relname = 'meta')"
+    );
     let found = |rows: Vec<SimpleQueryRow>| rows.first().is_some_and(|row| text(row, 0) == "t");
     if found(ask(&is_there).await?) {
         return Ok(());
@@ -185,7 +189,6 @@ async fn install(link: &Link, config: &Config) -> Result<(), Error> {
         if found(ask(&is_there).await?) {
             return Ok(());
         }
-        let named = quoted(schema);
         let there = format!("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = {named})");
         if !found(ask(&there).await?) {
             ask(&format!("CREATE SCHEMA {}", link.dialect.schema)).await?;

@@ -57,7 +57,7 @@ pub(super) const APPEND: Statement = (
     &[TEXT, BYTES, INT, INT, INT, INT, INT, TEXT, INT, INT],
     "WITH now AS MATERIALIZED (SELECT {t} AS t),
      u AS (UPDATE {s}.lock l SET tail = l.tail + 1, waited = true FROM now
-       WHERE l.name = $1 AND l.claim <> $2 AND l.expires > now.t AND l.expires <= now.t + l.lease + 1000000
+       WHERE l.name = $1 AND l.claim <> $2 AND l.shared = 0 AND l.expires > now.t AND l.expires <= now.t + l.lease + 1000000
          AND ($9 = 0 OR {t} <= $9)
        RETURNING l.tail, l.expires - now.t AS rest),
      w AS (INSERT INTO {s}.waiter AS w (name, seq, claim, mode, permits, taken, lease, reserve, since, until, label)

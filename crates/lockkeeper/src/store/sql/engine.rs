@@ -87,8 +87,8 @@ pub(crate) enum Op {
         /// In the server's time.
         not_after: u64,
     },
-    /// Puts a claim of any mode at the end of the queue, if the exclusive hold of another claim lives (as in
-    /// [`Reply::Held`], but `shared` may be anything) and `not_after` has not passed: `tail = tail + 1`, `waited`,
+    /// Puts a claim of any mode at the end of the queue, if the exclusive hold of another claim lives (as for
+    /// [`Op::Take`], with `shared = 0`) and `not_after` has not passed: `tail = tail + 1`, `waited`,
     /// and a row of `waiter` with that `seq`, `since = t`, `until = t + QUEUE_TTL`. `version` stays.
     ///
     /// A live entry of the claim (`until > t`) keeps its `seq` and `since`, and gets the new `until`. One that lapsed goes to the end.

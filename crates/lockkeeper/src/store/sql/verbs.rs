@@ -93,6 +93,7 @@ impl<E: Engine> Shared<E> {
     }
 
     pub async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        self.grants_for(claim.lease)?;
         let sent = Moment::now();
         self.enlist(claim.id.keeper).await;
         let attempt = self.attempt(claim).await?;
@@ -161,6 +162,9 @@ impl<E: Engine> Shared<E> {
 
     pub async fn let_go(&self, release: &Release) -> Result<Released, Error> {
         let name = &release.name;
+        if let Some(next) = &release.requeue {
+            self.grants_for(next.lease)?;
+        }
         self.engine.mailbox().let_go(release.claim);
         if release.requeue.is_none() && !self.crowded().contains(name) {
             let free = Op::Free {
@@ -198,6 +202,8 @@ impl<E: Engine> Shared<E> {
     }
 
     pub async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let lengths = renewals.iter().map(|one| one.lease);
+        self.grants_for(lengths.max().unwrap_or_default())?;
         let asked = renewals.iter().map(|one| self.prolong(one));
         let asked = join::all(asked.collect()).await;
         let mut missed: Vec<usize> = Vec::new();
@@ -414,6 +420,15 @@ impl<E: Engine> Shared<E> {
             "others changed the latch {:?} {TRIES} times before this could be saved; try again",
             request.name
         )))
+    }
+
+    /// Refuses a lease that is longer than the longest: a server that sits out counts on it.
+    fn grants_for(&self, lease: Duration) -> Result<(), Error> {
+        let can = self.engine.capabilities();
+        match lease > can.longest_lease {
+            true => can.check_lease(lease),
+            false => Ok(()),
+        }
     }
 
     /// Says who this keeper is, once in a while. Only for people: an error does not matter.
