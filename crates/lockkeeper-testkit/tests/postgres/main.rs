@@ -21,7 +21,8 @@ use lockkeeper_testkit::servers::postgres::PostgresServer;
 async fn least_rights() -> Subject {
     let server = PostgresServer::shared();
     let schema = common::made_by_administrator(server);
-    let url = format!("{}&schema={schema}", server.url_of(&schema));
+    // The suite asks for longer leases than are usual.
+    let url = format!("{}&schema={schema}&max_lease=5m", server.url_of(&schema));
     let (store, other) = (open(&url).await, open(&url).await);
     Subject::new(Arc::new(store)).with_other(Arc::new(other))
 }
