@@ -338,3 +338,31 @@ async fn a_waiter_is_woken_after_its_connection_was_ended() {
     .await
     .expect("the hint brings the grant");
 }
+
+/// A server that turns read-only under a live connection, as a primary that becomes a replica does.
+#[tokio::test]
+async fn a_server_that_turns_read_only_is_left_and_found_again() {
+    let server = started(&[]);
+    let store = open(&server.url()).await;
+    let held = claim("held");
+    assert!(granted(&store, &held).await);
+    let turn = |how: &str| {
+        server.sql(&format!(
+            "ALTER SYSTEM SET default_transaction_read_only = {how}"
+        ));
+        server.sql("SELECT pg_reload_conf()");
+    };
+    turn("on");
+    let mut told = String::new();
+    until("it is noticed", async || {
+        let error = store.renew(&[renewal_for(LEASE, &held)]).await.err();
+        told = error.map(|error| error.to_string()).unwrap_or_default();
+        told.contains("default_transaction_read_only")
+    })
+    .await;
+    turn("off");
+    until("it is found again", async || {
+        store.renew(&[renewal_for(LEASE, &held)]).await == Ok(vec![Renewed::Renewed])
+    })
+    .await;
+}

@@ -7,6 +7,7 @@
 mod claims;
 mod common;
 mod faults;
+mod load;
 mod model;
 mod opening;
 mod ways;

@@ -516,3 +516,80 @@ fn claim(row: &SimpleQueryRow) -> Option<crate::store::ClaimId> {
     let bytes = digits.map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok());
     claim_of(&bytes.collect::<Option<Vec<u8>>>()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Name;
+    use crate::store::ClaimId;
+    use crate::store::sql::engine::Wake;
+
+    fn save() -> Op {
+        let claim = ClaimId {
+            keeper: KeeperId::new(),
+            number: 1,
+        };
+        let grant = Grant {
+            token: Token::new(5),
+            tokens: 1,
+        };
+        Op::Save(Box::new(Save {
+            name: Name::new("x").expect("a name"),
+            seen: Some((1, 0)),
+            same_tail: false,
+            grants: true,
+            not_after: 0,
+            durable: false,
+            version: 9,
+            token: 5,
+            exclusive: None,
+            shared: 0,
+            waited: false,
+            broken: None,
+            ended: Vec::new(),
+            holds: Vec::new(),
+            lapse: None,
+            leave: vec![claim],
+            keep: Vec::new(),
+            enqueue: None,
+            wake: vec![Wake::Granted {
+                claim,
+                grant,
+                lease: Duration::from_secs(1),
+            }],
+        }))
+    }
+
+    /// Such a commit would keep every other notification of the server waiting for the disk.
+    #[test]
+    fn no_commit_that_waits_for_the_disk_notifies() {
+        let dialect = Dialect {
+            schema: "s".into(),
+            prepared: true,
+        };
+        let lazy = Request::new(&dialect, &[save()], false, "");
+        assert!(lazy.text.contains("lk_notify") && lazy.text.contains("synchronous_commit TO off"));
+        assert_eq!((lazy.before, lazy.each), (1, vec![3]));
+        let durable = Request::new(&dialect, &[save()], true, "");
+        assert!(!durable.text.contains("notify") && !durable.text.contains("synchronous_commit"));
+        assert_eq!((durable.before, durable.each), (0, vec![2]));
+    }
+
+    /// Behind a pooler a transaction says all that matters by itself.
+    #[test]
+    fn behind_a_pooler_a_transaction_stands_alone() {
+        let dialect = Dialect {
+            schema: "s".into(),
+            prepared: false,
+        };
+        let request = Request::new(&dialect, &[save()], true, "SET LOCAL a TO b;\n");
+        assert!(
+            request
+                .text
+                .starts_with("BEGIN ISOLATION LEVEL READ COMMITTED;")
+        );
+        assert!(request.text.ends_with("COMMIT;"));
+        assert!(request.text.contains("synchronous_commit TO on"));
+        assert_eq!(request.before, 3);
+    }
+}
