@@ -42,7 +42,7 @@ impl Mailbox {
     }
 
     /// Whether a claim is known to wait.
-    #[cfg_attr(not(feature = "mysql"), allow(dead_code))]
+    #[allow(dead_code, reason = "only the engine of MySQL asks")]
     pub fn waits(&self, claim: ClaimId) -> bool {
         self.asked().contains_key(&claim)
     }
