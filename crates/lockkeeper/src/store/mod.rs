@@ -53,6 +53,10 @@ pub mod record;
 pub mod redis;
 mod request;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg_attr(
+    not(feature = "postgres"),
+    allow(dead_code, reason = "each engine uses its part")
+)]
 mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
