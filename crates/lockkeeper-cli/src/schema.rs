@@ -1,14 +1,14 @@
 //! `lockkeeper schema`: the tables of a database, for an administrator to make.
 
-use crate::exit::Failure;
-use crate::output::print;
+use lockkeeper_cli::exit::Failure;
+use lockkeeper_cli::output::print;
 
 /// Prints the statements that make the tables of a database, and the rights that a user needs
 ///
 /// A store in a database makes its tables by itself if it may. Where it may not, an administrator runs this once, for
 /// instance: lockkeeper schema postgres --user app | psql -d app
 #[derive(Debug, clap::Args)]
-#[command(arg = crate::store::unused())]
+#[command(arg = lockkeeper_cli::store::unused())]
 pub struct Args {
     /// The kind of database
     #[arg(value_enum)]
