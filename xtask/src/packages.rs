@@ -18,6 +18,9 @@ const NEEDED: &[(&str, &str)] = &[
     // The PostgreSQL store is tested on real servers, and behind a pooler.
     ("pg_lsclusters", "postgresql"),
     ("pgbouncer", "pgbouncer"),
+    // The MySQL store is tested on real servers.
+    ("mariadbd", "mariadb-server"),
+    ("mariadb", "mariadb-client"),
     // The laboratory's page is tested in a real browser.
     ("chromium", "chromium"),
     ("chromedriver", "chromium-driver"),

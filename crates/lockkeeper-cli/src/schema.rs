@@ -6,7 +6,7 @@ use lockkeeper_cli::output::print;
 /// Prints the statements that make the tables of a database, and the rights that a user needs
 ///
 /// A store in a database makes its tables by itself if it may. Where it may not, an administrator runs this once, for
-/// instance: lockkeeper schema postgres --user app | psql -d app
+/// instance: lockkeeper schema postgres --user app | psql -d app, or lockkeeper schema mysql --user app | mariadb locks
 #[derive(Debug, clap::Args)]
 #[command(arg = lockkeeper_cli::store::unused())]
 pub struct Args {
@@ -19,16 +19,22 @@ pub struct Args {
     /// The schema of the tables, as the option `schema` of the URL
     #[arg(long, default_value = "lockkeeper")]
     schema: String,
+    /// What the names of the tables begin with, as the option `prefix` of the URL
+    #[arg(long, default_value = "lockkeeper_")]
+    prefix: String,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Database {
     Postgres,
+    /// MySQL or MariaDB
+    Mysql,
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let text = match args.database {
         Database::Postgres => lockkeeper::store::postgres::schema(&args.schema, &args.user),
+        Database::Mysql => lockkeeper::store::mysql::schema(&args.prefix, &args.user)?,
     };
     Ok(print(&text)?)
 }

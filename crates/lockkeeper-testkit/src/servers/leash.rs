@@ -26,6 +26,22 @@ impl Leash {
             .spawn();
         Leash(shell.expect("a shell"))
     }
+
+    /// Ties a folder to our process alone.
+    ///
+    /// # Panics
+    /// When there is no shell.
+    pub fn over(folder: &Path) -> Leash {
+        let shell = Command::new("sh")
+            .args(["-c", "read _; rm -rf \"$0\""])
+            .arg(folder)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Leash(shell.expect("a shell"))
+    }
 }
 
 impl Drop for Leash {

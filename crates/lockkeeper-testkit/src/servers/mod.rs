@@ -3,6 +3,7 @@
 pub mod certificates;
 pub mod independent;
 mod leash;
+pub mod mariadb;
 pub mod migration;
 pub mod pgbouncer;
 pub mod ports;

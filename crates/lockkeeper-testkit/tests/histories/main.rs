@@ -2,7 +2,7 @@
 //!
 //! A history has three processes that take locks in all modes that the store has (`lock-taker mix`), on a few names, while
 //! one fault follows the other: `trouble` has their names, `crowd` the processes, `stage` one history; `sqlite`, `redis`,
-//! `quorum` and `postgres` have what can happen to each store. `broken` has locks with a mistake, which the same checker catches.
+//! `quorum`, `postgres` and `mysql` have what can happen to each store. `broken` has locks with a mistake, which the same checker catches.
 //!
 //! `LOCKKEEPER_HISTORIES` says how many each store has, `LOCKKEEPER_SEED` repeats a run, `LOCKKEEPER_TROUBLES` names the only
 //! faults to make; `cargo xtask nightly` asks for many.
@@ -12,6 +12,7 @@ mod broken;
 #[allow(dead_code, reason = "each test file uses its part")]
 mod crew;
 mod crowd;
+mod mysql;
 #[path = "../support/place.rs"]
 mod place;
 mod postgres;

@@ -126,6 +126,23 @@ const REDIS: &[Scheme] = &[
     ),
 ];
 
+const MYSQL: &[Scheme] = &[
+    scheme!(
+        "mysql",
+        "mysql",
+        None,
+        "mysql://app@db.example/locks",
+        super::mysql::CAPABILITIES
+    ),
+    scheme!(
+        "mysql",
+        "mariadb",
+        None,
+        "mariadb://app@db.example/locks",
+        super::mysql::CAPABILITIES
+    ),
+];
+
 const REDLOCK: &[Scheme] = &[
     scheme!(
         "redlock",
@@ -163,7 +180,7 @@ const POSTGRES: &[Scheme] = &[
 /// Every kind of store that this crate has, whether this build has it or not.
 pub fn schemes() -> &'static [Scheme] {
     static ALL: LazyLock<Vec<Scheme>> =
-        LazyLock::new(|| [MEMORY, SQLITE, REDIS, REDLOCK, POSTGRES].concat());
+        LazyLock::new(|| [MEMORY, SQLITE, REDIS, REDLOCK, POSTGRES, MYSQL].concat());
     &ALL
 }
 
@@ -240,6 +257,8 @@ fn built_in() -> impl Iterator<Item = &'static dyn Opener> {
         &Redlock,
         #[cfg(feature = "postgres")]
         &Postgres,
+        #[cfg(feature = "mysql")]
+        &MySql,
     ];
     all.iter().copied()
 }
@@ -324,6 +343,23 @@ impl Opener for Postgres {
     fn open<'a>(&'a self, url: &'a StoreUrl) -> Answer<'a, Arc<dyn Store>> {
         Box::pin(async {
             let store = super::postgres::PostgresStore::connect(url).await?;
+            Ok(Arc::new(store) as Arc<dyn Store>)
+        })
+    }
+}
+
+#[cfg(feature = "mysql")]
+#[derive(Debug)]
+struct MySql;
+
+#[cfg(feature = "mysql")]
+impl Opener for MySql {
+    fn schemes(&self) -> &[Scheme] {
+        MYSQL
+    }
+    fn open<'a>(&'a self, url: &'a StoreUrl) -> Answer<'a, Arc<dyn Store>> {
+        Box::pin(async {
+            let store = super::mysql::MySqlStore::connect(url).await?;
             Ok(Arc::new(store) as Arc<dyn Store>)
         })
     }

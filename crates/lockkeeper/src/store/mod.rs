@@ -35,6 +35,8 @@ pub mod common;
 mod forward;
 mod info;
 pub mod memory;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 mod nodes;
 #[cfg(feature = "postgres")]
 pub mod postgres;

@@ -99,6 +99,16 @@ impl HintBoard {
         self.notify(&Interest::Keeper(keeper));
     }
 
+    /// Hints every keeper: a hold of one of them may have been broken.
+    pub fn keepers(&self) {
+        let board = self.lock();
+        let keepers = board.by_interest.iter();
+        let keepers = keepers.filter(|(interest, _)| matches!(interest, Interest::Keeper(_)));
+        for listener in keepers.flat_map(|(_, listeners)| listeners) {
+            listener.hints.notify_one();
+        }
+    }
+
     /// Hints every subscription: something was missed, or may have been, as after a connection was lost.
     pub fn everyone(&self) {
         for listener in self.lock().by_interest.values().flatten() {

@@ -276,6 +276,7 @@ pub(crate) enum Wake {
         /// Its tokens.
         grant: Grant,
         /// For how long, unless it is confirmed.
+        #[cfg_attr(not(feature = "postgres"), allow(dead_code))]
         lease: Duration,
     },
     /// One of its holds was broken: [`HintBoard::keeper`](crate::store::common::HintBoard::keeper).

@@ -30,6 +30,7 @@ impl Mailbox {
     /// Hints a claim that it holds since the lock was let go of, and hands it the grant.
     ///
     /// Its lease counts from the last request that found it waiting. If that is not known, it is hinted only.
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code))]
     pub fn granted(&self, name: &Name, claim: ClaimId, grant: Grant, lease: Duration) {
         let sent = self.asked().get(&claim).copied();
         match sent {
@@ -39,6 +40,12 @@ impl Mailbox {
             }
             None => self.board.claim(name, claim),
         }
+    }
+
+    /// When the last request was sent that found a claim waiting.
+    #[cfg_attr(not(feature = "mysql"), allow(dead_code))]
+    pub fn asked_at(&self, claim: ClaimId) -> Option<Moment> {
+        self.asked().get(&claim).copied()
     }
 
     /// Whether a claim is known to wait.

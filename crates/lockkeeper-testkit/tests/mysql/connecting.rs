@@ -1,0 +1,128 @@
+//! Whom the store connects to, as whom, and what it refuses.
+
+use std::time::Duration;
+
+use crate::common::*;
+use lockkeeper::Error;
+use lockkeeper::store::{Mode, Store};
+use lockkeeper_testkit::servers::certificates::Authority;
+use lockkeeper_testkit::servers::mariadb::{DATABASE, MariaDbOptions, MariaDbServer, PASSWORD};
+
+fn refused(outcome: Result<impl std::fmt::Debug, Error>) -> String {
+    match outcome {
+        Err(Error::Refused { reason, .. }) => {
+            assert!(!reason.contains(PASSWORD), "{reason}");
+            reason
+        }
+        other => panic!("it should be refused, was {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_reason_of_a_refusal_says_what_to_do() {
+    let server = shared();
+    let port = server.port();
+    let wrong = format!("mysql://keeper:wrong@127.0.0.1:{port}/{DATABASE}");
+    assert!(refused(connect(&wrong).await).contains("user or password"));
+    // Such a user may not even know whether the database is there.
+    let nobody = format!("mysql://keeper:{PASSWORD}@127.0.0.1:{port}/nowhere");
+    assert!(refused(connect(&nobody).await).contains("nowhere"));
+    // Without the tables, and without the right to make them.
+    let least = format!("{}?prefix={}", server.url_of(LEAST, port), prefix());
+    assert!(refused(connect(&least).await).contains("lockkeeper schema mysql"));
+}
+
+#[tokio::test]
+async fn tables_of_a_newer_version_are_refused() {
+    let (server, prefix) = (shared(), prefix());
+    let url = format!("{}?prefix={prefix}", server.url());
+    drop(open(&url).await);
+    server.sql(&format!("UPDATE {prefix}meta SET version = 2"));
+    assert!(refused(connect(&url).await).contains("version 2"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_use_by_many_at_once_makes_the_tables_once() {
+    let url = fresh();
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..20 {
+        let url = url.clone();
+        tasks.spawn(async move {
+            let store = open(&url).await;
+            granted(&store, &claim(&format!("first-{number}"), Mode::Exclusive)).await;
+        });
+    }
+    in_time("twenty first uses", tasks.join_all()).await;
+    let store = open(&url).await;
+    assert_eq!(store.list("first-").await.expect("lists").len(), 20);
+}
+
+#[tokio::test]
+async fn a_server_that_is_read_only_is_refused_and_the_next_host_is_taken() {
+    let replica = MariaDbServer::start_as(&["--read-only=1"]);
+    assert!(refused(connect(&replica.url()).await).contains("read only"));
+    let both = format!(
+        "mysql://keeper:{PASSWORD}@127.0.0.1:{},127.0.0.1:{}/{DATABASE}?prefix={}",
+        replica.port(),
+        shared().port(),
+        prefix()
+    );
+    let store = open(&both).await;
+    granted(&store, &claim("x", Mode::Exclusive)).await;
+}
+
+#[tokio::test]
+async fn a_server_that_turns_read_only_is_left_and_comes_back() {
+    let server = MariaDbServer::start();
+    let store = open(&server.url()).await;
+    granted(&store, &claim("before", Mode::Exclusive)).await;
+    server.sql("SET GLOBAL read_only = 1");
+    let error = store
+        .try_acquire(&claim("meanwhile", Mode::Exclusive))
+        .await;
+    assert!(
+        matches!(
+            error,
+            Err(Error::Unavailable { .. } | Error::Refused { .. })
+        ),
+        "{error:?}"
+    );
+    server.sql("SET GLOBAL read_only = 0");
+    let comes_back = async {
+        while store
+            .try_acquire(&claim("after", Mode::Exclusive))
+            .await
+            .is_err()
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    in_time("the way back", comes_back).await;
+}
+
+#[tokio::test]
+async fn tls_is_verified_and_the_password_stays_hidden() {
+    let authority = Authority::new();
+    let server = MariaDbServer::start_with(MariaDbOptions {
+        tls: Some(authority.issue("server", &["127.0.0.1"])),
+        ..MariaDbOptions::default()
+    });
+    let ca = authority.ca();
+    let store = open(&format!("{}?ca={}", server.url(), ca.display())).await;
+    granted(&store, &claim("x", Mode::Exclusive)).await;
+    let ciphers = "SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'keeper'";
+    assert_ne!(server.sql(ciphers), "0");
+    // Another authority, and a server without TLS.
+    let other = Authority::new();
+    let url = format!("{}?ca={}", server.url(), other.ca().display());
+    assert!(refused(connect(&url).await).contains("authority"));
+    let url = format!("{}?sslmode=require&insecure=yes", shared().url());
+    assert!(refused(connect(&url).await).contains("TLS"));
+    assert!(
+        open(&format!("{}?insecure=yes", server.url()))
+            .await
+            .place()
+            .contains("127.0.0.1")
+    );
+    assert!(!format!("{store:?}").contains(PASSWORD));
+}

@@ -1,0 +1,208 @@
+//! Servers whose settings are against us, and servers that go away.
+
+use std::time::Duration;
+
+use crate::common::*;
+use lockkeeper::Error;
+use lockkeeper::store::{Attempt, Mode, Store};
+use lockkeeper_testkit::servers::mariadb::MariaDbServer;
+use lockkeeper_testkit::servers::proxy::{Proxy, Way};
+
+/// Two keepers contend for one name in several modes.
+async fn contend(url: &str) {
+    let (one, other) = (keeper(url).await, keeper(url).await);
+    for round in 0..5 {
+        for keeper in [&one, &other] {
+            let lock = keeper.lock("contended").expect("a lock");
+            let guard = in_time("a lock", lock.acquire()).await.expect("acquires");
+            let waits = tokio::spawn({
+                let lock = one.lock("contended").expect("a lock");
+                async move { lock.acquire_within(LONG).await.expect("acquires").is_some() }
+            });
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            guard.release().await.expect("releases");
+            assert!(
+                in_time("a hand-off", waits).await.expect("no panic"),
+                "round {round}"
+            );
+            let book = keeper.rwlock("book").expect("a lock");
+            drop(in_time("a reader", book.read()).await.expect("reads"));
+            drop(in_time("a writer", book.write()).await.expect("writes"));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn isolation_zone_and_time_outs_of_the_server_do_not_matter() {
+    for options in [
+        &[
+            "--transaction-isolation=SERIALIZABLE",
+            "--default-time-zone=+09:00",
+        ][..],
+        &[
+            "--transaction-isolation=REPEATABLE-READ",
+            "--wait-timeout=1",
+            "--interactive-timeout=1",
+        ],
+        &[
+            "--autocommit=0",
+            "--sql-mode=ANSI,SIMULTANEOUS_ASSIGNMENT",
+            "--max-statement-time=0.05",
+        ],
+        &["--log-bin", "--binlog-format=STATEMENT"],
+        &[
+            "--innodb-flush-log-at-trx-commit=0",
+            "--lower-case-table-names=1",
+        ],
+    ] {
+        let server = MariaDbServer::start_as(options);
+        contend(&server.url()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_idles_longer_than_the_servers_time_out_is_kept() {
+    let server = MariaDbServer::start_as(&["--wait-timeout=1", "--interactive-timeout=1"]);
+    let store = open(&server.url()).await;
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    granted(&store, &claim("x", Mode::Exclusive)).await;
+}
+
+#[tokio::test]
+async fn a_hold_survives_a_killed_server_and_its_token_is_passed() {
+    let mut server = MariaDbServer::start();
+    let store = open(&server.url()).await;
+    let held = claim("x", Mode::Exclusive);
+    let before = granted(&store, &held).await;
+    server.kill();
+    server.restart();
+    let back = async {
+        loop {
+            match store.try_acquire(&claim("x", Mode::Exclusive)).await {
+                Ok(attempt) => break attempt,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    let attempt = in_time("the way back", back).await;
+    assert!(matches!(attempt, Attempt::Busy { .. }), "{attempt:?}");
+    assert!(
+        crate::claims::release(&store, &held)
+            .await
+            .expect("releases")
+    );
+    let after = granted(&store, &claim("x", Mode::Exclusive)).await;
+    assert!(after.token.get() > before.token.get());
+}
+
+#[tokio::test]
+async fn a_server_that_may_have_forgotten_grants_sits_out() {
+    let mut server = MariaDbServer::start_as(&["--innodb-flush-log-at-trx-commit=2"]);
+    let url = format!("{}?max_lease=2s", server.url());
+    let short =
+        |name: &str| crate::claims::claim_for(Duration::from_secs(2), name, Mode::Exclusive);
+    granted(&open(&url).await, &short("x")).await;
+    server.kill();
+    // Two starts are told apart by their second.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    server.restart();
+    let store = open(&url).await;
+    assert!(store.health().ready_in > Duration::ZERO);
+    let attempt = store.try_acquire(&short("y")).await.expect("answers");
+    assert!(matches!(attempt, Attempt::Busy { .. }), "{attempt:?}");
+    let waits = async {
+        while let Attempt::Busy { .. } = store.try_acquire(&short("y")).await.expect("answers") {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    in_time("sitting out", waits).await;
+    assert_eq!(store.health().ready_in, Duration::ZERO);
+    // With the data of another server: the tables say which one made the grants.
+    server.sql("UPDATE lockkeeper_meta SET server = 'another'");
+    let attempt = open(&url)
+        .await
+        .try_acquire(&short("z"))
+        .await
+        .expect("answers");
+    assert!(matches!(attempt, Attempt::Busy { .. }), "{attempt:?}");
+    server.sql("UPDATE lockkeeper_meta SET server = 'another', ready_at = 0");
+    granted(&open(&format!("{url}&sit_out=never")).await, &short("z")).await;
+}
+
+#[tokio::test]
+async fn a_lost_reply_is_in_doubt_and_the_claim_can_be_withdrawn() {
+    let server = shared();
+    let proxy = Proxy::to(server.port());
+    let prefix = prefix();
+    let url = format!(
+        "{}?prefix={prefix}&response_timeout=500ms",
+        server.url_at(proxy.port())
+    );
+    let store = open(&url).await;
+    granted(&store, &claim("known", Mode::Exclusive)).await;
+    let lost = claim("lost", Mode::Exclusive);
+    proxy.replies(Way::Dropped);
+    let outcome = store.try_acquire(&lost).await;
+    assert!(
+        matches!(
+            outcome,
+            Err(Error::OutcomeUnknown { .. } | Error::Unavailable { .. })
+        ),
+        "{outcome:?}"
+    );
+    proxy.heal();
+    proxy.cut();
+    let withdrawn = async {
+        while store.withdraw(&lost.name, lost.id).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    in_time("a withdrawal", withdrawn).await;
+    granted(&store, &claim("lost", Mode::Exclusive)).await;
+}
+
+#[tokio::test]
+async fn a_dropped_future_never_gives_its_answer_to_the_next() {
+    let store = open(&fresh()).await;
+    for round in 0..200_u64 {
+        let name = format!("name-{round}");
+        let first = claim(&name, Mode::Exclusive);
+        // Dropped before it was sent, under way, or just answered.
+        let time = Duration::from_micros(round * 7);
+        let _ = tokio::time::timeout(time, store.try_acquire(&first)).await;
+        let info = store.inspect(&first.name).await.expect("inspects");
+        let holder = info.as_ref().and_then(|info| info.holders.first());
+        assert!(holder.is_none_or(|holder| holder.claim == first.id));
+        let other = claim(&format!("other-{round}"), Mode::Exclusive);
+        granted(&store, &other).await;
+        let info = store
+            .inspect(&other.name)
+            .await
+            .expect("inspects")
+            .expect("is known");
+        assert_eq!(info.holders[0].claim, other.id);
+    }
+}
+
+#[tokio::test]
+async fn connections_that_an_administrator_kills_come_back() {
+    let server = MariaDbServer::start();
+    let (holder, waiter) = (keeper(&server.url()).await, keeper(&server.url()).await);
+    for _ in 0..5 {
+        let guard = holder
+            .lock("x")
+            .expect("a lock")
+            .acquire()
+            .await
+            .expect("acquires");
+        let waits = tokio::spawn({
+            let lock = waiter.lock("x").expect("a lock");
+            async move { lock.acquire_within(LONG).await }
+        });
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        assert!(server.kill_connections() > 0);
+        drop(guard);
+        let got = in_time("a hand-off", waits).await.expect("no panic");
+        assert!(got.expect("acquires").is_some());
+    }
+}

@@ -1,0 +1,473 @@
+//! The steps of a transaction as statements, and their answers read back.
+//!
+//! Assignments of an UPDATE see what those before them have assigned: the session's `sql_mode` makes sure of that.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use super::reply::{Reply as Said, Row};
+use super::rows;
+use super::text::{self, NOW, in_time};
+use crate::store::record::LatchChange;
+use crate::store::sql::engine::{Op, Reply, Save, Wake, micros, mode_columns};
+use crate::store::{Claim, ClaimId, Grant, QUEUE_TTL};
+use crate::{Name, Token};
+
+const SECOND: i64 = 1_000_000;
+/// What has not been used for so long may be forgotten.
+const UNUSED: i64 = 3_600 * SECOND;
+/// Keepers not seen for so long are forgotten.
+const DAY: i64 = 24 * 3_600 * SECOND;
+
+/// What the tables are called after their prefix.
+pub(super) const TABLES: [&str; 7] = [
+    "lock", "hold", "waiter", "keeper", "latch", "arrival", "meta",
+];
+
+/// The names of the tables, and what lets a server grant.
+#[derive(Clone, Debug)]
+pub(super) struct Tables {
+    prefix: String,
+    /// What a server that may grant makes true.
+    pub may_grant: String,
+}
+
+impl Tables {
+    pub fn new(prefix: &str) -> Tables {
+        Tables {
+            prefix: prefix.to_owned(),
+            may_grant: "FALSE".into(),
+        }
+    }
+
+    pub fn table(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    /// The statements that make the tables.
+    pub fn schema(&self) -> Vec<String> {
+        let mut text = include_str!("schema.sql").to_owned();
+        for table in TABLES {
+            text = text.replace(&format!("{{{table}}}"), &self.table(table));
+        }
+        let lines = text.lines().filter(|line| !line.starts_with("--"));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let statements = text.split(';').map(|one| one.trim().to_owned());
+        statements.filter(|one| !one.is_empty()).collect()
+    }
+
+    /// What a step is in SQL.
+    pub fn statements(&self, op: &Op) -> Vec<String> {
+        match op {
+            Op::Take { claim, not_after } => self.take(claim, *not_after),
+            Op::Append { claim, not_after } => self.append(claim, *not_after),
+            Op::Free { name, claim } => vec![format!(
+                "UPDATE {} SET claim=NULL,version=version+1 WHERE name={} AND claim={} AND expires>{NOW} AND waited=0 AND shared=0",
+                self.table("lock"),
+                text::name(name),
+                text::claim(*claim)
+            )],
+            Op::Prolong {
+                name,
+                claim,
+                lease,
+                not_after,
+            } => self.prolong(name, *claim, *lease, *not_after),
+            Op::Load { name, limit } => vec![self.load(name, *limit)],
+            Op::Save(save) => self.save(save),
+            Op::Count { name } => vec![format!(
+                "SELECT COUNT(*) FROM {} WHERE name={} AND until>{NOW}",
+                self.table("waiter"),
+                text::name(name)
+            )],
+            Op::Names {
+                prefix,
+                after,
+                limit,
+            } => vec![self.names(prefix, after.as_deref(), *limit)],
+            Op::Processes(keepers) => {
+                let ids: Vec<String> = keepers.iter().map(|one| text::keeper(*one)).collect();
+                vec![format!(
+                    "SELECT id,host,pid,program FROM {} WHERE id IN ({})",
+                    self.table("keeper"),
+                    ids.join(",")
+                )]
+            }
+            Op::Enlist(keeper, process) => {
+                let table = self.table("keeper");
+                let cut = |text: &str| text::hex(&text.as_bytes()[..text.len().min(255)]);
+                vec![
+                    format!("DELETE FROM {table} WHERE seen<{NOW}-{DAY} LIMIT 100"),
+                    format!(
+                        "REPLACE INTO {table} VALUES ({},{},{},{},CURRENT_USER(),{NOW})",
+                        text::keeper(*keeper),
+                        cut(&process.host),
+                        process.pid,
+                        cut(&process.program)
+                    ),
+                ]
+            }
+            Op::Tidy { limit } => self.tidy(*limit),
+            Op::LoadLatch { name, id } => vec![format!(
+                "SELECT version,remaining,EXISTS(SELECT 1 FROM {} WHERE name={name} AND id={}) FROM {} WHERE name={name}",
+                self.table("arrival"),
+                text::claim(*id),
+                self.table("latch"),
+                name = text::name(name),
+            )],
+            Op::SaveLatch {
+                name,
+                id,
+                seen,
+                version,
+                change,
+                not_after,
+            } => self.save_latch(name, *id, (*seen, *version), *change, *not_after),
+        }
+    }
+
+    fn take(&self, claim: &Claim, not_after: u64) -> Vec<String> {
+        let (lock, name) = (self.table("lock"), text::name(&claim.name));
+        let (mode, ..) = mode_columns(claim.mode);
+        // The whole run has to fit below the furthest that tokens may lead the clock; else the rules cut it.
+        let take = format!(
+            "UPDATE {lock} SET since={NOW},first=LAST_INSERT_ID(GREATEST(token+1,since)),token=first+{reserve}-1,tokens={reserve},\
+             claim={id},mode={mode},lease={lease},expires=since+{lease},label={label},version=version+1 \
+             WHERE name={name} AND waited=0 AND shared=0 AND (claim IS NULL OR expires<={NOW}) AND token+{reserve}<{NOW}+{SECOND} \
+             AND {reserve}<={SECOND} AND {may}{in_time}",
+            reserve = claim.reserve.max(1),
+            id = text::claim(claim.id),
+            lease = text::lease(claim.lease),
+            label = text::label(claim.label.as_ref()),
+            may = self.may_grant,
+            in_time = in_time(not_after),
+        );
+        match claim.enqueue {
+            // It is appended next if it is busy, which tells for how long.
+            true => vec![take],
+            false => vec![take, self.held(claim)],
+        }
+    }
+
+    /// How long the exclusive hold of another claim lasts, if that is all there is.
+    fn held(&self, claim: &Claim) -> String {
+        format!(
+            "SELECT expires-{NOW} FROM {} WHERE name={} AND claim<>{} AND shared=0 AND expires>{NOW} AND expires<={NOW}+lease+{SECOND}",
+            self.table("lock"),
+            text::name(&claim.name),
+            text::claim(claim.id)
+        )
+    }
+
+    fn append(&self, claim: &Claim, not_after: u64) -> Vec<String> {
+        let (lock, waiter) = (self.table("lock"), self.table("waiter"));
+        let (name, id) = (text::name(&claim.name), text::claim(claim.id));
+        let ttl = text::lease(QUEUE_TTL);
+        vec![
+            format!(
+                "UPDATE {lock} SET tail=LAST_INSERT_ID(tail+1),waited=1 WHERE name={name} AND claim<>{id} AND expires>{NOW} \
+                 AND expires<={NOW}+lease+{SECOND}{}",
+                in_time(not_after)
+            ),
+            // The claim's place, if all is as it should be.
+            format!("SET @n=IF(ROW_COUNT()=1,LAST_INSERT_ID(),0),@t={NOW}"),
+            format!(
+                "UPDATE {waiter} SET until=@t+{ttl} WHERE @n>0 AND name={name} AND claim={id} AND until>@t"
+            ),
+            "SET @n=IF(ROW_COUNT()=1,0,@n)".into(),
+            format!("DELETE FROM {waiter} WHERE @n>0 AND name={name} AND claim={id}"),
+            format!(
+                "INSERT INTO {waiter} (name,seq,claim,mode,permits,taken,lease,reserve,since,until,label) SELECT {name},@n,{} \
+                 FROM DUAL WHERE @n>0",
+                text::joining(claim, QUEUE_TTL)
+            ),
+            // A reader that stands beside the hold may be the first to go.
+            format!(
+                "SELECT LEAST(expires,COALESCE((SELECT MIN(expires) FROM {} WHERE name={name} AND expires>{NOW}),expires))-{NOW} FROM {lock} WHERE name={name}",
+                self.table("hold")
+            ),
+        ]
+    }
+
+    fn prolong(&self, name: &Name, claim: ClaimId, lease: Duration, not_after: u64) -> Vec<String> {
+        let (lock, hold) = (self.table("lock"), self.table("hold"));
+        let (name, id, lease) = (text::name(name), text::claim(claim), text::lease(lease));
+        let in_time = in_time(not_after);
+        // The lease first: it asks for the end as it was.
+        let longer = format!(
+            "lease=IF({NOW}+{lease}>expires,{lease},lease),expires=GREATEST(expires,{NOW}+{lease})"
+        );
+        vec![
+            format!(
+                "UPDATE {lock} SET {longer},version=version+1 WHERE name={name} AND claim={id} AND expires>{NOW}{in_time}"
+            ),
+            format!(
+                "UPDATE {lock} SET version=version+1 WHERE name={name} AND shared>0 AND EXISTS(SELECT 1 FROM {hold} WHERE \
+                 name={name} AND claim={id} AND expires>{NOW}){in_time}"
+            ),
+            format!(
+                "UPDATE {hold} SET {longer} WHERE ROW_COUNT()=1 AND name={name} AND claim={id} AND expires>{NOW}"
+            ),
+        ]
+    }
+
+    /// One statement, and so one view of all tables.
+    fn load(&self, name: &Name, limit: usize) -> String {
+        let name = text::name(name);
+        format!(
+            "SELECT 0,{NOW},floor,{may},NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL FROM {meta} \
+             UNION ALL SELECT 1,version,tail,waited,token,claim,mode,first,tokens,lease,expires,since,label,reason,broken \
+             FROM {lock} WHERE name={name} \
+             UNION ALL SELECT 2,permits,taken,0,0,claim,mode,first,tokens,lease,expires,since,label,NULL,NULL \
+             FROM {hold} WHERE name={name} \
+             UNION ALL (SELECT 3,permits,taken,seq,reserve,claim,mode,0,0,lease,until,since,label,NULL,NULL \
+             FROM {waiter} WHERE name={name} ORDER BY seq LIMIT {limit})",
+            may = self.may_grant,
+            meta = self.table("meta"),
+            lock = self.table("lock"),
+            hold = self.table("hold"),
+            waiter = self.table("waiter"),
+        )
+    }
+
+    fn save(&self, save: &Save) -> Vec<String> {
+        let (lock, hold, waiter) = (self.table("lock"), self.table("hold"), self.table("waiter"));
+        let name = text::name(&save.name);
+        let version = save.version;
+        let mut statements = vec![self.save_lock(save)];
+        // No two saves have one version, so this asks whether the first statement did its work.
+        let saved = format!("EXISTS(SELECT 1 FROM {lock} WHERE name={name} AND version={version})");
+        let mut push = |statement: String| statements.push(statement);
+        if !save.ended.is_empty() {
+            let ended = text::claims(&save.ended);
+            push(format!(
+                "DELETE FROM {hold} WHERE name={name} AND claim IN ({ended}) AND {saved}"
+            ));
+        }
+        for one in &save.holds {
+            push(format!(
+                "REPLACE INTO {hold} (name,claim,mode,permits,taken,first,tokens,lease,expires,since,label) \
+                 SELECT {name},{} FROM {lock} WHERE name={name} AND version={version}",
+                text::hold(one)
+            ));
+        }
+        if let Some(now) = save.lapse {
+            let now = micros(now);
+            push(format!(
+                "DELETE FROM {waiter} WHERE name={name} AND until<={now} AND {saved}"
+            ));
+        }
+        if !save.leave.is_empty() {
+            let leave = text::claims(&save.leave);
+            push(format!(
+                "DELETE FROM {waiter} WHERE name={name} AND claim IN ({leave}) AND {saved}"
+            ));
+        }
+        for (claim, until) in &save.keep {
+            let until = micros(*until);
+            push(format!(
+                "UPDATE {waiter} SET until={until} WHERE name={name} AND claim={} AND until>{NOW} AND {saved}",
+                text::claim(*claim)
+            ));
+        }
+        if let Some(entry) = &save.enqueue {
+            let id = text::claim(entry.claim);
+            let until = micros(entry.until);
+            push(format!(
+                "UPDATE {waiter} SET until={until} WHERE name={name} AND claim={id} AND until>{NOW} AND {saved}"
+            ));
+            push("SET @k=ROW_COUNT()".into());
+            push(format!(
+                "DELETE FROM {waiter} WHERE @k=0 AND name={name} AND claim={id} AND {saved}"
+            ));
+            push(format!(
+                "INSERT INTO {waiter} (name,seq,claim,mode,permits,taken,lease,reserve,since,until,label) \
+                 SELECT {name},tail,{} FROM {lock} WHERE @k=0 AND name={name} AND version={version}",
+                text::queued(entry)
+            ));
+        }
+        if save.wake.iter().any(|wake| matches!(wake, Wake::Broken(_))) {
+            push(format!(
+                "UPDATE {} SET breaks=breaks+1 WHERE {saved}",
+                self.table("meta")
+            ));
+        }
+        statements
+    }
+
+    /// The first statement of a save: it decides.
+    fn save_lock(&self, save: &Save) -> String {
+        let (lock, name) = (self.table("lock"), text::name(&save.name));
+        let (waited, joins) = (u8::from(save.waited), u8::from(save.enqueue.is_some()));
+        let mut columns = vec![
+            ("version", save.version.to_string()),
+            ("shared", save.shared.to_string()),
+            ("token", save.token.to_string()),
+        ];
+        columns.extend(holder_columns(save));
+        let mut only_if = in_time(save.not_after);
+        if save.grants {
+            only_if = format!(" AND {}{only_if}", self.may_grant);
+        }
+        let Some((seen, tail)) = save.seen else {
+            columns.push(("waited", (waited | joins).to_string()));
+            columns.push(("tail", joins.to_string()));
+            let (names, values): (Vec<&str>, Vec<String>) = columns.into_iter().unzip();
+            return format!(
+                "INSERT IGNORE INTO {lock} (name,{}) SELECT {name},{} FROM DUAL WHERE TRUE{only_if}",
+                names.join(","),
+                values.join(",")
+            );
+        };
+        if save.same_tail {
+            only_if = format!(" AND tail={tail}{only_if}");
+        }
+        // `waited` first: it asks for the tail as it was.
+        columns.push(("waited", format!("({waited} OR {joins} OR tail>{tail})")));
+        columns.push(("tail", format!("tail+{joins}")));
+        let assigned = columns
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"));
+        let assigned = assigned.collect::<Vec<_>>().join(",");
+        format!("UPDATE {lock} SET {assigned} WHERE name={name} AND version={seen}{only_if}")
+    }
+
+    fn names(&self, prefix: &str, after: Option<&str>, limit: usize) -> String {
+        let beyond = after.map_or(String::new(), |after| {
+            format!(" AND l.name>{}", text::hex(after.as_bytes()))
+        });
+        format!(
+            "SELECT l.name,(SELECT COUNT(*) FROM {} w WHERE w.name=l.name AND w.until>{NOW}) FROM {} l \
+             WHERE l.name>={prefix} AND LEFT(l.name,{length})={prefix}{beyond} AND (l.claim IS NOT NULL OR l.shared>0 OR l.waited=1) \
+             ORDER BY l.name LIMIT {limit}",
+            self.table("waiter"),
+            self.table("lock"),
+            prefix = text::hex(prefix.as_bytes()),
+            length = prefix.len(),
+        )
+    }
+
+    /// The floor first: a name that is forgotten then has a token that is not above it.
+    fn tidy(&self, limit: usize) -> Vec<String> {
+        let (lock, meta) = (self.table("lock"), self.table("meta"));
+        let idle = format!(
+            "waited=0 AND shared=0 AND broken IS NULL AND token<{NOW}-{UNUSED} AND (claim IS NULL OR expires<={NOW})"
+        );
+        vec![
+            format!(
+                "UPDATE {meta} SET floor=GREATEST(floor,(SELECT COALESCE(MAX(token),0) FROM (SELECT token FROM {lock} \
+                 WHERE {idle} LIMIT {limit}) idle))"
+            ),
+            format!(
+                "DELETE FROM {lock} WHERE {idle} AND token<=(SELECT floor FROM {meta}) LIMIT {limit}"
+            ),
+        ]
+    }
+
+    fn save_latch(
+        &self,
+        name: &Name,
+        id: ClaimId,
+        (seen, version): (Option<i64>, i64),
+        change: LatchChange,
+        not_after: u64,
+    ) -> Vec<String> {
+        let (latch, arrival) = (self.table("latch"), self.table("arrival"));
+        let (name, id, in_time) = (text::name(name), text::claim(id), in_time(not_after));
+        // A version that none has, if there was no row.
+        let seen = seen.unwrap_or_default();
+        match change {
+            LatchChange::Set(count) => vec![format!(
+                "INSERT IGNORE INTO {latch} SELECT {name},{version},{count} FROM DUAL WHERE TRUE{in_time}"
+            )],
+            LatchChange::Arrive => vec![
+                format!(
+                    "UPDATE {latch} SET remaining=remaining-1,version={version} WHERE name={name} AND version={seen}{in_time}"
+                ),
+                format!(
+                    "INSERT IGNORE INTO {arrival} SELECT {name},{id} FROM {latch} WHERE name={name} AND version={version}"
+                ),
+            ],
+            LatchChange::Open => vec![
+                format!("DELETE FROM {latch} WHERE name={name} AND version={seen}{in_time}"),
+                format!("DELETE FROM {arrival} WHERE ROW_COUNT()=1 AND name={name}"),
+            ],
+        }
+    }
+}
+
+/// The exclusive hold, and the last break.
+fn holder_columns(save: &Save) -> Vec<(&'static str, String)> {
+    let mut columns = match &save.exclusive {
+        None => vec![("claim", "NULL".to_owned())],
+        Some(hold) => vec![
+            ("claim", text::claim(hold.claim)),
+            ("mode", mode_columns(hold.mode).0.to_string()),
+            ("first", hold.grant.token.get().to_string()),
+            ("tokens", hold.grant.tokens.to_string()),
+            ("lease", text::lease(hold.lease).to_string()),
+            ("expires", micros(hold.expires).to_string()),
+            ("since", hold.since_micros.to_string()),
+            ("label", text::label(hold.label.as_ref())),
+        ],
+    };
+    if let Some(broken) = &save.broken {
+        let at = broken.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        columns.push(("reason", text::hex(broken.reason.as_bytes())));
+        columns.push(("broken", text::lease(at).to_string()));
+    }
+    columns
+}
+
+/// What a server's answers to the statements of a step mean. `None` if they fit no such step.
+pub(super) fn read(op: &Op, said: &[Said]) -> Option<Reply> {
+    let done = |did: bool| if did { Reply::Done } else { Reply::Miss };
+    Some(match op {
+        Op::Take { claim, .. } => match said {
+            [Said::Done { rows: 1, id }, ..] => Reply::Granted(Grant {
+                token: Token::new(*id),
+                tokens: claim.reserve.max(1),
+            }),
+            [_, Said::Rows(rows)] => free_in(rows).unwrap_or(Reply::Miss),
+            _ => Reply::Miss,
+        },
+        Op::Append { .. } => match said {
+            [Said::Done { rows: 1, .. }, .., Said::Rows(rows)] => free_in(rows)?,
+            _ => Reply::Miss,
+        },
+        Op::Prolong { .. } => {
+            let [alone, _, shared] = said else {
+                return None;
+            };
+            done(changed(alone)? > 0 || changed(shared)? > 0)
+        }
+        Op::Free { .. } | Op::Save(_) | Op::SaveLatch { .. } => done(changed(said.first()?)? > 0),
+        Op::Enlist(..) => Reply::Done,
+        Op::Tidy { .. } => Reply::Count(changed(said.last()?)? as usize),
+        Op::Load { limit, .. } => rows::loaded(selected(said)?, *limit)?,
+        Op::Count { .. } => Reply::Count(rows::number(selected(said)?.first()?, 0)?),
+        Op::Names { .. } => rows::names(selected(said)?)?,
+        Op::Processes(_) => rows::processes(selected(said)?)?,
+        Op::LoadLatch { .. } => rows::latch(selected(said)?)?,
+    })
+}
+
+fn changed(said: &Said) -> Option<u64> {
+    match said {
+        Said::Done { rows, .. } => Some(*rows),
+        _ => None,
+    }
+}
+
+fn selected(said: &[Said]) -> Option<&[Row]> {
+    match said {
+        [Said::Rows(rows)] => Some(rows),
+        _ => None,
+    }
+}
+
+fn free_in(rows: &[Row]) -> Option<Reply> {
+    let micros: i64 = rows::number(rows.first()?, 0)?;
+    Some(Reply::Held {
+        free_in: Duration::from_micros(u64::try_from(micros).unwrap_or_default()),
+    })
+}

@@ -1,0 +1,116 @@
+//! Statements as text. Every value is a number or a literal of hexadecimal digits, so that nothing in a name is special.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::store::record::{Hold, Queued};
+use crate::store::sql::engine::{claim_bytes, length, micros, mode_columns};
+use crate::store::{Claim, ClaimId, KeeperId};
+use crate::{Label, Name};
+
+/// The server's clock in microseconds, as it is when it is read. `NOW()` would be the time at which the statement began.
+pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',SYSDATE(6))";
+
+/// Bytes as a literal.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2 + 3);
+    text.push_str("x'");
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text.push('\'');
+    text
+}
+
+pub(super) fn name(name: &Name) -> String {
+    hex(name.as_str().as_bytes())
+}
+
+pub(super) fn claim(claim: ClaimId) -> String {
+    hex(&claim_bytes(claim))
+}
+
+pub(super) fn claims(claims: &[ClaimId]) -> String {
+    let claims: Vec<String> = claims.iter().map(|one| claim(*one)).collect();
+    claims.join(",")
+}
+
+pub(super) fn keeper(keeper: KeeperId) -> String {
+    hex(&keeper.to_bits().to_be_bytes())
+}
+
+pub(super) fn label(label: Option<&Label>) -> String {
+    label.map_or("NULL".into(), |label| hex(label.as_str().as_bytes()))
+}
+
+pub(super) fn lease(lease: Duration) -> i64 {
+    length(lease)
+}
+
+/// `claim,mode,permits,taken,first,tokens,lease,expires,since,label` of a hold.
+pub(super) fn hold(hold: &Hold) -> String {
+    let (mode, permits, taken) = mode_columns(hold.mode);
+    format!(
+        "{},{mode},{permits},{taken},{},{},{},{},{},{}",
+        claim(hold.claim),
+        hold.grant.token.get(),
+        hold.grant.tokens,
+        lease(hold.lease),
+        micros(hold.expires),
+        hold.since_micros,
+        label(hold.label.as_ref()),
+    )
+}
+
+/// `claim,mode,permits,taken,lease,reserve,since,until,label` of an entry of the queue.
+pub(super) fn queued(entry: &Queued) -> String {
+    let (mode, permits, taken) = mode_columns(entry.mode);
+    format!(
+        "{},{mode},{permits},{taken},{},{},{},{},{}",
+        claim(entry.claim),
+        lease(entry.lease),
+        entry.reserve,
+        entry.since_micros,
+        micros(entry.until),
+        label(entry.label.as_ref()),
+    )
+}
+
+/// The same of a claim that joins the queue now, which is `@t`.
+pub(super) fn joining(one: &Claim, ttl: Duration) -> String {
+    let (mode, permits, taken) = mode_columns(one.mode);
+    format!(
+        "{},{mode},{permits},{taken},{},{},@t,@t+{},{}",
+        claim(one.id),
+        lease(one.lease),
+        one.reserve,
+        lease(ttl),
+        label(one.label.as_ref()),
+    )
+}
+
+/// A condition: the request is not late. 0 means that it never is.
+pub(super) fn in_time(not_after: u64) -> String {
+    match not_after {
+        0 => String::new(),
+        end => format!(" AND {NOW}<={end}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_name_is_in_the_text() {
+        let hostile = Name::new("a'; DROP TABLE x; -- \\\"`%🔒").expect("a name");
+        let text = name(&hostile);
+        let inner = text
+            .strip_prefix("x'")
+            .and_then(|text| text.strip_suffix('\''));
+        let inner = inner.expect("a literal");
+        assert!(inner.bytes().all(|byte| byte.is_ascii_hexdigit()), "{text}");
+        assert_eq!(inner.len(), hostile.len() * 2);
+        assert_eq!(hex(&[]), "x''");
+    }
+}
