@@ -202,8 +202,8 @@ async fn settings_of_a_role_do_not_matter() {
     server.sql(
         "CREATE USER app; GRANT CREATE ON DATABASE postgres TO app; \
          ALTER ROLE app SET default_transaction_isolation = 'serializable'; \
-         ALTER ROLE app SET statement_timeout = '100ms'; ALTER ROLE app SET lock_timeout = '1ms'; \
-         ALTER ROLE app SET idle_session_timeout = '50ms'; ALTER ROLE app SET timezone = 'Asia/Shanghai'; \
+         ALTER ROLE app SET statement_timeout = '2s'; ALTER ROLE app SET lock_timeout = '1ms'; \
+         ALTER ROLE app SET idle_session_timeout = '2s'; ALTER ROLE app SET timezone = 'Asia/Shanghai'; \
          ALTER ROLE app SET datestyle = 'German'; ALTER ROLE app SET standard_conforming_strings = off; \
          ALTER ROLE app SET bytea_output = 'escape'",
     );
@@ -222,7 +222,7 @@ async fn settings_of_a_role_do_not_matter() {
             guard.release().await.expect("releases");
             waits.await.expect("no panic").expect("acquires");
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
     }
     let sync =
         server.sql("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'");

@@ -92,7 +92,11 @@ fn secure() -> &'static Secure {
 async fn tls_and_a_password() {
     let Secure { server, authority } = secure();
     let ca = authority.ca().display().to_string();
-    works(&format!("{}&ca={ca}", server.url_of("app:canary"))).await;
+    works(&format!(
+        "{}&connect_timeout=10s&ca={ca}",
+        server.url_of("app:canary")
+    ))
+    .await;
 }
 
 #[tokio::test]
@@ -115,7 +119,8 @@ async fn a_server_that_cannot_be_believed_is_refused() {
         ),
         (server.url_of("app:canary"), "pg_hba"),
     ] {
-        let error = connect(&url).await.expect_err(&url);
+        let error = connect(&format!("{url}&connect_timeout=10s")).await;
+        let error = error.expect_err(&url);
         assert!(matches!(error, Error::Refused { .. }), "{url}: {error:?}");
         let error = error.to_string();
         assert!(
