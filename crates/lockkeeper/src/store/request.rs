@@ -164,16 +164,6 @@ impl Released {
 }
 
 /// An administrator's release.
-///
-/// ```
-/// use std::time::Duration;
-/// use lockkeeper::{Name, clock::Moment, store::{Break, BreakTarget}};
-///
-/// let in_time = Moment::now() + Duration::from_secs(10);
-/// let request = Break::new(Name::new("report")?, BreakTarget::All, "it hangs", in_time);
-/// assert_eq!(request.reason, "it hangs");
-/// # Ok::<(), lockkeeper::Error>(())
-/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Break {

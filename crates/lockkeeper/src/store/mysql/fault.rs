@@ -23,10 +23,7 @@ impl Fault {
     /// The fault of a request that changes something.
     pub fn of_change(self) -> Error {
         match self {
-            Fault::Lost(reason) => Error::OutcomeUnknown {
-                store: STORE,
-                reason,
-            },
+            Fault::Lost(reason) => Error::outcome_unknown(STORE, reason),
             other => other.of_look(),
         }
     }

@@ -119,9 +119,6 @@ fn explain<E: Engine>(engine: &E, op: &Op, fault: Fault) -> Error {
         Fault::Undone(error) | Fault::Failed(error) => error,
         // What changes nothing is not in doubt.
         Fault::Unknown(reason) if op.is_durable().is_none() => engine.kind().unavailable(reason),
-        Fault::Unknown(reason) => Error::OutcomeUnknown {
-            store: engine.kind().store,
-            reason,
-        },
+        Fault::Unknown(reason) => Error::outcome_unknown(engine.kind().store, reason),
     }
 }
