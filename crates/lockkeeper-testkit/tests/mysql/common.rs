@@ -15,6 +15,8 @@ use crate::claims::claim_for;
 pub const LEASE: Duration = Duration::from_secs(30);
 /// How long anything may take before a test gives up.
 pub const LONG: Duration = Duration::from_secs(60);
+/// For a machine that is busy with other tests.
+pub const PATIENT: &str = "&connect_timeout=10s&response_timeout=10s";
 /// A user with the rights that the documentation names, and no others.
 pub const LEAST: &str = "least";
 
@@ -44,7 +46,7 @@ pub fn prefix() -> String {
 
 /// A URL of the shared server with tables of its own.
 pub fn fresh() -> String {
-    format!("{}?prefix={}", shared().url(), prefix())
+    format!("{}?prefix={}{PATIENT}", shared().url(), prefix())
 }
 
 pub async fn connect(url: &str) -> Result<MySqlStore, Error> {

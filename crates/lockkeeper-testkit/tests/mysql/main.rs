@@ -14,12 +14,12 @@ mod server;
 
 use std::sync::Arc;
 
-use common::{LEAST, make_tables, open, prefix, shared};
+use common::{LEAST, PATIENT, make_tables, open, prefix, shared};
 use lockkeeper_testkit::conformance::Subject;
 
 /// Two stores, as two processes have them. The suite asks for leases of minutes.
 async fn subject(url: String) -> Subject {
-    let url = format!("{url}&max_lease=10m");
+    let url = format!("{url}&max_lease=10m{PATIENT}");
     let (store, other) = (open(&url).await, open(&url).await);
     Subject::new(Arc::new(store)).with_other(Arc::new(other))
 }

@@ -206,3 +206,36 @@ async fn connections_that_an_administrator_kills_come_back() {
         assert!(got.expect("acquires").is_some());
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_stopped_in_a_verb_keeps_nobody_waiting() {
+    let (server, prefix) = (shared(), prefix());
+    let proxy = Proxy::to(server.port());
+    let slow = format!("{}?prefix={prefix}", server.url_at(proxy.port()));
+    let straight = format!("{}?prefix={prefix}", server.url());
+    let (stopped, other) = (open(&slow).await, open(&straight).await);
+    let known = claim("x", Mode::Exclusive);
+    granted(&stopped, &known).await;
+    crate::claims::release(&stopped, &known)
+        .await
+        .expect("releases");
+    // From here on its answers do not reach it: it may be anywhere between two of its statements.
+    proxy.replies(Way::Held);
+    let late = claim("x", Mode::Read);
+    let tried = tokio::spawn(async move { stopped.try_acquire(&late).await });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let goes_on = async {
+        for _ in 0..20 {
+            let claim = claim("x", Mode::Exclusive);
+            granted(&other, &claim).await;
+            assert!(
+                crate::claims::release(&other, &claim)
+                    .await
+                    .expect("releases")
+            );
+        }
+    };
+    in_time("the others", goes_on).await;
+    proxy.heal();
+    let _ = in_time("the stopped one", tried).await.expect("no panic");
+}
