@@ -52,7 +52,9 @@ pub(super) fn heard(mailbox: &Mailbox, schema: &str, channel: &str, payload: &st
         return;
     };
     match granted(keeper, payload) {
-        Some((name, claim, grant, lease)) => mailbox.granted(&name, claim, grant, lease),
+        // A hint, not the grant itself: the lease counts from the load of the keeper that granted, and the claim's last
+        // request may be younger than that. So the claim asks, and counts from its own request.
+        Some((name, claim, ..)) => mailbox.board().claim(&name, claim),
         None => mailbox.board().keeper(keeper),
     }
 }

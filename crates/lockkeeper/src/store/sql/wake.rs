@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::Name;
 use crate::clock::Moment;
 use crate::store::common::HintBoard;
-use crate::store::{ClaimId, DirectGrant, Grant, KeeperId, QUEUE_TTL};
+use crate::store::{ClaimId, KeeperId, QUEUE_TTL};
 
 /// What is kept of claims that asked no more is dropped once there are this many.
 const MANY: usize = 1024;
@@ -25,21 +24,6 @@ impl Mailbox {
     /// The subscriptions.
     pub fn board(&self) -> &HintBoard {
         &self.board
-    }
-
-    /// Hints a claim that it holds since the lock was let go of, and hands it the grant.
-    ///
-    /// Its lease counts from the last request that found it waiting. If that is not known, it is hinted only.
-    #[cfg_attr(not(feature = "postgres"), allow(dead_code))]
-    pub fn granted(&self, name: &Name, claim: ClaimId, grant: Grant, lease: Duration) {
-        let sent = self.asked().get(&claim).copied();
-        match sent {
-            Some(sent) => {
-                let granted = DirectGrant { grant, sent, lease };
-                self.board.granted(name, claim, granted);
-            }
-            None => self.board.claim(name, claim),
-        }
     }
 
     /// When the last request was sent that found a claim waiting.
