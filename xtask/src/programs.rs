@@ -22,9 +22,11 @@ const TESTS: usize = 2;
 const LONGEST: &[&str] = &[
     "redis_faults",
     "quorum_faults",
+    "mysql",
     "lab",
     "lab_page",
     "shop",
+    "postgres",
     "redis_cluster",
     "quorum",
     "redis",

@@ -23,6 +23,7 @@ struct MySql {
 }
 
 #[test]
+#[ignore = "waiters may starve (docs/sql.md, limits): `cargo xtask nightly` runs it"]
 fn every_rule_holds_on_mysql() {
     play("mysql", 2, 2, |_| MySql::start());
 }
