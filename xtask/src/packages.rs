@@ -21,6 +21,8 @@ const NEEDED: &[(&str, &str)] = &[
     // The MySQL store is tested on real servers.
     ("mariadbd", "mariadb-server"),
     ("mariadb", "mariadb-client"),
+    // The ZooKeeper store is tested on real servers. The package has no other command, and brings Java.
+    ("zooinspector", "zookeeper"),
     // The laboratory's page is tested in a real browser.
     ("chromium", "chromium"),
     ("chromedriver", "chromium-driver"),

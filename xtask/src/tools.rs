@@ -14,6 +14,7 @@ pub const FUZZ_TARGETS: &[&str] = &[
     "redlock_url",
     "redis_answer",
     "redis_grant",
+    "zookeeper_answer",
     "duration",
     "name",
 ];

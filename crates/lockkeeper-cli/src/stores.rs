@@ -111,6 +111,7 @@ impl StoreView {
             ("redlock", _) => "redlock",
             (_, Some("plain")) => "redis, plain",
             (_, Some(_)) => "redis",
+            ("zk" | "zks", _) => "zookeeper",
             (_, None) => self.scheme,
         }
     }

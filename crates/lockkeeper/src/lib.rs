@@ -98,6 +98,7 @@
 //! | `sqlite` | `sqlite:`, with SQLite compiled in, and the embedded default store |
 //! | `redis` | `redis:` and its kin |
 //! | `redlock` | `redlock:`; brings `redis` |
+//! | `zookeeper` | `zk:` and `zookeeper:`; with `tls` also `zks:` |
 //! | `tls` | TLS for network stores, [`store::common`]`::tls` |
 //! | `internals` | what this project's own tests need: **outside semver**, it may change with any version |
 //!

@@ -7,7 +7,14 @@ const RULES: [(&str, &[&str]); 5] = [
     // What network stores share knows none of them.
     (
         "store/common",
-        &["redis", "redlock", "quorum", "sqlite", "memory"],
+        &[
+            "redis",
+            "redlock",
+            "quorum",
+            "sqlite",
+            "memory",
+            "zookeeper",
+        ],
     ),
     // The rules of a lock do no I/O, and know no store.
     (

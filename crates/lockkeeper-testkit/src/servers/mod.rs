@@ -14,3 +14,4 @@ pub mod redis_cluster;
 pub mod replicated;
 pub mod wall_clock;
 pub mod wire;
+pub mod zookeeper;

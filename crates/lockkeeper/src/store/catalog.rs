@@ -177,10 +177,27 @@ const POSTGRES: &[Scheme] = &[
     ),
 ];
 
+const ZOOKEEPER: &[Scheme] = &[
+    scheme!(
+        "zookeeper",
+        "zk",
+        None,
+        "zk://a:2181,b:2181,c:2181/locks",
+        super::zookeeper::CAPABILITIES
+    ),
+    scheme!(
+        "zookeeper",
+        "zks",
+        None,
+        "zks://a:2281,b:2281,c:2281/locks",
+        super::zookeeper::CAPABILITIES
+    ),
+];
+
 /// Every kind of store that this crate has, whether this build has it or not.
 pub fn schemes() -> &'static [Scheme] {
     static ALL: LazyLock<Vec<Scheme>> =
-        LazyLock::new(|| [MEMORY, SQLITE, REDIS, REDLOCK, POSTGRES, MYSQL].concat());
+        LazyLock::new(|| [MEMORY, SQLITE, REDIS, REDLOCK, POSTGRES, MYSQL, ZOOKEEPER].concat());
     &ALL
 }
 
@@ -259,6 +276,8 @@ fn built_in() -> impl Iterator<Item = &'static dyn Opener> {
         &Postgres,
         #[cfg(feature = "mysql")]
         &MySql,
+        #[cfg(feature = "zookeeper")]
+        &ZooKeeper,
     ];
     all.iter().copied()
 }
@@ -365,6 +384,26 @@ impl Opener for MySql {
     }
 }
 
+#[cfg(feature = "zookeeper")]
+#[derive(Debug)]
+struct ZooKeeper;
+
+#[cfg(feature = "zookeeper")]
+impl Opener for ZooKeeper {
+    fn schemes(&self) -> &[Scheme] {
+        ZOOKEEPER
+    }
+    fn serves(&self, scheme: &str) -> bool {
+        matches!(scheme, "zk" | "zks" | "zookeeper")
+    }
+    fn open<'a>(&'a self, url: &'a StoreUrl) -> Answer<'a, Arc<dyn Store>> {
+        Box::pin(async {
+            let store = super::zookeeper::ZooKeeperStore::connect(url).await?;
+            Ok(Arc::new(store) as Arc<dyn Store>)
+        })
+    }
+}
+
 /// `memory:NAME` is one store for the whole process, for as long as someone uses it.
 fn shared_memory(name: &str) -> Arc<dyn Store> {
     type Stores = HashMap<String, Weak<memory::MemoryStore>>;
@@ -424,7 +463,12 @@ fn examples<'a>(schemes: impl Iterator<Item = &'a Scheme>) -> String {
 
 /// The cargo features that URLs of a scheme need beside those that are enabled; `None` if there is no such store.
 fn missing_features(scheme: &str, enabled: &[&str]) -> Option<String> {
-    let without_tls = scheme.replacen("rediss", "redis", 1);
+    let without_tls = match scheme {
+        "zks" => "zk".to_owned(),
+        // Another name of the same store, and not one with TLS.
+        "zookeeper" => return missing_features("zk", enabled),
+        scheme => scheme.replacen("rediss", "redis", 1),
+    };
     let store = schemes().iter().find(|one| one.scheme == without_tls)?;
     let tls = (without_tls != scheme).then_some("tls");
     let needed = [store.feature, tls].into_iter().flatten();

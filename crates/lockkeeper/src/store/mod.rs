@@ -63,6 +63,8 @@ mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod subscription;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 use std::fmt;
 use std::future::Future;

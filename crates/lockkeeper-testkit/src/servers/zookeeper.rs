@@ -1,0 +1,363 @@
+//! Real ZooKeeper servers for one test: one alone, or an ensemble.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::leash::Leash;
+use super::ports::free_port;
+use crate::retries;
+
+/// How long a server may take to serve, on the slowest machine.
+const STARTS_WITHIN: Duration = Duration::from_secs(120);
+
+/// Debian's, with what speaks TLS. The first brings the others along.
+const CLASS_PATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar:\
+                          /usr/share/java/netty-transport-native-unix-common.jar:/usr/share/java/slf4j-simple.jar";
+
+/// How a server is to be started.
+#[derive(Clone, Debug)]
+pub struct ZooKeeperOptions {
+    /// The unit of time of a server's: sessions are looked at once in it.
+    pub tick: Duration,
+    /// Servers wait for each other for so many ticks.
+    pub sync_limit: u32,
+    /// More lines for the configuration file.
+    pub lines: Vec<String>,
+    /// More properties of the Java machine.
+    pub properties: Vec<(String, String)>,
+}
+
+impl Default for ZooKeeperOptions {
+    fn default() -> ZooKeeperOptions {
+        ZooKeeperOptions {
+            tick: Duration::from_millis(100),
+            sync_limit: 100,
+            lines: Vec::new(),
+            properties: Vec::new(),
+        }
+    }
+}
+
+/// A running server. Dropping it kills it, also when the test panics; it does not outlive the process either.
+#[derive(Debug)]
+pub struct ZooKeeperServer {
+    folder: tempfile::TempDir,
+    port: u16,
+    options: ZooKeeperOptions,
+    child: Option<(Leash, Child)>,
+}
+
+impl ZooKeeperServer {
+    /// A server alone.
+    pub fn start() -> ZooKeeperServer {
+        ZooKeeperServer::start_with(ZooKeeperOptions::default())
+    }
+
+    /// A server alone, with these options.
+    ///
+    /// # Panics
+    /// When ZooKeeper is not installed or does not start.
+    pub fn start_with(options: ZooKeeperOptions) -> ZooKeeperServer {
+        let mut server = ZooKeeperServer::prepare(options);
+        for _ in 0..5 {
+            server.launch();
+            if server.serves_soon() {
+                return server;
+            }
+            retries::count("a server did not start");
+            server.kill();
+            server.port = free_port();
+        }
+        panic!("ZooKeeper does not start: {}", server.log());
+    }
+
+    fn prepare(options: ZooKeeperOptions) -> ZooKeeperServer {
+        ZooKeeperServer {
+            folder: tempfile::tempdir().expect("a folder"),
+            port: free_port(),
+            options,
+            child: None,
+        }
+    }
+
+    /// The URL of the server, with a session that outlives every case and a chroot of this name.
+    pub fn url(&self, chroot: &str) -> String {
+        format!("zk://127.0.0.1:{}/{chroot}?session_timeout=200s", self.port)
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where all its files are.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Where its data is.
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(|(_, child)| child.id())
+    }
+
+    /// Kills it at once, as `kill -9` does.
+    pub fn kill(&mut self) {
+        if let Some((_leash, mut child)) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Starts it again with its data, on the same port.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.launch();
+        assert!(self.serves_soon(), "it does not start: {}", self.log());
+    }
+
+    /// Starts it again with its data, and does not wait for it.
+    pub fn relaunch(&mut self) {
+        self.kill();
+        self.launch();
+    }
+
+    /// Stops it from running, without ending it.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it run again.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = self.pid().and_then(|pid| Pid::from_raw(pid as i32));
+        kill_process(pid.expect("the server runs"), signal).expect("the server can be signalled");
+    }
+
+    /// What it answers to one of its words of four letters; empty if it does not.
+    pub fn word(&self, word: &str) -> String {
+        let mut answer = String::new();
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else {
+            return answer;
+        };
+        let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
+        let _ = stream.write_all(word.as_bytes());
+        let _ = stream.shutdown(Shutdown::Write);
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    }
+
+    /// What it is in its ensemble: `leader`, `follower` or `standalone`; `None` while it does not serve.
+    pub fn mode(&self) -> Option<String> {
+        let said = self.word("srvr");
+        let mode = said.lines().find_map(|line| line.strip_prefix("Mode: "));
+        mode.map(|mode| mode.trim().to_owned())
+    }
+
+    /// How many watches it keeps for clients.
+    pub fn watches(&self) -> u64 {
+        let said = self.word("mntr");
+        let count = said
+            .lines()
+            .find_map(|line| line.strip_prefix("zk_watch_count"));
+        count.map_or(0, |count| count.trim().parse().expect("a number"))
+    }
+
+    /// How many ephemeral nodes it has.
+    pub fn ephemerals(&self) -> u64 {
+        let said = self.word("mntr");
+        let count = said
+            .lines()
+            .find_map(|line| line.strip_prefix("zk_ephemerals_count"));
+        count.map_or(0, |count| count.trim().parse().expect("a number"))
+    }
+
+    /// What it wrote to its log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    fn serves_soon(&mut self) -> bool {
+        let end = Instant::now() + STARTS_WITHIN;
+        while Instant::now() < end {
+            if let Some((_, child)) = &mut self.child
+                && matches!(child.try_wait(), Ok(Some(_)))
+            {
+                return false;
+            }
+            if self.mode().is_some() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+
+    fn launch(&mut self) {
+        fs::create_dir_all(self.data()).expect("a folder");
+        let config = self.folder.path().join("zoo.cfg");
+        fs::write(&config, self.config()).expect("writes");
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join("log"));
+        let properties = self.options.properties.iter();
+        let child = Command::new("java")
+            .args([
+                "-Xmx96m",
+                "-Xss256k",
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+                "-Xshare:auto",
+            ])
+            .args([
+                "-Dzookeeper.forceSync=no",
+                "-Dznode.container.checkIntervalMs=1000",
+            ])
+            .args([
+                "-Dzookeeper.jmx.log4j.disable=true",
+                "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            ])
+            .args([
+                "-Dzookeeper.extendedTypesEnabled=true",
+                "-Djava.net.preferIPv4Stack=true",
+            ])
+            .args(properties.map(|(name, value)| format!("-D{name}={value}")))
+            .args([
+                "-cp",
+                CLASS_PATH,
+                "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            ])
+            .arg(&config)
+            // Ctrl-C means us; a server that went first would be missed. Its leash ends it after us.
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.map_or_else(|_| Stdio::null(), Stdio::from))
+            .spawn()
+            .expect("Java and ZooKeeper are installed; see `cargo xtask test`");
+        self.child = Some((Leash::on(child.id(), self.folder.path()), child));
+    }
+
+    fn config(&self) -> String {
+        let mut lines = vec![
+            format!("tickTime={}", self.options.tick.as_millis()),
+            "initLimit=600".into(),
+            format!("syncLimit={}", self.options.sync_limit),
+            format!("dataDir={}", self.data().display()),
+            "clientPortAddress=127.0.0.1".into(),
+            "maxClientCnxns=0".into(),
+            "maxSessionTimeout=600000".into(),
+            "admin.enableServer=false".into(),
+            "4lw.commands.whitelist=*".into(),
+        ];
+        lines.push(format!("clientPort={}", self.port));
+        lines.extend(self.options.lines.iter().cloned());
+        lines.join("\n") + "\n"
+    }
+}
+
+impl Drop for ZooKeeperServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Servers that elect a leader.
+#[derive(Debug)]
+pub struct Ensemble {
+    servers: Vec<ZooKeeperServer>,
+}
+
+impl Ensemble {
+    /// Three servers.
+    pub fn start() -> Ensemble {
+        Ensemble::start_with(ZooKeeperOptions::default())
+    }
+
+    /// Three servers with these options.
+    ///
+    /// # Panics
+    /// When they do not elect a leader.
+    pub fn start_with(options: ZooKeeperOptions) -> Ensemble {
+        let mut servers: Vec<ZooKeeperServer> = (0..3)
+            .map(|_| ZooKeeperServer::prepare(options.clone()))
+            .collect();
+        let peer = |number: usize| {
+            let (quorum, election) = (free_port(), free_port());
+            format!("server.{}=127.0.0.1:{quorum}:{election}", number + 1)
+        };
+        let peers: Vec<String> = (0..servers.len()).map(peer).collect();
+        for (number, server) in servers.iter_mut().enumerate() {
+            server.options.lines.extend(peers.iter().cloned());
+            fs::create_dir_all(server.data()).expect("a folder");
+            fs::write(server.data().join("myid"), format!("{}\n", number + 1)).expect("writes");
+            server.launch();
+        }
+        let ensemble = Ensemble { servers };
+        ensemble.wait_until_all_serve();
+        ensemble
+    }
+
+    /// Waits until every server serves.
+    ///
+    /// # Panics
+    /// When one does not.
+    pub fn wait_until_all_serve(&self) {
+        let end = Instant::now() + STARTS_WITHIN;
+        for server in &self.servers {
+            while server.mode().is_none() {
+                assert!(Instant::now() < end, "no leader: {}", server.log());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+
+    /// The URL of all servers, with a session that outlives every case and a chroot of this name.
+    pub fn url(&self, chroot: &str) -> String {
+        let hosts: Vec<String> = self
+            .servers
+            .iter()
+            .map(|one| format!("127.0.0.1:{}", one.port))
+            .collect();
+        format!("zk://{}/{chroot}?session_timeout=200s", hosts.join(","))
+    }
+
+    /// Its servers.
+    pub fn servers(&mut self) -> &mut [ZooKeeperServer] {
+        &mut self.servers
+    }
+
+    /// Which of them leads.
+    ///
+    /// # Panics
+    /// When none does for a long time.
+    pub fn leader(&self) -> usize {
+        let end = Instant::now() + STARTS_WITHIN;
+        loop {
+            let leads = |one: &ZooKeeperServer| one.mode().is_some_and(|mode| mode == "leader");
+            if let Some(leader) = self.servers.iter().position(leads) {
+                return leader;
+            }
+            assert!(Instant::now() < end, "no leader");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! What went wrong with other locks on ZooKeeper, and what a bad day does: each on real servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::clock::Moment;
+use lockkeeper::store::{Attempt, Mode, Store};
+use lockkeeper::{Error, Lockkeeper};
+use lockkeeper_testkit::polling::drop_after;
+use lockkeeper_testkit::servers::proxy::Proxy;
+use lockkeeper_testkit::servers::zookeeper::{Ensemble, ZooKeeperOptions, ZooKeeperServer};
+
+use super::claims::{claim_for, release};
+use super::common::{open, soon};
+
+const LEASE: Duration = Duration::from_secs(20);
+
+/// A session that ends soon, and answers that are soon missed.
+fn short(port: u16) -> String {
+    format!("zk://127.0.0.1:{port}/short?session_timeout=3s&timeout=700ms")
+}
+
+/// Waits until somebody who does not queue gets it.
+async fn eventually(store: &dyn Store, text: &str) {
+    soon("a free lock", async {
+        loop {
+            let claim = claim_for(Duration::from_secs(2), text, Mode::Exclusive);
+            match store.try_acquire(&claim).await {
+                Ok(Attempt::Granted(_)) => {
+                    assert!(release(store, &claim).await.expect("releases"));
+                    return;
+                }
+                _ => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    })
+    .await;
+}
+
+/// curator#600: an acquire whose answer is lost leaves nothing in line.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_whose_answer_is_lost_is_taken_back() {
+    let server = ZooKeeperServer::start();
+    let proxy = Proxy::to(server.port());
+    let (near, far) = (
+        open(&server.url("x")).await,
+        open(&format!(
+            "zk://127.0.0.1:{}/x?session_timeout=200s&timeout=700ms",
+            proxy.port()
+        ))
+        .await,
+    );
+    for mode in [
+        Mode::Exclusive,
+        Mode::Read,
+        Mode::Permit { limit: 2, count: 2 },
+    ] {
+        proxy.lose_replies("-lock-", 1);
+        if mode == Mode::Read {
+            proxy.lose_replies("__READ__", 1);
+        }
+        let claim = claim_for(LEASE, "lost", mode);
+        let tried = far.try_acquire(&claim).await;
+        assert!(
+            matches!(tried, Err(Error::OutcomeUnknown { .. })),
+            "{mode}: {tried:?}"
+        );
+        proxy.heal();
+        soon("the withdrawal", async {
+            while far.withdraw(&claim.name, claim.id).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        assert!(near.list("").await.expect("lists").is_empty(), "{mode}");
+    }
+}
+
+/// curator#1193: a release whose answer is lost is a release.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_whose_answer_is_lost_frees_the_lock() {
+    let server = ZooKeeperServer::start();
+    let proxy = Proxy::to(server.port());
+    let url = format!(
+        "zk://127.0.0.1:{}/x?session_timeout=200s&timeout=700ms",
+        proxy.port()
+    );
+    let (near, far) = (open(&server.url("x")).await, open(&url).await);
+    let claim = claim_for(LEASE, "lost", Mode::Exclusive);
+    assert!(matches!(
+        far.try_acquire(&claim).await,
+        Ok(Attempt::Granted(_))
+    ));
+    proxy.lose_replies("-lock-", 1);
+    let released = release(&far, &claim).await;
+    assert!(
+        matches!(released, Err(Error::OutcomeUnknown { .. })),
+        "{released:?}"
+    );
+    proxy.heal();
+    eventually(&near, "lost").await;
+    eventually(&far, "lost").await;
+}
+
+/// curator#985, #1121: the holder is told before anybody else gets the lock, and takes nothing of its old session for its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_is_cut_off_is_told_before_another_holds() {
+    let server = ZooKeeperServer::start();
+    let proxy = Proxy::to(server.port());
+    let connect = async |port| {
+        let keeper = Lockkeeper::connect(&short(port)).await;
+        keeper.expect("connects")
+    };
+    let (far, near) = (connect(proxy.port()).await, connect(server.port()).await);
+    let guard = far
+        .lock("a")
+        .expect("a lock")
+        .acquire()
+        .await
+        .expect("acquires");
+    let other = near.lock("a").expect("a lock");
+    let waiting = tokio::spawn(async move {
+        let guard = other.acquire().await.expect("acquires");
+        (Moment::now(), guard)
+    });
+    proxy.black_hole();
+    soon("the loss", guard.lost()).await;
+    let lost = Moment::now();
+    let (won, next) = soon("the lock", waiting).await.expect("no panic");
+    assert!(lost <= won, "told {:?} late", lost.since(won));
+    assert!(!guard.is_held() && next.is_held());
+    assert!(next.token() > guard.token());
+    proxy.heal();
+    // Back in another session, it does not hold, and can wait again.
+    let again = far.lock("a").expect("a lock");
+    assert!(
+        soon("an answer", async {
+            loop {
+                match again.try_acquire().await {
+                    Ok(tried) => return tried.is_none(),
+                    Err(error) => assert!(error.is_transient(), "{error}"),
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        })
+        .await
+    );
+    next.release().await.expect("releases");
+    let back = soon("the lock", again.acquire()).await.expect("acquires");
+    back.release().await.expect("releases");
+}
+
+/// kazoo#282: who waits while the server is restarted gets the lock all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_goes_on_over_a_restart_of_the_server() {
+    let mut server = ZooKeeperServer::start();
+    let url = format!("{}&timeout=700ms", server.url("x"));
+    let keeper = Lockkeeper::connect(&url).await.expect("connects");
+    let other = Lockkeeper::connect(&url).await.expect("connects");
+    let guard = keeper
+        .lock("a")
+        .expect("a lock")
+        .acquire()
+        .await
+        .expect("acquires");
+    let lock = other.lock("a").expect("a lock");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    soon("a waiter", async {
+        while keeper
+            .inspect("a")
+            .await
+            .expect("answers")
+            .is_none_or(|info| info.waiters == 0)
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let server = tokio::task::spawn_blocking(move || {
+        server.restart();
+        server
+    });
+    let server = server.await.expect("no panic");
+    assert!(guard.is_held());
+    drop(guard);
+    let next = soon("the lock", waiting)
+        .await
+        .expect("no panic")
+        .expect("acquires");
+    next.release().await.expect("releases");
+    drop(server);
+}
+
+/// curator#855, #982: futures that are dropped anywhere leave no node, also with permits.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_left_of_what_is_dropped() {
+    let server = ZooKeeperServer::start();
+    let keeper = Lockkeeper::connect(&server.url("x"))
+        .await
+        .expect("connects");
+    let other = Lockkeeper::connect(&server.url("x"))
+        .await
+        .expect("connects");
+    let (lock, held) = (
+        keeper.lock("a").expect("a lock"),
+        other.lock("a").expect("a lock"),
+    );
+    let (pool, taken) = (
+        keeper.semaphore("p", 2).expect("permits"),
+        other.semaphore("p", 2).expect("permits"),
+    );
+    for polls in 0..10 {
+        let guards = (
+            held.acquire().await.expect("acquires"),
+            taken.acquire(2).await.expect("acquires"),
+        );
+        drop(drop_after(polls, lock.acquire()).await);
+        drop(drop_after(polls, pool.acquire(1)).await);
+        drop(guards);
+        drop(drop_after(polls, lock.acquire()).await);
+        drop(drop_after(polls, pool.acquire(2)).await);
+    }
+    soon("no node", async {
+        while server.ephemerals() > 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    drop((lock, pool, keeper));
+    drop((held, taken, other));
+    soon("no session", async {
+        while !server.word("dump").contains("Sessions(0)") && server.watches() > 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+}
+
+/// curator#701: folders are swept while they are used.
+#[tokio::test(flavor = "multi_thread")]
+async fn folders_may_be_swept_at_any_time() {
+    let server = ZooKeeperServer::start_with(ZooKeeperOptions {
+        properties: vec![("znode.container.checkIntervalMs".into(), "20".into())],
+        ..ZooKeeperOptions::default()
+    });
+    let mut tasks = Vec::new();
+    for number in 0..4u64 {
+        let keeper = Lockkeeper::connect(&server.url("x"))
+            .await
+            .expect("connects");
+        tasks.push(tokio::spawn(async move {
+            let end = Moment::now() + Duration::from_secs(3);
+            let mut rounds = 0u64;
+            while Moment::now() < end {
+                let lock = keeper
+                    .lock(&format!("deep/{}", rounds % 3))
+                    .expect("a lock");
+                lock.acquire()
+                    .await
+                    .expect("acquires")
+                    .release()
+                    .await
+                    .expect("releases");
+                let pool = keeper.semaphore("pool", 2).expect("permits");
+                pool.acquire(1)
+                    .await
+                    .expect("acquires")
+                    .release()
+                    .await
+                    .expect("releases");
+                tokio::time::sleep(Duration::from_millis(7 * number)).await;
+                rounds += 1;
+            }
+            rounds
+        }));
+    }
+    for task in tasks {
+        assert!(soon("the end", task).await.expect("no panic") > 0);
+    }
+}
+
+/// The leader is killed while one holds and one waits: the hold goes on, tokens grow, nobody overlaps.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_leader_takes_no_lock_along() {
+    let mut servers = Ensemble::start();
+    let url = format!("{}&timeout=700ms", servers.url("x"));
+    let one = Lockkeeper::connect(&url).await.expect("connects");
+    let two = Lockkeeper::connect(&url).await.expect("connects");
+    let guard = one
+        .lock("a")
+        .expect("a lock")
+        .acquire()
+        .await
+        .expect("acquires");
+    let lock = two.lock("a").expect("a lock");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let killed = tokio::task::spawn_blocking(move || {
+        let leader = servers.leader();
+        servers.servers()[leader].kill();
+        servers.leader();
+        servers
+    });
+    let mut servers = killed.await.expect("no panic");
+    assert!(guard.is_held(), "its session goes on with the new leader");
+    assert!(!waiting.is_finished());
+    let before = guard.token();
+    drop(guard);
+    let next = soon("the lock", waiting)
+        .await
+        .expect("no panic")
+        .expect("acquires");
+    assert!(next.token() > before);
+    let before = next.token();
+    next.release().await.expect("releases");
+    // Made in the new epoch.
+    let lock = one.lock("a").expect("a lock");
+    let last = soon("the lock", lock.acquire()).await.expect("acquires");
+    assert!(last.token() > before);
+    drop(last);
+    let down = servers
+        .servers()
+        .iter_mut()
+        .find(|server| server.pid().is_none());
+    down.expect("one is down").relaunch();
+}
+
+/// The servers come back with the data of before: tokens go on above what they were.
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_grow_over_a_restored_backup() {
+    let mut server = ZooKeeperServer::start();
+    let token = async |server: &ZooKeeperServer| {
+        let store = open(&server.url("x")).await;
+        let claim = claim_for(LEASE, "a", Mode::Exclusive);
+        let Ok(Attempt::Granted(grant)) = store.try_acquire(&claim).await else {
+            panic!("it is free");
+        };
+        assert!(release(&store, &claim).await.expect("releases"));
+        grant.token
+    };
+    token(&server).await;
+    let backup = tempfile::tempdir().expect("a folder");
+    let copy = |from: &std::path::Path, to: &std::path::Path| {
+        let done = std::process::Command::new("cp")
+            .arg("-a")
+            .arg(from.join("."))
+            .arg(to)
+            .status();
+        assert!(done.expect("copies").success());
+    };
+    server.kill();
+    copy(&server.data(), backup.path());
+    server.restart();
+    let mut last = token(&server).await;
+    for _ in 0..50 {
+        last = last.max(token(&server).await);
+    }
+    server.kill();
+    std::fs::remove_dir_all(server.data()).expect("removes");
+    std::fs::create_dir_all(server.data()).expect("a folder");
+    copy(backup.path(), &server.data());
+    server.restart();
+    assert!(token(&server).await > last);
+}
+
+/// A keeper that outlives its store's server: every verb ends, with an error that says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_server_every_verb_ends() {
+    let mut server = ZooKeeperServer::start();
+    let store = Arc::new(open(&short(server.port())).await);
+    server.kill();
+    let claim = claim_for(Duration::from_secs(2), "a", Mode::Exclusive);
+    let tried = soon("an answer", store.try_acquire(&claim)).await;
+    assert!(tried.is_err_and(|error| error.is_transient()));
+    let listed = soon("an answer", store.list("")).await;
+    assert!(listed.is_err_and(|error| error.is_transient()));
+}

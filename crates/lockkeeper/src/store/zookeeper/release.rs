@@ -1,0 +1,289 @@
+//! Letting go, and what else makes nodes go.
+
+use std::sync::Arc;
+
+use super::acquire;
+use super::claims::{Seat, State, Turn};
+use super::client::wire::{Answer, Code, Op, Request};
+use super::core::Core;
+use super::fault::{self, Fault};
+use super::line::{self, Line};
+use super::{RETRY, names, node_id, permits};
+use crate::clock::Moment;
+use crate::store::{Attempt, ClaimId, Mode, Release, Released};
+use crate::{Error, Name};
+
+const NOT_HELD: Released = Released {
+    was_held: false,
+    regrant: None,
+};
+
+/// Applies to a claim what has happened meanwhile: its session may be over, or its time; it may have been in doubt.
+pub async fn settle(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
+    let Some(entry) = turn.entry() else {
+        return Ok(());
+    };
+    let session = core.client.session();
+    if session != 0 && entry.session != session {
+        // Its nodes went with their session. They are never taken for those of another.
+        *turn.entry() = None;
+        return Ok(());
+    }
+    let now = Moment::now();
+    match entry.state {
+        State::Doubt(_) => resolve(core, turn).await,
+        State::Ending(_) => remove(core, turn).await,
+        State::Waiting(until) | State::Granted(until) | State::Held(until, _) if until <= now => {
+            remove(core, turn).await
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Deletes the nodes of a claim. Until that is known to be done, the claim is `Ending`.
+pub async fn remove(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
+    let Some(entry) = turn.entry() else {
+        return Ok(());
+    };
+    entry.state = State::Ending(Moment::now() + RETRY);
+    let delete = |path: &String| Request::Do(Op::Delete { path: path.clone() });
+    let requests: Vec<Request> = entry.nodes.iter().map(delete).collect();
+    let replies = core.write(requests, Moment::NEVER).await?;
+    for answer in &replies.answers {
+        match answer {
+            Ok(_) | Err(Code::NO_NODE) => {}
+            Err(code) => return Err(fault::of_code(*code, &entry.nodes[0])),
+        }
+    }
+    core.committed(replies.sent);
+    sweep(core, entry.number, &entry.nodes);
+    *turn.entry() = None;
+    Ok(())
+}
+
+/// Looks for nodes that a claim may have, in the session in which they may have been created, and deletes them.
+async fn resolve(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
+    let Some(entry) = turn.entry() else {
+        return Ok(());
+    };
+    entry.state = State::Doubt(Moment::now() + RETRY);
+    let place = core.place(&entry.claim.name);
+    let id = node_id(entry.claim.id);
+    let folders = match entry.claim.mode {
+        Mode::Permit { .. } => vec![&place.queue, &place.leases],
+        _ => vec![&place.path],
+    };
+    // A write that is committed: a server that lags behind has caught up with what came before it.
+    let root = match core.settings.chroot.as_str() {
+        "" => "/",
+        chroot => chroot,
+    };
+    let mut requests = vec![Request::Multi(vec![Op::Check {
+        path: root.to_owned(),
+        version: -1,
+    }])];
+    for folder in &folders {
+        requests.push(Request::GetChildren {
+            path: (*folder).clone(),
+            watch: false,
+        });
+    }
+    let replies = core.write(requests, Moment::NEVER).await?;
+    let mut found = Vec::new();
+    for (folder, answer) in folders.into_iter().zip(replies.answers.into_iter().skip(1)) {
+        for node in super::core::listed(answer, folder)? {
+            let of = line::Contender::parse(&node).and_then(|one| one.id);
+            if of.or_else(|| permits::lease_id(&node)) == Some(id) {
+                found.push(format!("{folder}/{node}"));
+            }
+        }
+    }
+    if found.is_empty() {
+        *turn.entry() = None;
+        return Ok(());
+    }
+    entry.nodes = found;
+    remove(core, turn).await
+}
+
+/// Starts the numbers of a path again before they end: an empty folder that is deleted begins at 0.
+fn sweep(core: &Core, number: i64, nodes: &[String]) {
+    if number < line::NEARLY_LAST {
+        return;
+    }
+    let Some((folder, _)) = nodes.first().and_then(|path| path.rsplit_once('/')) else {
+        return;
+    };
+    tracing::warn!(
+        target: crate::SETUP_TARGET,
+        path = folder,
+        "the numbers of this path are nearly used up; they begin again once nobody holds or waits"
+    );
+    let (client, path) = (core.client.clone(), folder.to_owned());
+    tokio::spawn(async move {
+        let delete = Request::Do(Op::Delete { path });
+        // It is refused as long as somebody is there.
+        let _ = client.send(vec![delete], Moment::NEVER).await;
+    });
+}
+
+/// Takes a claim back.
+pub async fn withdraw(core: Arc<Core>, name: Name, claim: ClaimId) -> Result<(), Error> {
+    let Some(mut turn) = core.claims.take_known(claim).await else {
+        return Ok(());
+    };
+    // The name is part of what a claim holds.
+    if turn.is_elsewhere(&name) {
+        return Ok(());
+    }
+    turn.withdraw();
+    let withdrawn = async {
+        settle(&core, &mut turn).await?;
+        remove(&core, &mut turn).await
+    };
+    match withdrawn.await {
+        Ok(()) | Err(Fault::TooLate) => Ok(()),
+        Err(Fault::Store(error)) => Err(error),
+    }
+}
+
+/// Lets go of a hold.
+pub async fn release(
+    core: Arc<Core>,
+    release: Release,
+    next: Option<Seat>,
+) -> Result<Released, Error> {
+    let Some(mut turn) = core.claims.take_known(release.claim).await else {
+        return Ok(NOT_HELD);
+    };
+    match let_go(&core, &release, next, &mut turn).await {
+        Ok(released) => Ok(released),
+        Err(Fault::TooLate) => Ok(NOT_HELD),
+        Err(Fault::Store(error)) => {
+            if let (Error::OutcomeUnknown { .. }, Some(entry)) = (&error, turn.entry().as_mut()) {
+                entry.leaving = true;
+            }
+            Err(error)
+        }
+    }
+}
+
+async fn let_go(
+    core: &Arc<Core>,
+    release: &Release,
+    seat: Option<Seat>,
+    turn: &mut Turn,
+) -> Result<Released, Fault> {
+    if turn.is_elsewhere(&release.name) {
+        return Ok(NOT_HELD);
+    }
+    // One that was sent and not answered, in a session that goes on, may have been done.
+    let was_leaving = turn.entry().as_ref().is_some_and(|entry| entry.leaving);
+    settle(core, turn).await?;
+    let now = Moment::now();
+    let Some(entry) = turn.entry().as_mut() else {
+        return Ok(NOT_HELD);
+    };
+    if !entry.holds(now) {
+        return Ok(NOT_HELD);
+    }
+    let next = release.requeue.as_ref();
+    let next = next.filter(|next| next.not_after >= now && next.mode.admits([]) && !was_leaving);
+    let (nodes, number) = (entry.nodes.clone(), entry.number);
+    if let (Some(next), Some(seat)) = (next, seat) {
+        let mut other = core.claims.enter(next.id, seat).await;
+        if !other.is_withdrawn() {
+            return requeue(core, next, nodes, turn, &mut other).await;
+        }
+    }
+    let delete = |path: &String| Op::Delete { path: path.clone() };
+    let ops: Vec<Op> = nodes.iter().map(delete).collect();
+    let request = match <[Op; 1]>::try_from(ops) {
+        Ok([one]) => Request::Do(one),
+        Err(several) => Request::Multi(several),
+    };
+    let replies = core.write(vec![request], Moment::NEVER).await?;
+    let gone = match replies.answers.into_iter().next() {
+        Some(Ok(Answer::Failed(_, Code::NO_NODE)) | Err(Code::NO_NODE)) => true,
+        Some(Ok(Answer::Failed(_, code)) | Err(code)) => {
+            return Err(fault::of_code(code, &nodes[0]));
+        }
+        _ => false,
+    };
+    core.committed(replies.sent);
+    sweep(core, number, &nodes);
+    match gone {
+        // Some may be left, if not all were broken.
+        true => remove(core, turn).await?,
+        false => *turn.entry() = None,
+    }
+    core.found(&release.name, false);
+    Ok(Released {
+        was_held: !gone || was_leaving,
+        regrant: None,
+    })
+}
+
+/// Lets go, and puts the next claim in line in the same transaction.
+async fn requeue(
+    core: &Arc<Core>,
+    next: &crate::store::Claim,
+    nodes: Vec<String>,
+    turn: &mut Turn,
+    other: &mut Turn,
+) -> Result<Released, Fault> {
+    let place = core.place(&next.name);
+    let placed = match acquire::stand_in_line(core, next, &place, nodes, other).await {
+        Ok(Some((entry, lists))) => {
+            *turn.entry() = None;
+            *other.entry() = Some(entry);
+            lists
+        }
+        Ok(None) => {
+            remove(core, turn).await?;
+            return Ok(NOT_HELD);
+        }
+        // Its time ended before it was sent: only the release is left to do.
+        Err(Fault::TooLate) => {
+            remove(core, turn).await?;
+            return Ok(Released {
+                was_held: true,
+                regrant: None,
+            });
+        }
+        Err(fault) => return Err(fault),
+    };
+    let settled = acquire::settle_in(core, next, &place, other, placed, true).await;
+    let regrant = match settled {
+        Ok(Attempt::Granted(grant)) => Some(grant),
+        // It waits. If it could not be found out what for, it asks again soon.
+        _ => None,
+    };
+    Ok(Released {
+        was_held: true,
+        regrant,
+    })
+}
+
+/// Whether somebody holds or waits in these lists of a name.
+pub fn is_in_use(lists: &super::standing::Lists) -> bool {
+    !Line::of(&lists.main).all().is_empty()
+        || !Line::of(&lists.queue).all().is_empty()
+        || lists
+            .leases
+            .iter()
+            .any(|node| permits::lease_id(node).is_some())
+}
+
+/// The keeper of a hold may have lost it.
+pub fn tell(core: &Core, name: &Name, claim: ClaimId) {
+    core.hints.keeper(claim.keeper);
+    core.hints.claim(name, claim);
+}
+
+/// What stands below a path without being a contender: a folder of other names.
+pub fn is_folder(node: &str) -> bool {
+    line::Contender::parse(node).is_none()
+        && permits::lease_id(node).is_none()
+        && !matches!(node, names::PERMIT_LINE | names::PERMIT_LEASES)
+}

@@ -1,0 +1,288 @@
+//! What happens without being asked for: watches that fire, time that passes, a connection that comes back.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::mpsc;
+
+use super::claims::{State, Turn};
+use super::client::Event;
+use super::client::wire::{Code, Request};
+use super::core::Core;
+use super::fault::{self, Fault};
+use super::standing::{self, Lists, Verdict};
+use super::{latch, release};
+use crate::Error;
+use crate::clock::Moment;
+use crate::store::{ClaimId, DirectGrant, GRANT_LEASE, Interest, Mode, Subscription};
+
+/// What subscriptions want to hear of: names and latches.
+#[derive(Debug, Default)]
+pub struct Watched(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    /// How many subscriptions there are.
+    wanted: HashMap<Interest, usize>,
+    /// What a path means to whom.
+    paths: HashMap<String, Vec<Interest>>,
+}
+
+impl Watched {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wants(&self, interest: &Interest) -> bool {
+        self.table().wanted.contains_key(interest)
+    }
+
+    fn note(&self, path: &str, interest: &Interest) {
+        let mut table = self.table();
+        let known = table.paths.entry(path.to_owned()).or_default();
+        if !known.contains(interest) {
+            known.push(interest.clone());
+        }
+    }
+}
+
+/// Ends a subscription to a name or a latch.
+struct Leave {
+    core: Weak<Core>,
+    interest: Interest,
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let Some(core) = self.core.upgrade() else {
+            return;
+        };
+        let mut table = core.watched.table();
+        if let Some(count) = table.wanted.get_mut(&self.interest) {
+            *count -= 1;
+            if *count == 0 {
+                table.wanted.remove(&self.interest);
+            }
+        }
+    }
+}
+
+/// Subscribes. No hint that follows is missed.
+pub async fn subscribe(core: Arc<Core>, interest: Interest) -> Result<Subscription, Error> {
+    let subscription = core.hints.subscribe(interest.clone());
+    if matches!(interest, Interest::Claim(..) | Interest::Keeper(_)) {
+        return Ok(subscription);
+    }
+    *core
+        .watched
+        .table()
+        .wanted
+        .entry(interest.clone())
+        .or_default() += 1;
+    let leave = Leave {
+        core: Arc::downgrade(&core),
+        interest: interest.clone(),
+    };
+    match arm(&core, &interest).await {
+        Ok(()) => Ok(subscription.and(leave)),
+        Err(Fault::Store(error)) => Err(error),
+        Err(Fault::TooLate) => Err(Error::Closed),
+    }
+}
+
+/// Asks the servers to tell of what a subscription wants to hear of.
+async fn arm(core: &Core, interest: &Interest) -> Result<(), Fault> {
+    let paths = match interest {
+        Interest::Name(name) => {
+            let place = core.place(name);
+            vec![place.path, place.queue, place.leases]
+        }
+        Interest::Latch(name) => {
+            let path = latch::path(core, name);
+            core.watched.note(&path, interest);
+            core.read(vec![Request::Exists { path, watch: true }])
+                .await?;
+            return Ok(());
+        }
+        _ => return Ok(()),
+    };
+    for _ in 0..100 {
+        let children = |path: &String| Request::GetChildren {
+            path: path.clone(),
+            watch: true,
+        };
+        paths
+            .iter()
+            .for_each(|path| core.watched.note(path, interest));
+        let answers = core.read(paths.iter().map(children).collect()).await?;
+        match &answers[0] {
+            Ok(_) => return Ok(()),
+            Err(Code::NO_NODE) => {}
+            Err(code) => return Err(fault::of_code(*code, &paths[0])),
+        }
+        // It is not there: to hear of its creation is to hear of all.
+        let exists = Request::Exists {
+            path: paths[0].clone(),
+            watch: true,
+        };
+        match core.read(vec![exists]).await?.pop() {
+            Some(Err(Code::NO_NODE)) => return Ok(()),
+            Some(Ok(_)) => {}
+            Some(Err(code)) => return Err(fault::of_code(code, &paths[0])),
+            None => return Err(fault::odd("nothing")),
+        }
+    }
+    Err(fault::odd("a name comes and goes all the time"))
+}
+
+async fn arm_and_hint(core: Arc<Core>, interest: Interest) {
+    // If there is no connection, the next one asks again.
+    let _ = arm(&core, &interest).await;
+    core.hints.notify(&interest);
+}
+
+/// Hears what the session tells, until the store is gone.
+pub async fn listen(core: Weak<Core>, mut events: mpsc::UnboundedReceiver<Event>) {
+    while let Some(event) = events.recv().await {
+        let Some(core) = core.upgrade() else { return };
+        match event {
+            Event::Seen(seen) => {
+                for id in core.claims.interested(&seen.path) {
+                    tokio::spawn(look_after(core.clone(), id));
+                }
+                let interests = core.watched.table().paths.remove(&seen.path);
+                for interest in interests.into_iter().flatten() {
+                    if core.watched.wants(&interest) {
+                        tokio::spawn(arm_and_hint(core.clone(), interest));
+                    }
+                }
+            }
+            Event::Connected { .. } => {
+                // The watches of the connection before are gone, and so may be what they would have told.
+                core.claims.forget_watches();
+                for id in core.claims.known() {
+                    tokio::spawn(look_after(core.clone(), id));
+                }
+                core.watched.table().paths.clear();
+                let wanted: Vec<Interest> = core.watched.table().wanted.keys().cloned().collect();
+                for interest in wanted {
+                    tokio::spawn(arm_and_hint(core.clone(), interest));
+                }
+            }
+            Event::Lost => core.hints.everyone(),
+        }
+    }
+}
+
+/// Lets time do its work on claims, until the store is gone.
+pub async fn keep_time(core: Weak<Core>) {
+    loop {
+        let Some(strong) = core.upgrade() else { return };
+        let claims = strong.claims.clone();
+        let now = Moment::now();
+        for id in claims.due(now) {
+            tokio::spawn(look_after(strong.clone(), id));
+        }
+        drop(strong);
+        let next = claims.next().map_or(super::RETRY, |next| next.remaining());
+        tokio::select! {
+            () = claims.earlier.notified() => {}
+            // Timers stop in suspend, and a store may be gone: no long sleep.
+            () = tokio::time::sleep(next.min(super::RETRY)) => {}
+        }
+    }
+}
+
+/// Something may have happened to a claim, or its time has come.
+async fn look_after(core: Arc<Core>, id: ClaimId) {
+    let Some(mut turn) = core.claims.take_known(id).await else {
+        return;
+    };
+    let Some(entry) = turn.entry() else { return };
+    let (name, was) = (entry.claim.name.clone(), entry.state);
+    let held = matches!(was, State::Held(..) | State::Granted(_));
+    let looked = async {
+        release::settle(&core, &mut turn).await?;
+        let Some(entry) = turn.entry() else {
+            return Ok(());
+        };
+        match entry.state {
+            State::Waiting(_) => wait_on(&core, &mut turn).await,
+            State::Held(..) => guard(&core, &mut turn).await,
+            _ => Ok(()),
+        }
+    };
+    let looked: Result<(), Fault> = looked.await;
+    if turn.entry().is_none() && held {
+        release::tell(&core, &name, id);
+    } else if looked.is_err() || held || turn.entry().is_none() {
+        // It asks by itself, and is told what is the matter. One that asked before it was told is told all the same.
+        core.hints.claim(&name, id);
+    }
+}
+
+/// Watches the node of a hold, so that its keeper is told when it is broken. One that is released soon is not watched.
+async fn guard(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
+    let Some(entry) = turn.entry() else {
+        return Ok(());
+    };
+    let path = entry.nodes[0].clone();
+    entry.guard_at = Some(Moment::now() + super::RETRY);
+    core.claims.watch(&path, entry.claim.id);
+    let request = Request::GetData {
+        path: path.clone(),
+        watch: true,
+    };
+    match core.read(vec![request]).await?.pop() {
+        Some(Ok(_)) => entry.guard_at = None,
+        Some(Err(Code::NO_NODE)) => *turn.entry() = None,
+        Some(Err(code)) => return Err(fault::of_code(code, &path)),
+        None => return Err(fault::odd("nothing")),
+    }
+    Ok(())
+}
+
+/// Looks whether it is the turn of a claim that waits. If so, it is granted for a moment, and told; if not, it waits for
+/// whoever is before it now.
+async fn wait_on(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
+    let Some(entry) = turn.entry() else {
+        return Ok(());
+    };
+    let (name, id, mode) = (entry.claim.name.clone(), entry.claim.id, entry.claim.mode);
+    let place = core.place(&name);
+    loop {
+        let answers = core.read(Lists::requests(&place, mode)).await?;
+        let lists = Lists::read(core, &place, mode, answers).await?;
+        match standing::judge(core, &place, entry, &lists).await? {
+            Verdict::Gone => {
+                *turn.entry() = None;
+                return Ok(());
+            }
+            Verdict::Again => {}
+            Verdict::Behind(wait) => {
+                if standing::arm(core, entry, &wait).await? {
+                    return Ok(());
+                }
+            }
+            Verdict::Turn => {
+                let now = Moment::now();
+                entry.behind = None;
+                entry.state = State::Granted(now + GRANT_LEASE);
+                let until = core.lives_until().min(now + GRANT_LEASE);
+                let lease = until.since(entry.asked);
+                let direct = DirectGrant {
+                    grant: entry.grant,
+                    sent: entry.asked,
+                    lease,
+                };
+                match mode {
+                    // Permits have to be taken first.
+                    Mode::Permit { .. } => core.hints.claim(&name, id),
+                    _ if until <= now => core.hints.claim(&name, id),
+                    _ => core.hints.granted(&name, id, direct),
+                }
+                return Ok(());
+            }
+        }
+    }
+}
