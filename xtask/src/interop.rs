@@ -1,6 +1,7 @@
 //! `cargo xtask interop`: Lockkeeper beside clients of other projects, installed from their registries, and beside itself
 //! as it was.
 
+mod curator;
 mod old;
 mod plain;
 mod redisson;
@@ -8,11 +9,12 @@ mod redisson;
 /// Runs the tests with one group of peers.
 pub fn run(peers: &str) -> Result<(), String> {
     match peers {
+        "curator" => curator::run(),
         "old" => old::run(),
         "plain" => plain::run(),
         "redisson" => redisson::run(),
         other => Err(format!(
-            "{other:?} is no group of peers; there are: redisson, plain, old"
+            "{other:?} is no group of peers; there are: redisson, plain, curator, old"
         )),
     }
 }

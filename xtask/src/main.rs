@@ -28,6 +28,7 @@ usage: cargo xtask COMMAND
   deny              licences, advisories and sources of all dependencies (cargo-deny)
   screenshots       pictures of the laboratory's page: writes docs/lab/
   interop redisson  Redis locks shared with Java's Redisson, from its registry
+  interop curator   ZooKeeper locks shared with Java's Curator, from its registry
   interop plain     the plain dialect of Redis with redis-py, redsync and redlock,
                     which are installed from their registries
   interop old       stores shared with the command of an earlier commit, which is built first

@@ -11,6 +11,7 @@ use crate::tools::succeed;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     Redis,
+    ZooKeeper,
     Python,
     Go,
     Node,
@@ -25,6 +26,11 @@ impl Need {
                 on_path("redis-server"),
                 "redis-server",
                 "on Debian: apt-get install redis-server",
+            ),
+            Need::ZooKeeper => (
+                Path::new("/usr/share/java/zookeeper.jar").exists(),
+                "ZooKeeper",
+                "on Debian: apt-get install zookeeper",
             ),
             Need::Python => (
                 works("python3", &["-c", "import venv, ensurepip"]),

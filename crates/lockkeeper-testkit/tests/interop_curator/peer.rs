@@ -1,0 +1,134 @@
+//! Drives a Curator client: the Java program in `interop/curator`.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lockkeeper::Lockkeeper;
+use tokio::sync::oneshot;
+
+/// How long anything may take, on the slowest machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+type Calls = Arc<Mutex<HashMap<u64, oneshot::Sender<Result<String, String>>>>>;
+
+/// A running Java process with one Curator client. Dropping it kills it.
+pub struct Peer {
+    child: Child,
+    stdin: Mutex<ChildStdin>,
+    calls: Calls,
+    next: AtomicU64,
+}
+
+fn jar() -> PathBuf {
+    let mut path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    path.push("../../interop/curator/target/curator-peer.jar");
+    assert!(
+        path.exists(),
+        "{path:?} is not there; `cargo xtask interop curator` builds it and runs these tests"
+    );
+    path
+}
+
+impl Peer {
+    /// Starts one on the server at this port.
+    pub async fn start(port: u16) -> Peer {
+        let mut child = Command::new("java")
+            .args([
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+                "-Xshare:auto",
+                "-Xmx128m",
+                "-jar",
+            ])
+            .arg(jar())
+            .arg(format!("127.0.0.1:{port}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("java is installed");
+        let stdin = Mutex::new(child.stdin.take().expect("piped"));
+        let stdout = child.stdout.take().expect("piped");
+        let calls = Calls::default();
+        let (ready, is_ready) = oneshot::channel();
+        calls.lock().expect("sound").insert(0, ready);
+        let open = calls.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let mut words = line.splitn(3, ' ');
+                let id = words
+                    .next()
+                    .and_then(|id| id.parse().ok())
+                    .expect("an answer has a number");
+                let (is_ok, value) = (
+                    words.next() == Some("ok"),
+                    words.next().unwrap_or_default().to_owned(),
+                );
+                let call = open.lock().expect("sound").remove(&id);
+                if let Some(call) = call {
+                    let _ = call.send(if is_ok { Ok(value) } else { Err(value) });
+                }
+            }
+            open.lock().expect("sound").clear();
+        });
+        let peer = Peer {
+            child,
+            stdin,
+            calls,
+            next: AtomicU64::new(1),
+        };
+        let ready = tokio::time::timeout(PATIENCE, is_ready).await;
+        ready
+            .expect("Java starts in time")
+            .expect("Java starts")
+            .expect("it is ready");
+        peer
+    }
+
+    /// Begins what a line says, and answers what became of it.
+    pub fn begin(&self, line: &str) -> oneshot::Receiver<Result<String, String>> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        self.calls.lock().expect("sound").insert(id, answer);
+        let mut stdin = self.stdin.lock().expect("sound");
+        writeln!(stdin, "{id} {line}").expect("Java listens");
+        stdin.flush().expect("Java listens");
+        answered
+    }
+
+    /// Does what a line says.
+    pub async fn ask(&self, line: &str) -> String {
+        finish(self.begin(line)).await
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits for what was begun.
+pub async fn finish(begun: oneshot::Receiver<Result<String, String>>) -> String {
+    let answer = tokio::time::timeout(PATIENCE, begun)
+        .await
+        .expect("Java answers in time");
+    answer.expect("Java goes on").expect("Java does it")
+}
+
+/// A keeper of ours on the same server.
+pub async fn keeper(port: u16) -> Lockkeeper {
+    let url = format!("zk://127.0.0.1:{port}");
+    Lockkeeper::connect(&url).await.expect("connects")
+}
+
+/// Waits for something of ours.
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let outcome = tokio::time::timeout(PATIENCE, future).await;
+    outcome.unwrap_or_else(|_| panic!("never came: {what}"))
+}
