@@ -90,7 +90,7 @@
 //! store can do.
 //!
 //! # Features
-//! All but the last are on by default; any one alone builds. `default-features = false, features = ["redis"]` leaves SQLite's C
+//! `sqlite`, `redis`, `redlock` and `tls` are on by default; any one alone builds. `default-features = false, features = ["redis"]` leaves SQLite's C
 //! code and TLS out. The error for a URL whose feature is off names it.
 //!
 //! | feature | gives |
@@ -98,6 +98,8 @@
 //! | `sqlite` | `sqlite:`, with SQLite compiled in, and the embedded default store |
 //! | `redis` | `redis:` and its kin |
 //! | `redlock` | `redlock:`; brings `redis` |
+//! | `postgres` | `postgres:` and `postgresql:`; brings `tls` |
+//! | `mysql` | `mysql:` and `mariadb:`; brings `tls` |
 //! | `zookeeper` | `zk:` and `zookeeper:`; with `tls` also `zks:` |
 //! | `tls` | TLS for network stores, [`store::common`]`::tls` |
 //! | `internals` | what this project's own tests need: **outside semver**, it may change with any version |

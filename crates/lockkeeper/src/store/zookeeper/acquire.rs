@@ -39,16 +39,10 @@ pub async fn attempt(core: Arc<Core>, claim: Claim, seat: Seat) -> Result<Attemp
         }
         // It has a node: what failed came after that.
         Err(fault) if turn.entry().is_some() => Err(match fault {
-            Fault::Store(Error::Unavailable { store, reason }) => {
-                Error::OutcomeUnknown { store, reason }
-            }
+            Fault::Store(error @ Error::Unavailable { .. }) => error.in_doubt(),
             Fault::Store(error) => error,
             Fault::TooLate => {
-                let reason = "its time ended half way".into();
-                Error::OutcomeUnknown {
-                    store: super::url::KIND.store,
-                    reason,
-                }
+                Error::outcome_unknown(super::url::KIND.store, "its time ended half way")
             }
         }),
         Err(Fault::TooLate) => Ok(Attempt::TooLate),

@@ -34,10 +34,7 @@ pub fn of_write(failure: Failure) -> Fault {
     match failure {
         Failure::TooLate => Fault::TooLate,
         Failure::NotSent(reason) => Fault::Store(KIND.unavailable(reason)),
-        Failure::InDoubt(reason) => Fault::Store(Error::OutcomeUnknown {
-            store: KIND.store,
-            reason,
-        }),
+        Failure::InDoubt(reason) => Fault::Store(Error::outcome_unknown(KIND.store, reason)),
     }
 }
 

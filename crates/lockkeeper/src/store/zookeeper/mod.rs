@@ -122,12 +122,8 @@ impl ZooKeeperStore {
     {
         Box::pin(async move {
             let verb = self.runtime.spawn(verb());
-            verb.await.unwrap_or_else(|_| {
-                Err(Error::OutcomeUnknown {
-                    store: KIND.store,
-                    reason: "the store was closed".into(),
-                })
-            })
+            verb.await
+                .unwrap_or_else(|_| Err(Error::outcome_unknown(KIND.store, "the store was closed")))
         })
     }
 }

@@ -84,8 +84,8 @@ pub async fn renew(core: Arc<Core>, renewals: Vec<Renewal>) -> Result<Vec<Renewe
         match some(&core, &renewals, chunk, &mut renewed).await {
             Ok(()) => some_done = true,
             Err(Fault::TooLate) => {}
-            Err(Fault::Store(Error::Unavailable { store, reason })) if some_done => {
-                return Err(Error::OutcomeUnknown { store, reason });
+            Err(Fault::Store(error @ Error::Unavailable { .. })) if some_done => {
+                return Err(error.in_doubt());
             }
             Err(Fault::Store(error)) => return Err(error),
         }
