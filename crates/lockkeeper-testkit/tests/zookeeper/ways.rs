@@ -10,7 +10,7 @@ use lockkeeper_testkit::servers::certificates::Authority;
 use lockkeeper_testkit::servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
 
 use super::claims::{claim_for, release};
-use super::common::open;
+use super::common::{open, soon};
 
 const LEASE: Duration = Duration::from_secs(20);
 
@@ -94,6 +94,13 @@ async fn tls_is_spoken_and_a_wrong_authority_is_told() {
         ..ZooKeeperOptions::default()
     });
     let url = format!("zks://127.0.0.1:{secure}/x?ca={}", authority.ca().display());
+    // The server opens this port after the one that says that it serves.
+    soon("the port for TLS", async {
+        while std::net::TcpStream::connect(("127.0.0.1", secure)).is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
     let keeper = Lockkeeper::connect(&url).await.expect("connects");
     let guard = keeper
         .lock("a")
