@@ -82,12 +82,6 @@ pub fn schema(prefix: &str, user: &str) -> Result<String, Error> {
     Ok(statements.map(|one| format!("{one};\n")).collect())
 }
 
-/// What a URL says, without its secrets: for the fuzz target of its parser.
-#[doc(hidden)]
-pub fn read_url(url: &StoreUrl) -> Result<String, Error> {
-    Config::parse(url).map(|config| format!("{config:?}"))
-}
-
 pub(super) const CAPABILITIES: Capabilities = Capabilities {
     store: STORE,
     reach: Reach::Network,
