@@ -81,6 +81,8 @@ struct Watched {
 struct Wanted {
     claims: HashMap<(Name, ClaimId), usize>,
     latches: HashMap<Name, usize>,
+    /// The latches with a subscription that no look has seen yet.
+    new_latches: HashSet<Name>,
 }
 
 impl Wanted {
@@ -98,7 +100,12 @@ impl Wanted {
         }
         match interest {
             Interest::Claim(name, claim) => count(&mut self.claims, (name.clone(), *claim), by),
-            Interest::Latch(name) => count(&mut self.latches, name.clone(), by),
+            Interest::Latch(name) => {
+                count(&mut self.latches, name.clone(), by);
+                if by > 0 {
+                    self.new_latches.insert(name.clone());
+                }
+            }
             Interest::Name(_) | Interest::Keeper(_) => {}
         }
     }
@@ -373,7 +380,11 @@ impl Listening<'_> {
     /// Looks for grants, and for latches that changed.
     async fn look(&mut self) -> Result<Look, Fault> {
         let (claims, latches): (Vec<_>, Vec<_>) = {
-            let wanted = self.watched.wanted();
+            let mut wanted = self.watched.wanted();
+            // A new subscription may have missed a change: a latch that is set and opened again looks as it did before.
+            for name in std::mem::take(&mut wanted.new_latches) {
+                self.latches.remove(&name);
+            }
             (
                 wanted.claims.keys().cloned().collect(),
                 wanted.latches.keys().cloned().collect(),
@@ -381,6 +392,7 @@ impl Listening<'_> {
         };
         if claims.is_empty() && latches.is_empty() {
             self.told.clear();
+            self.latches.clear();
             return Ok(Look::Nothing);
         }
         let (sent, select) = (Moment::now(), self.select(&claims, &latches));

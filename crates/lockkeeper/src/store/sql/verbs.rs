@@ -270,8 +270,15 @@ impl<E: Engine> Shared<E> {
 
     pub async fn look(&self, name: &Name) -> Result<Option<LockInfo>, Error> {
         let limit = (MAX_LISTED + 1, false);
-        let applied = self.apply(name, Moment::NEVER, limit, Record::inspect);
-        let applied = applied.await?;
+        let applied = loop {
+            let applied = self.apply(name, Moment::NEVER, limit, Record::inspect);
+            let applied = applied.await?;
+            // Those who lapsed took places in what was loaded. They are gone now, so others come next.
+            let queue = &applied.record.queue;
+            if !queue.more || queue.first.len() >= MAX_LISTED {
+                break applied;
+            }
+        };
         let waiters = match applied.record.queue.more {
             true => match self.ask(Op::Count { name: name.clone() }).await? {
                 Reply::Count(waiters) => Some(waiters),
