@@ -5,6 +5,7 @@
 #[path = "../support/claims.rs"]
 #[allow(dead_code, reason = "each test file uses its part")]
 mod claims;
+mod clock;
 mod common;
 mod faults;
 mod load;

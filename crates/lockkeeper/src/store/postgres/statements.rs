@@ -77,20 +77,22 @@ pub(super) const FREE: Statement = (
      SELECT 'd', 0, 0, t FROM u, now UNION ALL SELECT 't', 0, 0, t FROM now",
 );
 
-/// The row of the lock first, then that of a reader or a permit.
+/// The row of the lock first, then that of a reader or a permit. A longer lease that moves no end still makes the lease longer: after the
+/// clock was set back, a hold is cut to its length.
 pub(super) const PROLONG: Statement = (
     "prolong",
     &[TEXT, BYTES, INT, INT],
     "WITH now AS MATERIALIZED (SELECT {t} AS t),
      u AS (UPDATE {s}.lock l SET version = l.version + 1,
          expires = CASE WHEN l.claim = $2 THEN greatest(l.expires, now.t + $3) ELSE l.expires END,
-         lease = CASE WHEN l.claim = $2 AND now.t + $3 > l.expires THEN $3 ELSE l.lease END
+         lease = CASE WHEN l.claim <> $2 OR l.claim IS NULL THEN l.lease
+           WHEN now.t + $3 > l.expires THEN $3 ELSE greatest(l.lease, $3) END
        FROM now WHERE l.name = $1 AND ($4 = 0 OR {t} <= $4)
          AND CASE WHEN l.claim = $2 THEN l.expires > now.t ELSE l.shared > 0
            AND EXISTS (SELECT FROM {s}.hold h WHERE h.name = $1 AND h.claim = $2 AND h.expires > now.t) END
        RETURNING l.claim),
      h AS (UPDATE {s}.hold h SET expires = greatest(h.expires, now.t + $3),
-         lease = CASE WHEN now.t + $3 > h.expires THEN $3 ELSE h.lease END
+         lease = CASE WHEN now.t + $3 > h.expires THEN $3 ELSE greatest(h.lease, $3) END
        FROM u, now WHERE h.name = $1 AND h.claim = $2 AND h.expires > now.t RETURNING 1)
      SELECT 'd', 0, 0, t FROM u, now WHERE u.claim = $2 UNION ALL SELECT 'd', 0, 0, t FROM h, now
      UNION ALL SELECT 't', 0, 0, t FROM now",

@@ -140,9 +140,14 @@ impl<'a> Draft<'a> {
 
     /// Lets a hold go on for at least `lease` from now. Returns its grant.
     pub fn prolong(&mut self, claim: ClaimId, lease: Duration) -> Option<Grant> {
-        let expires = self.now.moment + lease;
         let place = self.holds.iter().position(|hold| hold.claim == claim)?;
-        if expires > self.holds[place].expires {
+        let hold = &self.holds[place];
+        let (mut expires, mut lease) = (self.now.moment + lease, lease);
+        if expires <= hold.expires {
+            // After the clock was set back, a longer lease may end before the one that runs.
+            (expires, lease) = (hold.expires, hold.lease.max(lease));
+        }
+        if (expires, lease) != (hold.expires, hold.lease) {
             let hold = &mut self.holds.to_mut()[place];
             (hold.expires, hold.lease) = (expires, lease);
             self.changes.push(Change::Prolong {
@@ -220,6 +225,56 @@ impl<'a> Draft<'a> {
         Step {
             answer,
             changes: self.changes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Name;
+    use crate::clock::Moment;
+    use crate::store::{KeeperId, Mode, Renewal, Renewed};
+
+    /// A clock that was set back leaves a lease that ends later than its length allows, and a store then cuts it to its length.
+    #[test]
+    fn a_longer_renewal_that_moves_no_end_makes_the_lease_longer() {
+        let claim = ClaimId {
+            keeper: KeeperId::from_bits(1),
+            number: 1,
+        };
+        let seconds = Duration::from_secs;
+        let now = Now {
+            moment: Moment::from_nanos(1_000),
+            asked: Moment::from_nanos(0),
+            wall_micros: 1,
+            may_grant: true,
+            me: 0,
+            lives: &|_| Some(true),
+        };
+        let ahead = now.moment + seconds(3_600);
+        let mut record = Record::default();
+        record.holds.push(Hold {
+            claim,
+            process: 0,
+            mode: Mode::Exclusive,
+            grant: Grant {
+                token: Token::new(1),
+                tokens: 1,
+            },
+            lease: seconds(5),
+            expires: ahead,
+            since_micros: 1,
+            label: None,
+        });
+        let name = Name::new("x").expect("a name");
+        for (asked, longest) in [(30, 30), (10, 30), (0, 30), (60, 60)] {
+            let renewal = Renewal::new(name.clone(), claim, seconds(asked), Moment::NEVER);
+            let step = record.renew(&renewal, now).expect("all of it is loaded");
+            assert_eq!(step.answer, Renewed::Renewed);
+            record.commit(step.changes);
+            let hold = &record.holds[0];
+            assert_eq!((hold.lease, hold.expires), (seconds(longest), ahead));
         }
     }
 }

@@ -74,7 +74,8 @@ pub struct Hold {
     pub mode: Mode,
     /// Its tokens.
     pub grant: Grant,
-    /// The whole length of the lease that runs now.
+    /// The whole length of the lease that runs now: the longest that was asked for since the end was last moved. A lease that ends later
+    /// than this from now is the work of a clock that was set back.
     pub lease: Duration,
     /// The lease ends at this moment.
     pub expires: Moment,

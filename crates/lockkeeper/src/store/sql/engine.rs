@@ -109,8 +109,9 @@ pub(crate) enum Op {
         claim: ClaimId,
     },
     /// Lets a hold go on, inline or in `hold`: where `expires > t` and `not_after` has not passed,
-    /// `expires = greatest(expires, t + lease)`, and `lease` is the new one if that moved `expires`. `version = version + 1`.
-    /// Never for a lease of zero. [`Reply::Done`] or [`Reply::Miss`].
+    /// `expires = greatest(expires, t + lease)`, and `lease` is the new one if that moved `expires`, else the longer of both: after the
+    /// clock was set back, a hold is cut to this length. `version = version + 1`. Never for a lease of zero.
+    /// [`Reply::Done`] or [`Reply::Miss`].
     Prolong {
         /// What is held.
         name: Name,

@@ -123,10 +123,12 @@ fn check_holds(settled: &Record, verb: &Verb, after: &Record, now: Now<'_>) {
             continue;
         };
         let (mut expires, mut lease) = (was.expires, was.lease);
-        if let Some(more) = wanted(verb, hold.claim, now)
-            && now.moment + more > expires
-        {
-            (expires, lease) = (now.moment + more, more);
+        if let Some(more) = wanted(verb, hold.claim, now) {
+            (expires, lease) = if now.moment + more > expires {
+                (now.moment + more, more)
+            } else {
+                (expires, lease.max(more))
+            };
         }
         let goes_on = Hold {
             expires,
