@@ -248,6 +248,26 @@ impl PostgresServer {
         }
     }
 
+    /// What puts a schema back as it is now, in place of what is there then.
+    ///
+    /// # Panics
+    /// When it cannot be dumped.
+    pub fn dump(&self, schema: &str) -> String {
+        let output = Command::new(programs().join("pg_dump"))
+            .args(["--clean", "--if-exists", "--inserts", "-n", schema, "-U"])
+            .args([SUPERUSER, "-d", "postgres", "-p", &self.port.to_string()])
+            .arg("-h")
+            .arg(self.folder())
+            .stdin(Stdio::null())
+            .output()
+            .expect("pg_dump runs");
+        assert!(output.status.success(), "pg_dump: {output:?}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        // What is for psql alone.
+        let lines = text.lines().filter(|line| !line.starts_with('\\'));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
     /// Kills it at once with all its processes, as an immediate stop does: nothing is written any more.
     pub fn stop_at_once(&mut self) {
         self.stop_by(Signal::QUIT);

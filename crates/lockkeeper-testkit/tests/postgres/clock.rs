@@ -7,7 +7,7 @@ use lockkeeper::store::{Attempt, Mode, Renewal, Renewed, Store};
 use lockkeeper_testkit::servers::postgres::{PostgresOptions, PostgresServer};
 use lockkeeper_testkit::servers::wall_clock::WallClock;
 
-use crate::claims::claim_for;
+use crate::claims::{claim_for, until};
 use crate::common::open;
 
 const SHORT: Duration = Duration::from_secs(5);
@@ -47,4 +47,27 @@ async fn a_longer_renewal_counts_after_the_clock_was_set_back() {
         assert!(end >= sent + LONG, "{name}: {holder:?}");
         wall.ahead(Duration::ZERO);
     }
+}
+
+/// A server that sits out does so for the longest lease, and not for as long as its clock went back.
+#[tokio::test]
+async fn a_server_whose_clock_was_set_back_sits_out_no_longer() {
+    let (wall, mut server) = with_clock();
+    let store = open(&server.url()).await;
+    server.stop_at_once();
+    server.restart();
+    let wants = claim_for(LONG, "wants", Mode::Exclusive).with_not_after(Moment::NEVER);
+    until("it sits out", async || {
+        let attempt = store.try_acquire(&wants).await;
+        matches!(attempt, Ok(Attempt::Busy { .. }))
+    })
+    .await;
+    assert!(store.health().ready_in > LONG / 3);
+    wall.behind(HOUR);
+    until("it sits out for the longest lease", async || {
+        let attempt = store.try_acquire(&wants).await;
+        let ready_in = store.health().ready_in;
+        matches!(attempt, Ok(Attempt::Busy { .. })) && (LONG / 3..LONG + SHORT).contains(&ready_in)
+    })
+    .await;
 }

@@ -8,6 +8,7 @@ mod claims;
 mod clock;
 mod common;
 mod faults;
+mod forgetting;
 mod load;
 mod model;
 mod opening;

@@ -221,7 +221,14 @@ impl Postgres {
             self.clock.saw(now, sent, Moment::now());
         }
         match response.ready_at {
-            Some(Some(ready_at)) => self.ready_at.store(ready_at, SeqCst),
+            Some(Some(ready_at)) => {
+                self.ready_at.store(ready_at, SeqCst);
+                let latest = response.now.unwrap_or(0) + link.facts.sits_out + setup::SLACK;
+                if ready_at > latest {
+                    // The clock was set back. What is later than it can be is put right when a connection begins.
+                    link.give_up();
+                }
+            }
             // It is not known: what is found out when a connection begins.
             Some(None) => link.give_up(),
             None => {}

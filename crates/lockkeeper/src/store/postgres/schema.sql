@@ -68,11 +68,14 @@ CREATE TABLE {s}.arrival (
     id bytea NOT NULL,
     PRIMARY KEY (name, id)
 );
--- Empty after a crash and on a promoted standby: the server may have forgotten grants then.
+-- Empty after a crash and on a promoted standby: the server may have forgotten grants then. So it has if the row is a copy, which a dump
+-- brought back: `born` is the transaction that wrote the row, and a copy was written by another.
 CREATE UNLOGGED TABLE {s}.alive (
     one smallint PRIMARY KEY CHECK (one = 1),
     system text NOT NULL,
-    ready_at bigint NOT NULL
+    ready_at bigint NOT NULL,
+    born bigint NOT NULL
 );
 INSERT INTO {s}.meta VALUES (1, 1, 0, {max_lease});
-INSERT INTO {s}.alive SELECT 1, system_identifier::text, 0 FROM pg_control_system();
+INSERT INTO {s}.alive SELECT 1, system_identifier || '/' || oid, 0, txid_current() & 4294967295
+    FROM pg_control_system(), pg_database WHERE datname = current_database();

@@ -15,6 +15,8 @@ use crate::{Error, SETUP_TARGET};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a transaction waits for a row that a user's transaction has locked.
 const ROW_WAIT: &str = "100ms";
+/// By how much a time may be later than it can be, in microseconds.
+pub(super) const SLACK: u64 = 1_000_000;
 
 /// What a connection has found.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,6 +27,8 @@ pub(super) struct Facts {
     pub max_lease: Duration,
     /// From when on the server may grant.
     pub ready_at: u64,
+    /// For how long a server sits out, in microseconds.
+    pub sits_out: u64,
     /// The server's clock.
     pub now: u64,
 }
@@ -91,10 +95,13 @@ pub(super) async fn prepare(link: &mut Link, config: &Config, told: u32) -> Resu
                 true => "SET idle_session_timeout TO 0;",
                 false => "",
             };
-            let sync = match synchronous {
-                "off" => "SET synchronous_commit TO on;",
-                _ => "",
+            // Also where it is not off now: a server that is told so later does not take it from a session that has said what it wants.
+            let sync = if synchronous == "off" {
+                "on"
+            } else {
+                synchronous
             };
+            let sync = format!("SET synchronous_commit TO {};", quoted(sync));
             let settings = format!(
                 "SET default_transaction_isolation TO 'read committed'; SET statement_timeout TO 0; \
                  SET lock_timeout TO 0; SET idle_in_transaction_session_timeout TO 10000; \
@@ -127,7 +134,10 @@ pub(super) async fn prepare(link: &mut Link, config: &Config, told: u32) -> Resu
         ask(link, &raise).await?;
     }
     link.facts.max_lease = wanted;
-    link.facts.ready_at = awaken(link, config, &system, wanted.max(stored)).await?;
+    let longest = wanted.max(stored);
+    let sits_out = length(longest + longest / 100 + Duration::from_secs(1));
+    link.facts.sits_out = sits_out as u64;
+    link.facts.ready_at = awaken(link, config, &system, sits_out).await?;
     if link.dialect.prepared {
         ask(link, &link.dialect.prepare()).await?;
         let limits =
@@ -139,7 +149,8 @@ pub(super) async fn prepare(link: &mut Link, config: &Config, told: u32) -> Resu
 
 const FACTS: &str = "SELECT current_setting('server_version_num'), pg_is_in_recovery(), current_setting('server_encoding'), \
      current_setting('default_transaction_read_only'), current_setting('synchronous_commit'), current_setting('fsync'), \
-     pg_backend_pid(), (SELECT system_identifier FROM pg_control_system())";
+     pg_backend_pid(), (SELECT system_identifier || '/' || oid FROM pg_control_system(), pg_database \
+     WHERE datname = current_database())";
 
 fn warn(config: &Config, pooled: bool, synchronous: &str, fsync: &str) {
     let server = config.place();
@@ -207,21 +218,26 @@ async fn install(link: &Link, config: &Config) -> Result<(), Error> {
 }
 
 /// Finds out whether the server may have forgotten grants, and from when on it may grant. The table `alive` is empty after a crash and
-/// on a promoted standby; a restored copy has the name of another system in it.
+/// on a promoted standby; a copy has the name of another system or database in it, or was written by another transaction than it says.
+///
+/// A time that is later than any can be is the work of a clock that was set back.
 pub(super) async fn awaken(
     link: &Link,
     config: &Config,
     system: &str,
-    max_lease: Duration,
+    sits_out: i64,
 ) -> Result<u64, Error> {
-    let sits_out = match config.sit_out {
-        true => length(max_lease + max_lease / 100 + Duration::from_secs(1)),
-        false => 0,
-    };
     let system = quoted(system);
+    let (ready_at, too_late) = if config.sit_out {
+        let too_late = format!("OR a.ready_at > EXCLUDED.ready_at + {SLACK}");
+        (format!("{{t}} + {sits_out}"), too_late)
+    } else {
+        ("0".into(), String::new())
+    };
     let text_of = link.dialect.fill(&format!(
-        "INSERT INTO {{s}}.alive AS a SELECT 1, {system}, CASE WHEN {sits_out} = 0 THEN 0 ELSE {{t}} + {sits_out} END \
-         ON CONFLICT (one) DO UPDATE SET system = EXCLUDED.system, ready_at = EXCLUDED.ready_at WHERE a.system <> EXCLUDED.system; \
+        "INSERT INTO {{s}}.alive AS a SELECT 1, {system}, {ready_at}, txid_current() & 4294967295 \
+         ON CONFLICT (one) DO UPDATE SET system = EXCLUDED.system, ready_at = EXCLUDED.ready_at, born = EXCLUDED.born \
+         WHERE a.system <> EXCLUDED.system OR a.born <> a.xmin::text::bigint {too_late}; \
          SELECT ready_at FROM {{s}}.alive"
     ));
     let rows = link.rows(&text_of, PATIENCE, &config.schema).await?;

@@ -4,7 +4,7 @@
 //! rows locked. Behind a pooler there are no prepared statements, and the same text is sent with its values in it.
 //!
 //! In a statement `{s}` is the schema, `{t}` the clock as it is when that place is reached, and `now.t` the clock at its
-//! beginning. Each statement that has an answer returns rows `(kind, a, b, t)`.
+//! beginning. `{own}` is [`OWN`]. Each statement that has an answer returns rows `(kind, a, b, t)`.
 
 use std::fmt::Write;
 
@@ -17,6 +17,8 @@ const SCHEMA: &str = include_str!("schema.sql");
 pub(super) const VERSION: i64 = 1;
 
 const CLOCK: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+/// Whether the row of `alive` is no copy.
+pub(super) const OWN: &str = "born = xmin::text::bigint";
 
 /// What a statement is called, the types of its values, and its text.
 type Statement = (&'static str, &'static [&'static str], &'static str);
@@ -31,7 +33,7 @@ pub(super) const TAKE: Statement = (
     "take",
     &[TEXT, BYTES, INT, INT, INT, TEXT, INT, INT],
     "WITH now AS MATERIALIZED (SELECT {t} AS t),
-     may AS MATERIALIZED (SELECT t FROM now WHERE EXISTS (SELECT FROM {s}.alive WHERE ready_at <= t)),
+     may AS MATERIALIZED (SELECT t FROM now WHERE EXISTS (SELECT FROM {s}.alive WHERE {own} AND ready_at <= t)),
      u AS (UPDATE {s}.lock l SET version = l.version + 1, first = greatest(l.token + 1, may.t),
          tokens = least($5, greatest(may.t + 1000000 - greatest(l.token + 1, may.t), 1)),
          token = greatest(l.token + 1, may.t)
@@ -103,7 +105,7 @@ pub(super) const LOAD: Statement = (
     "load",
     &[TEXT, INT],
     "WITH now AS MATERIALIZED (SELECT {t} AS t), l AS MATERIALIZED (SELECT * FROM {s}.lock WHERE name = $1)
-     SELECT 'm', (SELECT ready_at FROM {s}.alive), (SELECT floor FROM {s}.meta), t, NULL::bigint, NULL::bigint, NULL, NULL::bigint,
+     SELECT 'm', (SELECT ready_at FROM {s}.alive WHERE {own}), (SELECT floor FROM {s}.meta), t, NULL::bigint, NULL::bigint, NULL, NULL::bigint,
        NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL, NULL FROM now
      UNION ALL SELECT 'l', version, tail, 0, token, broken, encode(claim, 'hex'), mode, 0, 0, first, tokens, lease, expires, since,
        label, reason FROM l
@@ -126,7 +128,7 @@ pub(super) const SAVE: Statement = (
          expires = $14, since = $15, label = $16, shared = $17, waited = $18 OR l.tail > $3 OR $21 > 0, reason = $19,
          broken = $20, tail = l.tail + $21
        FROM now WHERE l.name = $1 AND l.version = $2 AND (NOT $4 OR l.tail = $3) AND ($6 = 0 OR {t} <= $6)
-         AND (NOT $5 OR EXISTS (SELECT FROM {s}.alive WHERE ready_at <= now.t)) RETURNING 1)
+         AND (NOT $5 OR EXISTS (SELECT FROM {s}.alive WHERE {own} AND ready_at <= now.t)) RETURNING 1)
      SELECT 'd', 0, 0, t FROM u, now UNION ALL SELECT 't', 0, 0, t FROM now",
 );
 
@@ -139,7 +141,8 @@ pub(super) const SAVE_NEW: Statement = (
          reason, broken)
        SELECT $1, $7, $21, $18 OR $21 > 0, $17, $8, $9, $10, $11, $12, $13, $14, $15, $16, $19, $20 FROM now
        WHERE $2 = 0 AND $3 = 0 AND NOT $4 IS NULL AND ($6 = 0 OR {t} <= $6)
-         AND (NOT $5 OR EXISTS (SELECT FROM {s}.alive WHERE ready_at <= t))
+         AND (NOT $5 OR EXISTS (SELECT FROM {s}.alive WHERE {own} AND ready_at <= t))
+         AND EXISTS (SELECT FROM {s}.meta WHERE floor < $8 OR NOT $5)
        ON CONFLICT DO NOTHING RETURNING 1)
      SELECT 'd', 0, 0, t FROM u, now UNION ALL SELECT 't', 0, 0, t FROM now",
 );
@@ -357,9 +360,10 @@ pub(super) struct Dialect {
 }
 
 impl Dialect {
-    /// Fills in the schema and the clock.
+    /// Fills in the schema, the clock and [`OWN`].
     pub fn fill(&self, sql: &str) -> String {
-        sql.replace("{s}", &self.schema).replace("{t}", CLOCK)
+        let sql = sql.replace("{s}", &self.schema).replace("{t}", CLOCK);
+        sql.replace("{own}", OWN)
     }
 
     /// Prepares every statement.
