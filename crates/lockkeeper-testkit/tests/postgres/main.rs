@@ -12,6 +12,7 @@ mod forgetting;
 mod load;
 mod model;
 mod opening;
+mod rows;
 mod ways;
 
 use std::sync::Arc;

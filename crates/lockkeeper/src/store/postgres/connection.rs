@@ -38,6 +38,7 @@ pub(super) struct Link {
     warned: Arc<AtomicBool>,
     ended: watch::Receiver<Option<String>>,
     given_up: Notify,
+    is_given_up: AtomicBool,
     _driver: AbortOnDrop,
 }
 
@@ -126,6 +127,7 @@ impl Link {
             warned,
             ended,
             given_up: Notify::new(),
+            is_given_up: AtomicBool::new(false),
             _driver: AbortOnDrop::of(&driver),
         };
         setup::prepare(&mut link, config, told.load(SeqCst)).await?;
@@ -166,7 +168,13 @@ impl Link {
 
     /// Says that it is of no more use.
     pub fn give_up(&self) {
+        self.is_given_up.store(true, SeqCst);
         self.given_up.notify_one();
+    }
+
+    /// Whether it is of no more use, also before anybody has looked after that.
+    pub fn is_given_up(&self) -> bool {
+        self.is_given_up.load(SeqCst)
     }
 
     /// Waits until it has ended, or is of no more use. Returns why.

@@ -182,14 +182,22 @@ impl Postgres {
 
     fn link(&self) -> Result<Arc<Link>, Error> {
         match &*self.state() {
+            State::Up(link) if link.is_given_up() => {
+                Err(KIND.unavailable("the connection is being made again"))
+            }
             State::Up(link) => Ok(link.clone()),
             State::Down(error) => Err(error.clone()),
         }
     }
 
-    async fn transact(&self, ops: &[Op], durable: bool) -> Result<Vec<Reply>, Fault> {
+    async fn transact(
+        &self,
+        ops: &[Op],
+        durable: bool,
+        hurried: bool,
+    ) -> Result<Vec<Reply>, Fault> {
         let link = self.link().map_err(Fault::Failed)?;
-        let request = Request::new(&link.dialect, ops, durable, &link.limits);
+        let request = Request::new(&link.dialect, ops, (durable, hurried), &link.limits);
         let sent = Moment::now();
         let limit = self.config.response_timeout;
         let Some(answer) = link.ask(&request.text, limit).await else {
@@ -345,7 +353,12 @@ impl Drop for Listening {
 
 impl Engine for Postgres {
     fn run<'a>(&'a self, ops: &'a [Op], durable: bool) -> BoxFuture<'a, Result<Vec<Reply>, Fault>> {
-        Box::pin(self.transact(ops, durable))
+        Box::pin(self.transact(ops, durable, false))
+    }
+
+    fn run_now<'a>(&'a self, op: &'a Op) -> BoxFuture<'a, Result<Vec<Reply>, Fault>> {
+        let durable = op.is_durable() == Some(true);
+        Box::pin(self.transact(std::slice::from_ref(op), durable, true))
     }
 
     fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {

@@ -14,6 +14,9 @@ use crate::store::sql::engine::{
 use crate::store::{Broken, Claim, Grant, KeeperId, Process, QUEUE_TTL};
 use crate::{Label, Token};
 
+/// Commits of others are waited for, and nothing that takes longer.
+const HURRY: &str = "SET LOCAL lock_timeout TO '10ms';\n";
+
 /// A message for the server.
 #[derive(Debug)]
 pub(super) struct Request {
@@ -39,8 +42,13 @@ pub(super) struct Response {
 pub(super) struct Malformed;
 
 impl Request {
-    /// Steps as one transaction.
-    pub fn new(dialect: &Dialect, ops: &[Op], durable: bool, limits: &str) -> Request {
+    /// Steps as one transaction. One that is `hurried` does not wait for a row that somebody keeps.
+    pub fn new(
+        dialect: &Dialect,
+        ops: &[Op],
+        (durable, hurried): (bool, bool),
+        limits: &str,
+    ) -> Request {
         let mut text = String::new();
         let mut before = 0;
         let lazy = !durable && ops.iter().any(|op| op.is_durable().is_some());
@@ -55,6 +63,10 @@ impl Request {
             text.push_str("SET LOCAL synchronous_commit TO ");
             text.push_str(sync);
             text.push_str(";\n");
+            before += 1;
+        }
+        if hurried {
+            text.push_str(HURRY);
             before += 1;
         }
         let mut each = Vec::with_capacity(ops.len());
@@ -567,12 +579,15 @@ mod tests {
             schema: "s".into(),
             prepared: true,
         };
-        let lazy = Request::new(&dialect, &[save()], false, "");
+        let lazy = Request::new(&dialect, &[save()], (false, false), "");
         assert!(lazy.text.contains("lk_notify") && lazy.text.contains("synchronous_commit TO off"));
         assert_eq!((lazy.before, lazy.each), (1, vec![3]));
-        let durable = Request::new(&dialect, &[save()], true, "");
+        let durable = Request::new(&dialect, &[save()], (true, false), "");
         assert!(!durable.text.contains("notify") && !durable.text.contains("synchronous_commit"));
         assert_eq!((durable.before, durable.each), (0, vec![2]));
+        let hurried = Request::new(&dialect, &[save()], (true, true), "");
+        assert!(hurried.text.starts_with(HURRY));
+        assert_eq!((hurried.before, hurried.each), (1, vec![2]));
     }
 
     /// Behind a pooler a transaction says all that matters by itself.
@@ -582,7 +597,7 @@ mod tests {
             schema: "s".into(),
             prepared: false,
         };
-        let request = Request::new(&dialect, &[save()], true, "SET LOCAL a TO b;\n");
+        let request = Request::new(&dialect, &[save()], (true, false), "SET LOCAL a TO b;\n");
         assert!(
             request
                 .text

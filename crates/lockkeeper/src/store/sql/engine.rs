@@ -37,7 +37,8 @@ use crate::{Error, Name};
 ///
 /// [`run`](Engine::run) is called by one task, one call at a time, on the runtime of the keeper's thread.
 pub(crate) trait Engine: fmt::Debug + Send + Sync + 'static {
-    /// Does these in one transaction, in this order, and returns one [`Reply`] each. They are sorted by name.
+    /// Does these in one transaction, in this order, and returns one [`Reply`] each. They are sorted by name. Either all of them change
+    /// something or none does: a client that is stopped while the server sends it a long answer has no row locked.
     ///
     /// * It ends within a time of its own. Its future is never dropped before that, unless the store is.
     /// * With `durable` the commit has to be on disk before it returns. Without, it need not be: where the server can choose
@@ -45,6 +46,23 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync + 'static {
     /// * It wakes whom [`Save::wake`] and [`Op::SaveLatch`] name, once they are committed; a wake-up may come late or be lost.
     /// * It calls [`ServerClock::saw`] with the time in the answer.
     fn run<'a>(&'a self, ops: &'a [Op], durable: bool) -> BoxFuture<'a, Result<Vec<Reply>, Fault>>;
+
+    /// Does one step in a transaction of its own. It is called where others were in the way before, so it should not wait for a row
+    /// that somebody keeps: [`Fault::Undone`].
+    fn run_now<'a>(&'a self, op: &'a Op) -> BoxFuture<'a, Result<Vec<Reply>, Fault>> {
+        self.run(std::slice::from_ref(op), op.is_durable() == Some(true))
+    }
+
+    /// Whether the server can choose by transaction if a commit is on disk. Where it cannot, all steps go together.
+    fn chooses_durability(&self) -> bool {
+        true
+    }
+
+    /// Takes a claim out of the queue if it stands behind the head, without a change of `version`: nobody is about to grant to it.
+    /// `false` if it does not stand there, or this is not known: then the rules have to look.
+    fn leave<'a>(&'a self, _name: &'a Name, _claim: ClaimId) -> BoxFuture<'a, bool> {
+        Box::pin(std::future::ready(false))
+    }
 
     /// A subscription to a claim, a keeper or a latch: [`Store::subscribe`](crate::store::Store::subscribe). Names are
     /// watched by the store.
@@ -93,7 +111,9 @@ pub(crate) enum Op {
     ///
     /// A live entry of the claim (`until > t`) keeps its `seq` and `since`, and gets the new `until`. One that lapsed goes to the end.
     ///
-    /// [`Reply::Held`], or [`Reply::Miss`].
+    /// A claim that holds, since it was let in from the queue, may be prolonged as by [`Op::Prolong`] instead.
+    ///
+    /// [`Reply::Held`], [`Reply::Granted`] with what it holds, or [`Reply::Miss`].
     Append {
         /// Who waits.
         claim: Claim,

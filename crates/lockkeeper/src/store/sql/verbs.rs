@@ -115,8 +115,9 @@ impl<E: Engine> Shared<E> {
         }
         let queues = claim.enqueue && claim.beside.is_none() && claim.mode.admits([]);
         let takes = claim.mode.is_exclusive() && claim.beside.is_none();
-        // Where others were in the way the last time they still are, mostly.
-        let crowded = queues && self.crowded().contains(&claim.name);
+        // Where others were in the way the last time they still are, mostly. A claim that waits holds by now, or waits on.
+        let waits = || self.engine.mailbox().waits(claim.id);
+        let crowded = queues && (self.crowded().contains(&claim.name) || waits());
         let not_after = self.engine.clock().at(claim.not_after);
         let take = || Op::Take {
             claim: claim.clone(),
@@ -133,7 +134,9 @@ impl<E: Engine> Shared<E> {
             let appends = matches!(op, Op::Append { .. });
             match self.ask(op).await? {
                 Reply::Granted(grant) => {
-                    self.crowded().remove(&claim.name);
+                    if !appends {
+                        self.crowded().remove(&claim.name);
+                    }
                     return Ok(Attempt::Granted(grant));
                 }
                 Reply::Held { free_in } if appends || !queues => {
@@ -154,6 +157,9 @@ impl<E: Engine> Shared<E> {
     pub async fn withdraw(&self, name: &Name, claim: ClaimId) -> Result<(), Error> {
         self.engine.mailbox().forget(claim);
         self.engine.mailbox().let_go(claim);
+        if self.engine.leave(name, claim).await {
+            return Ok(());
+        }
         let rule = |record: &Record, now: Now<'_>| record.withdraw(claim, now);
         // The version moves in any case: a save of the claim that is still on its way does nothing then.
         self.apply(name, Moment::NEVER, (HEAD, true), rule).await?;

@@ -33,7 +33,6 @@ impl Mailbox {
     }
 
     /// Whether a claim is known to wait.
-    #[allow(dead_code, reason = "only the engine of MySQL asks")]
     pub fn waits(&self, claim: ClaimId) -> bool {
         self.asked().contains_key(&claim)
     }
