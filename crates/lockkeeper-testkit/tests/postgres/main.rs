@@ -9,6 +9,7 @@ mod clock;
 mod common;
 mod faults;
 mod forgetting;
+mod handing_on;
 mod load;
 mod model;
 mod opening;

@@ -112,6 +112,8 @@ pub(super) struct Postgres {
     state: Mutex<State>,
     /// Which channels to listen to, and for how many.
     channels: Mutex<HashMap<String, usize>>,
+    /// Held while a channel is begun or ended with: the server hears of it in the same order.
+    listening: tokio::sync::Mutex<()>,
     /// From when on the server may grant, by its clock.
     ready_at: AtomicU64,
     supervisor: Mutex<Option<AbortOnDrop>>,
@@ -151,6 +153,7 @@ impl Postgres {
             runtime: Handle::current(),
             state: Mutex::new(State::Down(KIND.unavailable("not connected yet"))),
             channels: Mutex::default(),
+            listening: tokio::sync::Mutex::default(),
             ready_at: AtomicU64::new(0),
             supervisor: Mutex::default(),
         });
@@ -273,6 +276,7 @@ impl Postgres {
 
     /// Has a channel listened to from now on. Returns what ends that.
     async fn listen(&self, channel: String) -> Listening {
+        let _turn = self.listening.lock().await;
         let is_new = {
             let mut channels = self.channels();
             let listeners = channels.entry(channel.clone()).or_default();
@@ -337,6 +341,7 @@ impl Drop for Listening {
         runtime.spawn(async move {
             tokio::time::sleep(LINGER).await;
             let Some(engine) = weak.upgrade() else { return };
+            let _turn = engine.listening.lock().await;
             let unused = {
                 let mut channels = engine.channels();
                 let listeners = channels.entry(channel.clone()).or_default();
@@ -380,8 +385,12 @@ impl Engine for Postgres {
                 }
             };
             let subscription = board.subscribe(interest);
-            let listening = self.listen(channel).await;
-            Ok(subscription.and(listening))
+            // The caller may run where there are no timers.
+            let engine = self.me.upgrade().ok_or(Error::Closed)?;
+            let listening = self
+                .runtime
+                .spawn(async move { engine.listen(channel).await });
+            Ok(subscription.and(listening.await.map_err(|_| Error::Closed)?))
         })
     }
 
@@ -431,11 +440,14 @@ impl Supervised for Supervisor {
 
     async fn serve(&mut self, link: &Arc<Link>) -> String {
         if let Some(engine) = self.0.upgrade() {
+            // First: what is listened for from now on is listened for here.
+            engine.is_up(link);
+            let turn = engine.listening.lock().await;
             let channels: Vec<String> = engine.channels().keys().cloned().collect();
             for channel in channels {
                 engine.listen_on(link, &channel).await;
             }
-            engine.is_up(link);
+            drop(turn);
             engine.mailbox.board().everyone();
         }
         link.end().await

@@ -92,11 +92,11 @@ pub(super) const PROLONG: Statement = (
        FROM now WHERE l.name = $1 AND ($4 = 0 OR {t} <= $4)
          AND CASE WHEN l.claim = $2 THEN l.expires > now.t ELSE l.shared > 0
            AND EXISTS (SELECT FROM {s}.hold h WHERE h.name = $1 AND h.claim = $2 AND h.expires > now.t) END
-       RETURNING l.claim),
+       RETURNING l.claim, l.first, l.tokens),
      h AS (UPDATE {s}.hold h SET expires = greatest(h.expires, now.t + $3),
          lease = CASE WHEN now.t + $3 > h.expires THEN $3 ELSE greatest(h.lease, $3) END
-       FROM u, now WHERE h.name = $1 AND h.claim = $2 AND h.expires > now.t RETURNING 1)
-     SELECT 'd', 0, 0, t FROM u, now WHERE u.claim = $2 UNION ALL SELECT 'd', 0, 0, t FROM h, now
+       FROM u, now WHERE h.name = $1 AND h.claim = $2 AND h.expires > now.t RETURNING h.first, h.tokens)
+     SELECT 'g', first, tokens, t FROM u, now WHERE u.claim = $2 UNION ALL SELECT 'g', first, tokens, t FROM h, now
      UNION ALL SELECT 't', 0, 0, t FROM now",
 );
 

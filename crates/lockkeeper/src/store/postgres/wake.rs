@@ -54,7 +54,7 @@ pub(super) fn heard(mailbox: &Mailbox, schema: &str, channel: &str, payload: &st
     match granted(keeper, payload) {
         // A hint, not the grant itself: the lease counts from the load of the keeper that granted, and the claim's last
         // request may be younger than that. So the claim asks, and counts from its own request.
-        Some((name, claim, ..)) => mailbox.board().claim(&name, claim),
+        Some((name, claim, ..)) => mailbox.hint(&name, claim),
         None => mailbox.board().keeper(keeper),
     }
 }

@@ -131,7 +131,8 @@ pub(crate) enum Op {
     /// Lets a hold go on, inline or in `hold`: where `expires > t` and `not_after` has not passed,
     /// `expires = greatest(expires, t + lease)`, and `lease` is the new one if that moved `expires`, else the longer of both: after the
     /// clock was set back, a hold is cut to this length. `version = version + 1`. Never for a lease of zero.
-    /// [`Reply::Done`] or [`Reply::Miss`].
+    ///
+    /// [`Reply::Granted`] with what the claim holds, [`Reply::Done`] where the engine does not read that, or [`Reply::Miss`].
     Prolong {
         /// What is held.
         name: Name,

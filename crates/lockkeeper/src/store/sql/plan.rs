@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::engine::{Loaded, Save, Wake, moment};
+use super::engine::{Loaded, Save, Wake, micros, moment};
 use crate::Name;
 use crate::clock::Moment;
 use crate::store::record::{Change, Hold, Record};
@@ -101,6 +101,8 @@ impl Plan {
                     save.durable |= !direct || !self.outlives(&hold, &after);
                     touched.push(hold.claim);
                     if direct {
+                        // Later it would be over, and the waiter would have lost its turn.
+                        save.not_after = earlier(save.not_after, micros(hold.expires));
                         save.wake.push(Wake::Granted {
                             claim: hold.claim,
                             grant: hold.grant,
@@ -146,6 +148,11 @@ impl Plan {
         let mut ended = ended.filter(|old| !after.holds.iter().any(|is| is.claim == old.claim));
         ended.any(|old| old.mode.is_exclusive() && old.expires > now && old.expires >= hold.expires)
     }
+}
+
+/// The earlier of two times, where 0 is none.
+fn earlier(one: u64, other: u64) -> u64 {
+    if one == 0 { other } else { one.min(other) }
 }
 
 /// A version that no row has had, with room to count on from it.

@@ -127,6 +127,18 @@ impl<E: Engine> Shared<E> {
             claim: claim.clone(),
             not_after,
         };
+        // A claim that was hinted holds by now, mostly. Its grant becomes durable here, where that costs a wait for the disk.
+        if queues && self.engine.mailbox().was_hinted(claim.id) && !claim.lease.is_zero() {
+            let prolong = Op::Prolong {
+                name: claim.name.clone(),
+                claim: claim.id,
+                lease: claim.lease,
+                not_after,
+            };
+            if let Reply::Granted(grant) = self.ask(prolong).await? {
+                return Ok(Attempt::Granted(grant));
+            }
+        }
         let first = (takes && !crowded).then(take);
         let second = queues.then(append);
         let third = (takes && crowded).then(take);
@@ -258,7 +270,7 @@ impl<E: Engine> Shared<E> {
             not_after: self.engine.clock().at(renewal.not_after),
         };
         Ok(match self.ask(op).await? {
-            Reply::Done => {
+            Reply::Done | Reply::Granted(_) => {
                 self.engine.mailbox().holds(renewal.claim, renewal.lease);
                 Some(Renewed::Renewed)
             }

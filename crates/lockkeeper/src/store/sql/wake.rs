@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::Name;
 use crate::clock::Moment;
 use crate::store::common::HintBoard;
 use crate::store::{ClaimId, KeeperId, QUEUE_TTL};
@@ -11,11 +12,19 @@ use crate::store::{ClaimId, KeeperId, QUEUE_TTL};
 /// What is kept of claims that asked no more is dropped once there are this many.
 const MANY: usize = 1024;
 
+/// The last request of a claim that waits.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    sent: Moment,
+    /// Whether the claim was hinted since.
+    hinted: bool,
+}
+
 /// The subscriptions of a store, and the claims of its keeper that wait.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mailbox {
     board: HintBoard,
-    asked: Arc<Mutex<HashMap<ClaimId, Moment>>>,
+    asked: Arc<Mutex<HashMap<ClaimId, Asked>>>,
     /// Since when each claim holds, and until when if it is not renewed.
     held: Arc<Mutex<HashMap<ClaimId, (Moment, Moment)>>>,
 }
@@ -29,7 +38,7 @@ impl Mailbox {
     /// When the last request was sent that found a claim waiting.
     #[cfg_attr(not(feature = "mysql"), allow(dead_code))]
     pub fn asked_at(&self, claim: ClaimId) -> Option<Moment> {
-        self.asked().get(&claim).copied()
+        self.asked().get(&claim).map(|asked| asked.sent)
     }
 
     /// Whether a claim is known to wait.
@@ -41,10 +50,27 @@ impl Mailbox {
     pub(super) fn waiting(&self, claim: ClaimId, sent: Moment) {
         let mut asked = self.asked();
         if asked.len() >= MANY {
-            let lapsed = |asked: Moment| sent.since(asked) > 2 * QUEUE_TTL;
-            asked.retain(|_, asked| !lapsed(*asked));
+            asked.retain(|_, asked| sent.since(asked.sent) <= 2 * QUEUE_TTL);
         }
-        asked.insert(claim, sent);
+        // A hint that came meanwhile still counts.
+        let hinted = asked.get(&claim).is_some_and(|asked| asked.hinted);
+        asked.insert(claim, Asked { sent, hinted });
+    }
+
+    /// Hints a claim that it may hold by now.
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code))]
+    pub fn hint(&self, name: &Name, claim: ClaimId) {
+        if let Some(asked) = self.asked().get_mut(&claim) {
+            asked.hinted = true;
+        }
+        self.board.claim(name, claim);
+    }
+
+    /// Whether a claim was hinted since this was last asked.
+    pub(super) fn was_hinted(&self, claim: ClaimId) -> bool {
+        let mut asked = self.asked();
+        let asked = asked.get_mut(&claim);
+        asked.is_some_and(|asked| std::mem::take(&mut asked.hinted))
     }
 
     /// The claim waits no more.
@@ -78,7 +104,7 @@ impl Mailbox {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn asked(&self) -> MutexGuard<'_, HashMap<ClaimId, Moment>> {
+    fn asked(&self) -> MutexGuard<'_, HashMap<ClaimId, Asked>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
