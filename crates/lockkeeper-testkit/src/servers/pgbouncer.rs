@@ -68,6 +68,11 @@ impl PgBouncer {
         }
     }
 
+    /// Its TCP port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The URL of the database through it.
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres?", self.port)
