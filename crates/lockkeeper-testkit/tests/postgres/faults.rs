@@ -222,7 +222,8 @@ async fn settings_of_a_role_do_not_matter() {
             guard.release().await.expect("releases");
             waits.await.expect("no panic").expect("acquires");
         }
-        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        // Longer than a session of that role may idle.
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
     }
     let sync =
         server.sql("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'");

@@ -53,7 +53,8 @@ async fn batches_of_many_keepers_never_deadlock() {
     for outcome in tasks.join_all().await {
         held += outcome.expect("no acquire fails");
     }
-    assert!(held > 0, "nobody was granted anything");
+    println!("{held} grants to 12 keepers in 4 s");
+    assert!(held > 150, "{held} grants");
     let trouble = server.sql("SELECT sum(deadlocks) FROM pg_stat_database");
     assert_eq!(trouble, ["0"]);
     let log = server.log();

@@ -7,6 +7,7 @@
 mod claims;
 mod clock;
 mod common;
+mod cut;
 mod faults;
 mod forgetting;
 mod handing_on;

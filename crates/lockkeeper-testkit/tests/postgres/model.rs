@@ -97,5 +97,6 @@ async fn no_acquire_fails_where_all_modes_meet_on_one_name() {
     for outcome in tasks.join_all().await {
         grants += outcome.expect("no acquire fails");
     }
-    assert!(grants > 0, "nobody was granted anything");
+    println!("{grants} grants");
+    assert!(grants > 30, "{grants} grants");
 }

@@ -284,16 +284,12 @@ mod tests {
             waiting.push_back(one);
             answers.push(answer);
         }
-        for split in [true, false] {
+        for (split, expected, changes) in [(true, ["a", "c"], false), (false, ["a", "b"], true)] {
             let batch = next(&mut waiting, split);
             let names: Vec<&str> = batch.iter().map(|one| one.op.name()).collect();
-            let kinds = batch.iter().map(|one| one.op.is_durable().is_some());
-            let (names_of, changes) = match split {
-                true => (["a", "c"], false),
-                false => (["a", "b"], true),
-            };
-            assert_eq!(names, names_of);
-            assert!(kinds.into_iter().all(|kind| kind == changes));
+            assert_eq!(names, expected);
+            let mut kinds = batch.iter().map(|one| one.op.is_durable().is_some());
+            assert!(kinds.all(|kind| kind == changes));
         }
         assert!(waiting.is_empty());
     }
