@@ -5,6 +5,7 @@ mod curator;
 mod old;
 mod plain;
 mod redisson;
+mod sql;
 
 /// Runs the tests with one group of peers.
 pub fn run(peers: &str) -> Result<(), String> {
@@ -13,8 +14,9 @@ pub fn run(peers: &str) -> Result<(), String> {
         "old" => old::run(),
         "plain" => plain::run(),
         "redisson" => redisson::run(),
+        "sql" => sql::run(),
         other => Err(format!(
-            "{other:?} is no group of peers; there are: redisson, plain, curator, old"
+            "{other:?} is no group of peers; there are: redisson, plain, curator, old, sql"
         )),
     }
 }

@@ -31,6 +31,8 @@ usage: cargo xtask COMMAND
   interop curator   ZooKeeper locks shared with Java's Curator, from its registry
   interop plain     the plain dialect of Redis with redis-py, redsync and redlock,
                     which are installed from their registries
+  interop sql       the SQL stores on PostgreSQL 18, MySQL 8.0 and MariaDB 11.4, whose programs
+                    come from Maven Central
   interop old       stores shared with the command of an earlier commit, which is built first
   bench peers [--quick]
                     Lockkeeper on Redis beside other libraries: writes docs/benchmarks/;

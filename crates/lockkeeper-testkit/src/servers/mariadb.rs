@@ -1,4 +1,5 @@
-//! A real `mariadbd` for one test, or for all of a test program. With `LOCKKEEPER_MYSQLD=PATH`, that `mysqld` instead.
+//! A real `mariadbd` for one test, or for all of a test program. With `LOCKKEEPER_MARIADB=FOLDER`, the one in that folder; with
+//! `LOCKKEEPER_MYSQLD=PATH`, that `mysqld` instead.
 
 use std::fs;
 use std::net::TcpStream;
@@ -223,7 +224,7 @@ impl MariaDbServer {
         let first = folder.join("first.sql");
         fs::write(&first, first_statements()).expect("writes");
         let _ = fs::remove_file(self.socket());
-        let mut command = Command::new(mysqld().unwrap_or_else(|| "mariadbd".into()));
+        let mut command = Command::new(mysqld().unwrap_or_else(|| mariadb("bin/mariadbd")));
         command.args(common_options());
         command.args([
             format!("--datadir={}", folder.join("data").display()),
@@ -294,6 +295,20 @@ fn mysqld() -> Option<String> {
     std::env::var("LOCKKEEPER_MYSQLD").ok()
 }
 
+/// A program of MariaDB: the system's, or that of the folder that is named.
+fn mariadb(program: &str) -> String {
+    match (base(), program.rsplit_once('/')) {
+        (Some(base), _) => base.join(program).display().to_string(),
+        (None, Some((_, name))) => name.to_owned(),
+        (None, None) => program.to_owned(),
+    }
+}
+
+/// The folder of a MariaDB that is not the system's.
+fn base() -> Option<PathBuf> {
+    std::env::var_os("LOCKKEEPER_MARIADB").map(PathBuf::from)
+}
+
 /// What every start and the making of the data folder have in common: small files, little memory.
 fn common_options() -> Vec<String> {
     let of_kind: &[&str] = match mysqld() {
@@ -313,6 +328,11 @@ fn common_options() -> Vec<String> {
         .chain(of_kind)
         .map(|one| (*one).to_owned())
         .collect();
+    if let (None, Some(base)) = (mysqld(), base()) {
+        options.push(format!("--basedir={}", base.display()));
+        let messages = base.join("share");
+        options.push(format!("--lc-messages-dir={}", messages.display()));
+    }
     // It does not run as root unless that is meant.
     if rustix::process::geteuid().is_root() {
         options.push("--user=root".into());
@@ -339,7 +359,7 @@ fn copy_template(target: &Path) {
         let (program, how): (String, &[&str]) = match mysqld() {
             Some(mysqld) => (mysqld, &["--initialize-insecure"]),
             None => (
-                "mariadb-install-db".into(),
+                mariadb("scripts/mariadb-install-db"),
                 &["--auth-root-authentication-method=normal", "--skip-test-db"],
             ),
         };

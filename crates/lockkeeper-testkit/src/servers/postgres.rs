@@ -1,4 +1,4 @@
-//! A real PostgreSQL server for tests.
+//! A real PostgreSQL server for tests. With `LOCKKEEPER_POSTGRES=FOLDER`, the one in that folder.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -64,6 +64,12 @@ pub fn programs() -> PathBuf {
         .1
 }
 
+/// The folder of what makes and runs a server. Clients are always the system's.
+fn server_programs() -> PathBuf {
+    let named = std::env::var_os("LOCKKEEPER_POSTGRES");
+    named.map_or_else(programs, |folder| PathBuf::from(folder).join("bin"))
+}
+
 /// A command that is run as a user that the server accepts.
 fn as_user(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
@@ -87,7 +93,7 @@ fn template() -> &'static Path {
         let folder = tempfile::tempdir().expect("a folder");
         give_to_user(folder.path());
         let data = folder.path().join("data");
-        let made = as_user(programs().join("initdb"))
+        let made = as_user(server_programs().join("initdb"))
             .args(["--no-sync", "-A", "trust", "-E", "UTF8", "--locale=C"])
             .args(["-U", SUPERUSER, "-D"])
             .arg(&data)
@@ -356,7 +362,7 @@ impl PostgresServer {
             .append(true)
             .open(self.folder().join("log"))
             .expect("a log");
-        let mut command = as_user(programs().join("postgres"));
+        let mut command = as_user(server_programs().join("postgres"));
         command.arg("-D").arg(self.data());
         for (name, value) in self.settings() {
             command.arg("-c").arg(format!("{name}={value}"));
