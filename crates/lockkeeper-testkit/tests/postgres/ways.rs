@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use lockkeeper::store::{Attempt, Mode, Store, Wakeups};
+use lockkeeper::store::{Attempt, Interest, Mode, Store, Wakeups};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::servers::certificates::Authority;
 use lockkeeper_testkit::servers::pgbouncer::PgBouncer;
@@ -154,4 +154,22 @@ async fn a_pooler_in_transaction_mode() {
          SELECT state FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'",
     );
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// A store lives on the runtime that connected it. Its callers may run on one that has neither timers nor I/O.
+#[test]
+fn a_caller_needs_no_timers() {
+    let whole = tokio::runtime::Runtime::new().expect("a runtime");
+    let schema = PostgresServer::fresh_schema();
+    let url = format!("{}&schema={schema}", PostgresServer::shared().url());
+    let store = whole.block_on(open(&url));
+    let bare = tokio::runtime::Builder::new_current_thread().build();
+    bare.expect("a runtime").block_on(async {
+        let claim = claim_for(Duration::from_secs(30), "bare", Mode::Exclusive);
+        let interest = Interest::Claim(claim.name.clone(), claim.id);
+        let _hints = store.subscribe(interest).await.expect("subscribes");
+        let attempt = store.try_acquire(&claim).await;
+        assert!(matches!(attempt, Ok(Attempt::Granted(_))), "{attempt:?}");
+        assert_eq!(release(&store, &claim).await, Ok(true));
+    });
 }
