@@ -72,6 +72,14 @@ async fn a_server_that_is_read_only_is_refused_and_the_next_host_is_taken() {
 }
 
 #[tokio::test]
+async fn a_binary_log_of_statements_is_refused_and_the_reason_says_what_to_do() {
+    let mut server = MariaDbServer::start_as(&["--log-bin", "--binlog-format=STATEMENT"]);
+    assert!(refused(connect(&server.url()).await).contains("MIXED or ROW"));
+    server.restart_as(&["--log-bin", "--binlog-format=MIXED", "--sync-binlog=1"]);
+    granted(&open(&server.url()).await, &claim("x", Mode::Exclusive)).await;
+}
+
+#[tokio::test]
 async fn a_server_that_turns_read_only_is_left_and_comes_back() {
     let server = MariaDbServer::start();
     let store = open(&server.url()).await;

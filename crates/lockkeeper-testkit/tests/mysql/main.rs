@@ -8,6 +8,7 @@ mod bell;
 mod claims;
 mod common;
 mod connecting;
+mod forgetting;
 mod model;
 mod names;
 mod server;

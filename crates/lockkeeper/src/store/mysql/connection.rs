@@ -6,10 +6,11 @@
 
 use std::future::ready;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::config::{Config, KIND};
 use super::fault::{Fault, denied, ends_connection};
@@ -35,6 +36,8 @@ pub(super) struct Connection {
     requests: mpsc::UnboundedSender<Request>,
     /// Why it ended.
     ended: watch::Receiver<Option<String>>,
+    /// Ends it between two requests.
+    retired: Arc<Notify>,
     /// Where the server is.
     pub address: Address,
     /// The server's number of it.
@@ -58,10 +61,12 @@ impl Connection {
         let (requests, received) = mpsc::unbounded_channel();
         let (end, ended) = watch::channel(None);
         let silence = config.response_timeout;
-        let task = tokio::spawn(own(packets, received, silence, end));
+        let retired = Arc::new(Notify::new());
+        let task = tokio::spawn(own(packets, received, silence, retired.clone(), end));
         Ok(Connection {
             requests,
             ended,
+            retired,
             address: address.clone(),
             number: greeting.connection,
             version: greeting.version,
@@ -130,6 +135,11 @@ impl Connection {
         });
     }
 
+    /// Ends it after the request that is under way: its server is not what it was when the session began.
+    pub fn retire(&self) {
+        self.retired.notify_one();
+    }
+
     /// Waits until it is of no more use, and returns why.
     pub async fn ended(&self) -> String {
         let mut ended = self.ended.clone();
@@ -161,11 +171,13 @@ async fn own(
     mut packets: Packets,
     mut requests: mpsc::UnboundedReceiver<Request>,
     limit: Duration,
+    retired: Arc<Notify>,
     end: watch::Sender<Option<String>>,
 ) {
     let reason = loop {
         let request = tokio::select! {
             biased;
+            () = retired.notified() => break "the server's role or settings have changed".to_owned(),
             request = requests.recv() => request,
             reason = packets.unasked() => break reason,
         };

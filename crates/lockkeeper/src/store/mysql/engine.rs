@@ -14,7 +14,6 @@ use super::reply::{Reply as Said, Row, ServerError};
 use super::rows::number;
 use super::session::{self, Session};
 use super::statements;
-use super::text::NOW;
 use super::wake::{Bell, ring};
 use crate::clock::{Clock, Moment};
 use crate::store::common::{AbortOnDrop, ServerClock, StoreKind, Supervised, supervise};
@@ -81,15 +80,21 @@ impl Hub {
         *self.state() = Ok(session);
     }
 
-    /// Reads the time, and the number of breaks, of a batch.
-    fn saw(&self, row: &Row, sent: Moment) -> Option<u64> {
+    /// Reads what [`Tables::look`](statements::Tables::look) selects. Returns the server's time, and whether the session still
+    /// knows the server right: if not, the session ends.
+    fn saw(&self, session: &Session, row: &Row, sent: Moment) -> Option<(u64, bool)> {
         let (time, breaks) = (number(row, 0)?, number::<i64>(row, 1)?);
         self.clock.saw(time, sent, Moment::now());
+        self.ready_at.store(number(row, 2)?, SeqCst);
+        let fits = number::<u8>(row, 3) == Some(1);
+        if !fits {
+            session.connection.retire();
+        }
         let before = self.breaks.swap(breaks, SeqCst);
         if before != breaks && before >= 0 {
             self.mailbox.board().keepers();
         }
-        Some(time)
+        Some((time, fits))
     }
 
     /// Hands a grant to a claim that waits. The server was asked at `sent`, and had that much left of the hold.
@@ -160,7 +165,7 @@ impl MySql {
         }
         // Up to here an error undoes all, or leaves the commit in doubt. What follows is no part of it.
         let work = batch.len();
-        batch.push(format!("SELECT {NOW},breaks FROM {}", tables.table("meta")));
+        batch.push(tables.look());
         let remote = self.remote(ops);
         // The last, since an error of it ends the text.
         batch.extend(remote.first().map(|keeper| ring(*keeper)));
@@ -184,8 +189,11 @@ impl MySql {
             session.connection.tell(ring(*keeper));
         }
         let odd = || Fault::Unknown("the answers do not fit the requests".into());
-        let now = match said.get(work) {
-            Some(Said::Rows(rows)) => rows.first().and_then(|row| self.hub.saw(row, sent)),
+        let seen = match said.get(work) {
+            Some(Said::Rows(rows)) => {
+                let row = rows.first();
+                row.and_then(|row| self.hub.saw(&session, row, sent))
+            }
             _ => None,
         };
         let mut at = usize::from(whole);
@@ -196,6 +204,14 @@ impl MySql {
             let reply = statements::read(op, of_step).ok_or_else(odd)?;
             replies.push(reply);
         }
+        if let Some((_, false)) = seen
+            && ops.iter().zip(&replies).any(|(op, did)| must_last(op, did))
+        {
+            // The commit may not be on disk, or on a server that grants no more.
+            let changed = "the server's role or settings changed meanwhile";
+            return Err(Fault::Unknown(changed.into()));
+        }
+        let now = seen.map(|(now, _)| now);
         self.hint(ops, &replies, (sent, now));
         Ok(replies)
     }
@@ -276,6 +292,11 @@ impl MySql {
     }
 }
 
+/// Whether a step has given or prolonged what nobody may forget.
+fn must_last(op: &Op, reply: &Reply) -> bool {
+    op.is_durable() == Some(true) && matches!(reply, Reply::Done | Reply::Granted(_))
+}
+
 /// What is left of the lease of a hold that was saved.
 fn left(save: &Save, claim: ClaimId, now: u64) -> Option<Duration> {
     let mut holds = save.exclusive.iter().chain(&save.holds);
@@ -352,9 +373,9 @@ impl Supervised for Kept {
                 () = tokio::time::sleep(pause) => {}
             }
             let sent = Moment::now();
-            let look = format!("SELECT {NOW},breaks FROM {}", session.tables.table("meta"));
-            if let Ok(rows) = connection.rows(look).await {
-                let _ = rows.first().and_then(|row| self.0.saw(row, sent));
+            if let Ok(rows) = connection.rows(session.tables.look()).await {
+                let row = rows.first();
+                let _ = row.and_then(|row| self.0.saw(session, row, sent));
             }
         }
     }

@@ -10,8 +10,8 @@
 //!
 //! # Layout
 //! `config` says where and how. `packet`, `login` and `reply` are the client protocol, a `connection` is driven by the task
-//! that owns it, and a `session` is one that is ready. `statements` turns steps into `text`, and `rows` reads answers
-//! back. `wake` is the bell: how a waiter in another process learns that it holds. `fault` says what an error means.
+//! that owns it, and a `session` is one that is ready; `facts` says whether its server may grant. `statements` turns steps into
+//! `text`, and `rows` reads answers back. `wake` is the bell: how a waiter in another process learns that it holds. `fault` says what an error means.
 //!
 //! The protocol is our own, since a lock needs little of it and all of that little exactly: a text with several statements, an
 //! answer for each, and never an answer that belongs to another request.
@@ -19,6 +19,7 @@
 mod config;
 mod connection;
 mod engine;
+mod facts;
 mod fault;
 mod login;
 mod packet;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::config::{Config, KIND};
 use super::connection::Connection;
+use super::facts::Facts;
 use super::fault::Fault;
 use super::reply::Row;
 use super::rows::{number, text};
@@ -15,12 +16,10 @@ use crate::{Error, SETUP_TARGET};
 
 /// The version of the tables that this program knows.
 const SCHEMA: i64 = 1;
-/// Two starts of a server differ by more than this.
-const SAME_START: i64 = 3_000_000;
 /// There is no such table.
 const NO_TABLE: u16 = 1146;
-/// There is no such variable.
-const NO_VARIABLE: u16 = 1193;
+/// How often it is judged anew whether the server may grant, if others change that at the same time.
+const TRIES: usize = 8;
 
 /// A connection that is ready for verbs.
 #[derive(Debug)]
@@ -32,20 +31,6 @@ pub(super) struct Session {
     /// The lock that this connection holds for the bell to wait for.
     pub pillow: String,
     pub is_mariadb: bool,
-}
-
-/// What a server says of itself.
-struct Facts {
-    now: u64,
-    flush: i64,
-    read_only: bool,
-    binlog_by_statement: bool,
-    galera: bool,
-    /// When it started, in microseconds.
-    started: i64,
-    /// Its identity, and the expression that says so.
-    identity: String,
-    identified_by: &'static str,
 }
 
 /// Makes a session on the first server that takes writes.
@@ -90,27 +75,21 @@ async fn prepare(
         )));
     }
     if facts.binlog_by_statement {
-        let level = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ";
-        connection.one(level).await.map_err(Fault::of_look)?;
+        return Err(KIND.refused(format!(
+            "{} has binlog_format=STATEMENT, by which a replica gets other locks than its primary; set it to MIXED or ROW",
+            connection.address
+        )));
     }
     let mut tables = Tables::new(&config.prefix);
-    let (server, started, ready_at) = meta(&connection, &tables, config).await?;
-    let known = server == facts.identity
-        && (facts.flush == 1 || (started - facts.started).abs() < SAME_START);
-    let ready_at = match known {
-        true => ready_at,
-        false => arrive(&connection, &tables, config, &facts, &server)
-            .await
-            .map_err(Fault::of_change)?,
-    };
+    let meta = judge(&connection, &tables, config, &facts).await?;
     facts.warn(&connection);
-    tables.may_grant = facts.may_grant(&tables, ready_at);
+    tables.terms = facts.terms(&tables.table("meta"), &meta);
     let got = connection.rows(format!("SELECT GET_LOCK('{pillow}',0)"));
     got.await.map_err(Fault::of_look)?;
     Ok(Session {
         connection: Arc::new(connection),
         tables,
-        ready_at,
+        ready_at: meta.ready_at,
         pillow: pillow.to_owned(),
         is_mariadb,
     })
@@ -131,92 +110,46 @@ pub(super) async fn settle(connection: &Connection, is_mariadb: bool) -> Result<
     Ok(())
 }
 
-impl Facts {
-    async fn ask(connection: &Connection, is_mariadb: bool) -> Result<Facts, Fault> {
-        let identified_by = match is_mariadb {
-            true => "@@server_uid",
-            false => "@@server_uuid",
-        };
-        // Versions that have no identity are known by their place.
-        let place = "CONCAT(@@hostname,':',@@port,':',@@server_id)";
-        let asked = |by: &str| connection.rows(format!("SELECT CAST({by} AS BINARY)"));
-        let (identified_by, rows) = match asked(identified_by).await {
-            Err(Fault::Server(error)) if error.code == NO_VARIABLE => (place, asked(place).await?),
-            other => (identified_by, other?),
-        };
-        let odd = || Fault::Lost("the server says nothing of itself".into());
-        let identity = rows.first().and_then(|row| text(row, 0)).ok_or_else(odd)?;
-        let rows = connection.rows(format!(
-            "SELECT {NOW},@@innodb_flush_log_at_trx_commit,@@read_only,@@log_bin AND @@binlog_format='STATEMENT'"
-        ));
-        let rows = rows.await?;
-        let row = rows.first().ok_or_else(odd)?;
-        let now: u64 = number(row, 0).ok_or_else(odd)?;
-        let status = connection.rows("SHOW GLOBAL STATUS WHERE Variable_name='Uptime'");
-        let uptime: i64 = status
-            .await?
-            .first()
-            .and_then(|row| number(row, 1))
-            .unwrap_or_default();
-        let wsrep =
-            connection.rows("SHOW GLOBAL VARIABLES WHERE Variable_name='wsrep_on' AND Value='ON'");
-        Ok(Facts {
-            now,
-            flush: number(row, 1).unwrap_or(1),
-            read_only: number::<i64>(row, 2) != Some(0),
-            binlog_by_statement: number::<i64>(row, 3) == Some(1),
-            galera: !wsrep.await?.is_empty(),
-            started: now as i64 - uptime * 1_000_000,
-            identity,
-            identified_by,
-        })
-    }
-
-    /// What a statement that grants asks for. A proxy may change servers under a connection.
-    fn may_grant(&self, tables: &Tables, ready_at: u64) -> String {
-        let identity = format!(
-            "CAST({} AS BINARY)={}",
-            self.identified_by,
-            hex(self.identity.as_bytes())
-        );
-        match self.galera {
-            false => format!("{identity} AND {NOW}>={ready_at}"),
-            // Another node may have become the one that grants.
-            true => format!(
-                "{identity} AND EXISTS(SELECT 1 FROM {} WHERE server={} AND ready_at<={NOW})",
-                tables.table("meta"),
-                hex(self.identity.as_bytes())
-            ),
-        }
-    }
-
-    fn warn(&self, connection: &Connection) {
-        let server = &connection.address;
-        if self.flush != 1 {
-            tracing::warn!(
-                target: SETUP_TARGET,
-                %server,
-                "innodb_flush_log_at_trx_commit is {}: a crash may forget grants, so after a restart nothing is granted until all \
-                 leases are over; set it to 1",
-                self.flush
-            );
-        }
-        if self.galera {
-            tracing::warn!(
-                target: SETUP_TARGET,
-                %server,
-                "the server is a Galera node: name the same node in every client, as only one may grant"
-            );
-        }
-    }
+/// What the tables say of the server that made the grants.
+pub(super) struct Meta {
+    /// Its identity. Empty in tables that nobody has used.
+    pub server: String,
+    /// When it started, if it made grants that a crash may have undone; else 0.
+    pub started: i64,
+    /// When it may grant.
+    pub ready_at: u64,
 }
 
-/// Which server made the grants, when it started, and when it may grant. Makes the tables if they are not there.
-async fn meta(
+/// Finds out whether the server made the grants and has kept them all. If not, it has to wait until all leases are over.
+async fn judge(
     connection: &Connection,
     tables: &Tables,
     config: &Config,
-) -> Result<(String, i64, u64), Error> {
+    facts: &Facts,
+) -> Result<Meta, Error> {
+    for _ in 0..TRIES {
+        let meta = read_meta(connection, tables, config).await?;
+        if facts.fits(&meta) {
+            return Ok(meta);
+        }
+        if facts.is_second_writer(&meta) {
+            return Err(KIND.refused(format!(
+                "another node of the cluster has taken over from {} a moment ago; name the same node in every client",
+                connection.address
+            )));
+        }
+        let arrived = arrive(connection, tables, config, facts, &meta);
+        arrived.await.map_err(Fault::of_change)?;
+    }
+    Err(KIND.unavailable("several servers take over the tables at once; try again"))
+}
+
+/// Reads what the tables say. Makes them if they are not there.
+async fn read_meta(
+    connection: &Connection,
+    tables: &Tables,
+    config: &Config,
+) -> Result<Meta, Error> {
     let select = format!(
         "SELECT version,max_lease,server,started,ready_at FROM {}",
         tables.table("meta")
@@ -236,7 +169,12 @@ async fn meta(
     let rows = rows.map_err(Fault::of_look)?;
     let read = |row: &Row| {
         let versions: (i64, i64) = (number(row, 0)?, number(row, 1)?);
-        Some((versions, (text(row, 2)?, number(row, 3)?, number(row, 4)?)))
+        let meta = Meta {
+            server: text(row, 2)?,
+            started: number(row, 3)?,
+            ready_at: number(row, 4)?,
+        };
+        Some((versions, meta))
     };
     let not_ours = || KIND.refused("the table of versions is not ours; choose another prefix=");
     let ((version, longest), meta) = rows.first().and_then(read).ok_or_else(not_ours)?;
@@ -261,35 +199,29 @@ async fn meta(
     Ok(meta)
 }
 
-/// The server is not the one that made the grants, or may have forgotten some: it waits until all leases are over.
+/// Writes down that this server makes the grants from now on. Does nothing if another was faster.
 async fn arrive(
     connection: &Connection,
     tables: &Tables,
     config: &Config,
     facts: &Facts,
-    before: &str,
-) -> Result<u64, Fault> {
-    let meta = tables.table("meta");
-    // Nothing was ever granted from new tables.
-    let waits = config.sits_out && !before.is_empty();
-    let ready_at = match waits {
-        true => format!("GREATEST(ready_at,{NOW}+CAST(max_lease*1.01 AS SIGNED)+1000000)"),
-        false => "ready_at".into(),
+    before: &Meta,
+) -> Result<(), Fault> {
+    let waits = config.sits_out && facts.has_to_wait(before);
+    let ready_at = if waits {
+        format!("GREATEST(ready_at,{NOW}+CAST(max_lease*1.01 AS SIGNED)+1000000)")
+    } else {
+        "ready_at".into()
     };
     let update = format!(
-        "UPDATE {meta} SET ready_at={ready_at},server={},started={} WHERE server={}",
+        "UPDATE {} SET ready_at={ready_at},server={},started={} WHERE server={} AND started={}",
+        tables.table("meta"),
         hex(facts.identity.as_bytes()),
-        facts.started,
-        hex(before.as_bytes())
+        facts.mark(),
+        hex(before.server.as_bytes()),
+        before.started
     );
     connection.one(update).await.and_then(failed)?;
-    let rows = connection
-        .rows(format!("SELECT ready_at FROM {meta}"))
-        .await?;
-    let ready_at = rows
-        .first()
-        .and_then(|row| number(row, 0))
-        .unwrap_or(u64::MAX);
     if waits {
         tracing::warn!(
             target: SETUP_TARGET,
@@ -297,7 +229,7 @@ async fn arrive(
             "the server is another one, or may have forgotten grants: it grants nothing until all leases are over"
         );
     }
-    Ok(ready_at)
+    Ok(())
 }
 
 /// An answer, if it is no error.

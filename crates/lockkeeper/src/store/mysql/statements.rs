@@ -4,6 +4,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use super::facts::Terms;
 use super::reply::{Reply as Said, Row};
 use super::rows;
 use super::text::{self, NOW, in_time};
@@ -27,15 +28,14 @@ pub(super) const TABLES: [&str; 7] = [
 #[derive(Clone, Debug)]
 pub(super) struct Tables {
     prefix: String,
-    /// What a server that may grant makes true.
-    pub may_grant: String,
+    pub terms: Terms,
 }
 
 impl Tables {
     pub fn new(prefix: &str) -> Tables {
         Tables {
             prefix: prefix.to_owned(),
-            may_grant: "FALSE".into(),
+            terms: Terms::default(),
         }
     }
 
@@ -53,6 +53,15 @@ impl Tables {
         let text = lines.collect::<Vec<_>>().join("\n");
         let statements = text.split(';').map(|one| one.trim().to_owned());
         statements.filter(|one| !one.is_empty()).collect()
+    }
+
+    /// Reads the time, the number of breaks, when the server may grant, and whether the session still knows it right.
+    pub fn look(&self) -> String {
+        format!(
+            "SELECT {NOW},breaks,ready_at,{} FROM {}",
+            self.terms.fits,
+            self.table("meta")
+        )
     }
 
     /// What a step is in SQL.
@@ -138,7 +147,7 @@ impl Tables {
             id = text::claim(claim.id),
             lease = text::lease(claim.lease),
             label = text::label(claim.label.as_ref()),
-            may = self.may_grant,
+            may = self.terms.may_grant,
             in_time = in_time(not_after),
         );
         match claim.enqueue {
@@ -192,9 +201,10 @@ impl Tables {
         let (lock, hold) = (self.table("lock"), self.table("hold"));
         let (name, id, lease) = (text::name(name), text::claim(claim), text::lease(lease));
         let in_time = in_time(not_after);
-        // The lease first: it asks for the end as it was.
+        // The lease first: it asks for the end as it was. After the clock was set back a longer one may not move the end, and the end
+        // is then cut to the lease.
         let longer = format!(
-            "lease=IF({NOW}+{lease}>expires,{lease},lease),expires=GREATEST(expires,{NOW}+{lease})"
+            "lease=IF({NOW}+{lease}>expires,{lease},GREATEST(lease,{lease})),expires=GREATEST(expires,{NOW}+{lease})"
         );
         vec![
             format!(
@@ -221,7 +231,7 @@ impl Tables {
              FROM {hold} WHERE name={name} \
              UNION ALL (SELECT 3,permits,taken,seq,reserve,claim,mode,0,0,lease,until,since,label,NULL,NULL \
              FROM {waiter} WHERE name={name} ORDER BY seq LIMIT {limit})",
-            may = self.may_grant,
+            may = self.terms.may_grant,
             meta = self.table("meta"),
             lock = self.table("lock"),
             hold = self.table("hold"),
@@ -306,7 +316,7 @@ impl Tables {
         columns.extend(holder_columns(save));
         let mut only_if = in_time(save.not_after);
         if save.grants {
-            only_if = format!(" AND {}{only_if}", self.may_grant);
+            only_if = format!(" AND {}{only_if}", self.terms.may_grant);
         }
         let Some((seen, tail)) = save.seen else {
             columns.push(("waited", (waited | joins).to_string()));

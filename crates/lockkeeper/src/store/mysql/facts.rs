@@ -1,0 +1,173 @@
+//! What a server says of itself, and what follows: whether it may grant.
+//!
+//! Two things make a server forget a grant that it has confirmed: it is another server, which was not told of the grant; or the
+//! machine lost power before the commit was on disk. So the tables say which server made the grants, and when it started
+//! if its commits do not wait for the disk. A server that does not fit waits until all leases are over.
+
+use super::connection::Connection;
+use super::fault::Fault;
+use super::rows::{number, text};
+use super::session::Meta;
+use super::text::{NOW, hex};
+use crate::SETUP_TARGET;
+
+/// Two starts of a server differ by more than this.
+const SAME_START: i64 = 3_000_000;
+/// There is no such variable.
+const NO_VARIABLE: u16 = 1193;
+/// Whether a commit that was confirmed is on disk. With a binary log, a commit that is not in it is undone after a crash.
+const SYNCED: &str =
+    "(@@innodb_flush_log_at_trx_commit IN (1,3) AND (@@log_bin=0 OR @@sync_binlog=1))";
+
+/// What a server says of itself.
+pub(super) struct Facts {
+    pub now: u64,
+    /// Whether a commit that was confirmed is on disk.
+    pub synced: bool,
+    pub read_only: bool,
+    pub binlog_by_statement: bool,
+    pub galera: bool,
+    /// When it started, in microseconds.
+    pub started: i64,
+    /// Its identity, and the expression that says so.
+    pub identity: String,
+    identified_by: &'static str,
+}
+
+/// What has to be true of the server, as SQL. A session idles while roles change, and a proxy changes servers under it: so
+/// statements ask, and not only the session when it begins.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    /// For a statement that grants.
+    pub may_grant: String,
+    /// For a SELECT from `meta`: the session still knows the server right.
+    pub fits: String,
+}
+
+impl Default for Terms {
+    /// Of a server of which nothing is known.
+    fn default() -> Terms {
+        Terms {
+            may_grant: "FALSE".into(),
+            fits: "FALSE".into(),
+        }
+    }
+}
+
+impl Facts {
+    pub async fn ask(connection: &Connection, is_mariadb: bool) -> Result<Facts, Fault> {
+        // MariaDB makes its identity of the port and the hardware address, which containers share. A replica has another number.
+        let identified_by = if is_mariadb {
+            "CONCAT(@@server_uid,':',@@server_id)"
+        } else {
+            "CONCAT(@@server_uuid,':',@@server_id)"
+        };
+        // Versions that have no identity are known by their place.
+        let place = "CONCAT(@@hostname,':',@@port,':',@@server_id)";
+        let asked = |by: &str| connection.rows(format!("SELECT CAST({by} AS BINARY)"));
+        let (identified_by, rows) = match asked(identified_by).await {
+            Err(Fault::Server(error)) if error.code == NO_VARIABLE => (place, asked(place).await?),
+            other => (identified_by, other?),
+        };
+        let odd = || Fault::Lost("the server says nothing of itself".into());
+        let identity = rows.first().and_then(|row| text(row, 0)).ok_or_else(odd)?;
+        let rows = connection.rows(format!(
+            "SELECT {NOW},{SYNCED},@@read_only,@@log_bin AND @@binlog_format='STATEMENT'"
+        ));
+        let rows = rows.await?;
+        let row = rows.first().ok_or_else(odd)?;
+        let now: u64 = number(row, 0).ok_or_else(odd)?;
+        let status = connection.rows("SHOW GLOBAL STATUS WHERE Variable_name='Uptime'");
+        let uptime: i64 = status
+            .await?
+            .first()
+            .and_then(|row| number(row, 1))
+            .unwrap_or_default();
+        let wsrep =
+            connection.rows("SHOW GLOBAL VARIABLES WHERE Variable_name='wsrep_on' AND Value='ON'");
+        Ok(Facts {
+            now,
+            synced: number::<i64>(row, 1) == Some(1),
+            read_only: number::<i64>(row, 2) != Some(0),
+            binlog_by_statement: number::<i64>(row, 3) == Some(1),
+            galera: !wsrep.await?.is_empty(),
+            started: now as i64 - uptime * 1_000_000,
+            identity,
+            identified_by,
+        })
+    }
+
+    /// Whether the server made the grants, and has kept all of them.
+    pub fn fits(&self, meta: &Meta) -> bool {
+        let marked = if self.synced {
+            meta.started == 0
+        } else {
+            self.is_same_start(meta)
+        };
+        self.identity == meta.server && marked
+    }
+
+    /// Whether the server has to wait before it grants, where it does not fit.
+    pub fn has_to_wait(&self, meta: &Meta) -> bool {
+        if self.identity == meta.server {
+            // Its commits wait for the disk again, and what they did not wait for is there with the next one.
+            return !(self.synced && self.is_same_start(meta));
+        }
+        // Nothing was ever granted from new tables. Unless the first grants may be lost with the mark that there were any.
+        !(self.synced && meta.server.is_empty())
+    }
+
+    /// Whether another node of a cluster is about to grant.
+    pub fn is_second_writer(&self, meta: &Meta) -> bool {
+        let other = !meta.server.is_empty() && meta.server != self.identity;
+        self.galera && other && meta.ready_at > self.now
+    }
+
+    /// What the tables are to say in [`Meta::started`].
+    pub fn mark(&self) -> i64 {
+        if self.synced { 0 } else { self.started }
+    }
+
+    fn is_same_start(&self, meta: &Meta) -> bool {
+        meta.started != 0 && (meta.started - self.started).abs() < SAME_START
+    }
+
+    /// What has to stay true for a session that begins with this. `table` is that of `meta`.
+    pub fn terms(&self, table: &str, meta: &Meta) -> Terms {
+        let identity = hex(self.identity.as_bytes());
+        // A server that is read only is no primary, even to a user who may write there.
+        let mut server = format!(
+            "CAST({} AS BINARY)={identity} AND @@read_only=0",
+            self.identified_by
+        );
+        if self.synced {
+            server += &format!(" AND {SYNCED}");
+        }
+        let written = format!("server={identity} AND started={}", meta.started);
+        Terms {
+            may_grant: format!(
+                "{server} AND EXISTS(SELECT 1 FROM {table} WHERE {written} AND ready_at<={NOW})"
+            ),
+            fits: format!("{server} AND {written}"),
+        }
+    }
+
+    pub fn warn(&self, connection: &Connection) {
+        let server = &connection.address;
+        if !self.synced {
+            tracing::warn!(
+                target: SETUP_TARGET,
+                %server,
+                "commits do not wait for the disk: a crash may forget grants, so after a restart nothing is granted until all leases are \
+                 over; set innodb_flush_log_at_trx_commit to 1 and, with a binary log, sync_binlog to 1"
+            );
+        }
+        if self.galera {
+            tracing::warn!(
+                target: SETUP_TARGET,
+                %server,
+                "the server is a Galera node: name the same node in every client, as only one may grant"
+            );
+        }
+    }
+}
