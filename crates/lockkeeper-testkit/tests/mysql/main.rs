@@ -12,6 +12,7 @@ mod forgetting;
 mod model;
 mod names;
 mod server;
+mod waiting;
 
 use std::sync::Arc;
 

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use crate::common::*;
 use lockkeeper::Error;
+use lockkeeper::clock::Moment;
 use lockkeeper::store::{Attempt, Mode, Store};
-use lockkeeper_testkit::servers::mariadb::MariaDbServer;
+use lockkeeper_testkit::servers::mariadb::{MariaDbOptions, MariaDbServer};
 use lockkeeper_testkit::servers::proxy::{Proxy, Way};
+use lockkeeper_testkit::servers::wall_clock::WallClock;
 
 /// Two keepers contend for one name in several modes.
 async fn contend(url: &str) {
@@ -49,14 +51,15 @@ async fn isolation_zone_and_time_outs_of_the_server_do_not_matter() {
             "--sql-mode=ANSI,SIMULTANEOUS_ASSIGNMENT",
             "--max-statement-time=0.05",
         ],
-        &["--log-bin", "--binlog-format=MIXED"],
+        &["--log-bin", "--binlog-format=MIXED", "--sync-binlog=1"],
         &[
             "--innodb-flush-log-at-trx-commit=0",
             "--lower-case-table-names=1",
         ],
     ] {
         let server = MariaDbServer::start_as(options);
-        contend(&server.url()).await;
+        // Whether it sits out is another matter.
+        contend(&format!("{}?sit_out=never", server.url())).await;
     }
 }
 
@@ -245,4 +248,125 @@ async fn a_client_that_is_stopped_in_a_verb_keeps_nobody_waiting() {
     in_time("the others", goes_on).await;
     proxy.heal();
     let _ = in_time("the stopped one", tried).await.expect("no panic");
+}
+
+#[tokio::test]
+async fn a_server_at_its_limit_of_connections_says_so_and_serves_those_who_are_in() {
+    let server = MariaDbServer::start_as(&["--max-connections=10"]);
+    let url = server.url();
+    let mut stores = Vec::new();
+    let error = loop {
+        match connect(&url).await {
+            Ok(store) => stores.push(store),
+            Err(error) => break error,
+        }
+        assert!(stores.len() <= 10, "there is no limit");
+    };
+    assert!(
+        matches!(&error, Error::Unavailable { .. })
+            && error.to_string().contains("max_connections"),
+        "{error}"
+    );
+    // There is no room for a bell either: waiters try by themselves.
+    let (holder, waiter) = (&stores[0], &stores[1]);
+    let (held, waits) = (claim("x", Mode::Exclusive), waiting("x", Mode::Exclusive));
+    granted(holder, &held).await;
+    let subscription = subscribe(waiter, &waits).await;
+    busy(waiter, &waits).await;
+    assert!(
+        crate::claims::release(holder, &held)
+            .await
+            .expect("releases")
+    );
+    in_time("a hint", subscription.hint()).await;
+    granted(waiter, &waits).await;
+    // A connection that ends makes room.
+    drop(stores.pop());
+    let room = async {
+        while connect(&url).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    in_time("room for another", room).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_by_an_hour_stops_no_lock_and_no_token() {
+    let (hour, wall) = (Duration::from_secs(3_600), WallClock::new());
+    let server = MariaDbServer::start_with(MariaDbOptions {
+        environment: wall.environment(),
+        ..MariaDbOptions::default()
+    });
+    let url = format!("{}?max_lease=2s{PATIENT}", server.url());
+    let short = || crate::claims::claim_for(Duration::from_secs(2), "x", Mode::Exclusive);
+    let (one, other) = (open(&url).await, open(&url).await);
+    let mut last = 0;
+    for (set, name) in [(1, "ahead"), (-1, "behind"), (0, "right")] {
+        // A holder that died: its lease ends by itself, by whichever clock.
+        let dead = granted(&one, &short()).await;
+        match set {
+            1 => wall.ahead(hour),
+            -1 => wall.behind(hour),
+            _ => wall.ahead(Duration::ZERO),
+        }
+        let next = short();
+        let got = async {
+            loop {
+                let next = next.clone().with_not_after(Moment::now() + LEASE);
+                match other.try_acquire(&next).await.expect("answers") {
+                    Attempt::Granted(grant) => break grant,
+                    _ => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            }
+        };
+        let grant = in_time(name, got).await;
+        assert!(
+            dead.token.get() > last && grant.token > dead.token,
+            "{name}"
+        );
+        last = grant.token.get();
+        assert!(
+            crate::claims::release(&other, &next)
+                .await
+                .expect("releases")
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_that_stays_open_delays_nobody() {
+    let (server, prefix) = (shared(), prefix());
+    let url = format!("{}?prefix={prefix}{PATIENT}", server.url());
+    let store = open(&url).await;
+    let pairs = async |how: &str| {
+        let began = std::time::Instant::now();
+        for _ in 0..500 {
+            let claim = claim("x", Mode::Exclusive);
+            granted(&store, &claim).await;
+            assert!(
+                crate::claims::release(&store, &claim)
+                    .await
+                    .expect("releases")
+            );
+        }
+        let took = began.elapsed();
+        println!("figure: 500 pairs {how} a snapshot: {took:?}");
+        took
+    };
+    let without = in_time("pairs", pairs("without")).await;
+    let open = format!(
+        "START TRANSACTION WITH CONSISTENT SNAPSHOT; SELECT SLEEP(20), '{prefix}'; ROLLBACK"
+    );
+    let snapshot = tokio::task::spawn_blocking(move || server.sql(&open));
+    crate::claims::until("the snapshot is open", async || {
+        let sleeps = format!(
+            "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(20)%{prefix}%'"
+        );
+        server.sql(&sleeps) == "1"
+    })
+    .await;
+    let with = in_time("pairs", pairs("with")).await;
+    // Old versions of the row are kept for it. They must not be walked for each pair.
+    assert!(with < without * 10, "{with:?} instead of {without:?}");
+    snapshot.await.expect("no panic");
 }

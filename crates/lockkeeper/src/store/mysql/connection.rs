@@ -27,6 +27,9 @@ struct Request {
     statements: usize,
     /// How long it may take by itself, as one that sleeps in the server does.
     takes: Duration,
+    /// How many of them are a transaction, which is rolled back if one of them fails. Only then comes the next request: it
+    /// would be done inside of it, or commit the rest.
+    whole: usize,
     answer: oneshot::Sender<Result<Vec<Reply>, Fault>>,
 }
 
@@ -108,11 +111,33 @@ impl Connection {
         statements: usize,
         takes: Duration,
     ) -> Result<Vec<Reply>, Fault> {
+        self.send(text, statements, takes, 0).await
+    }
+
+    /// Runs a text and returns what came. The first `whole` statements are a transaction, which is rolled back if one of them
+    /// fails.
+    pub async fn transact(
+        &self,
+        text: String,
+        statements: usize,
+        whole: usize,
+    ) -> Result<Vec<Reply>, Fault> {
+        self.send(text, statements, Duration::ZERO, whole).await
+    }
+
+    async fn send(
+        &self,
+        text: String,
+        statements: usize,
+        takes: Duration,
+        whole: usize,
+    ) -> Result<Vec<Reply>, Fault> {
         let (answer, answered) = oneshot::channel();
         let request = Request {
             text,
             statements,
             takes,
+            whole,
             answer,
         };
         if self.requests.send(request).is_err() {
@@ -131,6 +156,7 @@ impl Connection {
             text,
             statements: 1,
             takes: Duration::ZERO,
+            whole: 0,
             answer,
         });
     }
@@ -195,7 +221,14 @@ async fn own(
                 break reason;
             }
         };
-        let parting = misfit(&replies, request.statements);
+        let mut parting = misfit(&replies, request.statements);
+        if replies.len() <= request.whole
+            && parting.is_none()
+            && let Some(Reply::Failed(_)) = replies.last()
+            && let Some(reason) = roll_back(&mut packets, silence).await
+        {
+            parting = Some(Misfit::Ends(reason));
+        }
         let _ = request.answer.send(match &parting {
             Some(Misfit::Foreign(reason)) => Err(Fault::Lost(reason.clone())),
             _ => Ok(replies),
@@ -210,6 +243,19 @@ async fn own(
     while let Some(request) = requests.recv().await {
         let never = KIND.unavailable(format!("the connection is lost: {reason}"));
         let _ = request.answer.send(Err(Fault::NotSent(never)));
+    }
+}
+
+/// Ends a transaction. Returns why it cannot be ended, if so: the server does it then, with the connection.
+async fn roll_back(packets: &mut Packets, silence: Silence) -> Option<String> {
+    let answer = silence.probe(exchange(packets, "ROLLBACK"), ready(Ok(())));
+    match answer.await {
+        Ok(Ok(replies)) => match misfit(&replies, 1) {
+            Some(Misfit::Foreign(reason) | Misfit::Ends(reason)) => Some(reason),
+            None => None,
+        },
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(reason) => Some(reason),
     }
 }
 

@@ -147,18 +147,25 @@ impl MySql {
         })
     }
 
-    async fn transact(&self, ops: &[Op]) -> Result<Vec<Reply>, Fault> {
+    /// Does these steps in one transaction. `now`: without waiting for the row of the first.
+    async fn transact(&self, ops: &[Op], now: bool) -> Result<Vec<Reply>, Fault> {
         let session = self.hub.session().map_err(Fault::Failed)?;
         self.hub.used.store(Moment::now().as_nanos(), SeqCst);
         let tables = &session.tables;
-        let steps: Vec<Vec<String>> = ops.iter().map(|op| tables.statements(op)).collect();
+        let waits = |claim| self.hub.mailbox.waits(claim);
+        let steps = ops.iter().map(|op| tables.statements(op, waits));
+        let steps: Vec<Vec<String>> = steps.collect();
+        let first = ops.first().filter(|_| now);
+        let lock_now = first.and_then(|op| tables.lock_now(op));
         let changes = ops.iter().any(|op| op.is_durable().is_some());
         let several = steps.iter().map(Vec::len).sum::<usize>() > 1;
-        let whole = changes && several;
+        let whole = changes && (several || lock_now.is_some());
         let mut batch = Vec::with_capacity(ops.len() + 4);
         if whole {
             batch.push("BEGIN".to_owned());
         }
+        batch.extend(lock_now);
+        let before = batch.len();
         batch.extend(steps.iter().flatten().cloned());
         if whole {
             batch.push("COMMIT".into());
@@ -170,10 +177,10 @@ impl MySql {
         // The last, since an error of it ends the text.
         batch.extend(remote.first().map(|keeper| ring(*keeper)));
         let sent = Moment::now();
-        let asked = session
-            .connection
-            .ask(batch.join(";"), batch.len(), Duration::ZERO);
-        let said = asked.await.map_err(|trouble| match trouble {
+        let (text, statements) = (batch.join(";"), batch.len());
+        let transaction = if whole { work } else { 0 };
+        let said = session.connection.transact(text, statements, transaction);
+        let said = said.await.map_err(|trouble| match trouble {
             Trouble::Lost(reason) => Fault::Unknown(reason),
             other => Fault::Failed(other.of_change()),
         })?;
@@ -181,9 +188,7 @@ impl MySql {
             && said.len() <= work
         {
             let in_commit = whole && said.len() == work;
-            return Err(self
-                .undo(&session, error, whole, in_commit, ops.len() > 1)
-                .await);
+            return Err(undone(error, in_commit, ops.len() > 1));
         }
         for keeper in remote.iter().skip(1) {
             session.connection.tell(ring(*keeper));
@@ -196,7 +201,7 @@ impl MySql {
             }
             _ => None,
         };
-        let mut at = usize::from(whole);
+        let mut at = before;
         let mut replies = Vec::with_capacity(ops.len());
         for (op, step) in ops.iter().zip(&steps) {
             let of_step = said.get(at..at + step.len()).ok_or_else(odd)?;
@@ -216,32 +221,18 @@ impl MySql {
         Ok(replies)
     }
 
-    /// Ends a transaction of which a statement failed, and says what that means.
-    async fn undo(
-        &self,
-        session: &Session,
-        error: &ServerError,
-        whole: bool,
-        in_commit: bool,
-        several: bool,
-    ) -> Fault {
-        // A part of it may stand in an open transaction.
-        if whole && let Err(trouble) = session.connection.run("ROLLBACK", 1).await {
-            return match in_commit {
-                true => Fault::Unknown(error.message.clone()),
-                false => Fault::Failed(trouble.of_look()),
-            };
-        }
-        let trouble = Trouble::Server(error.clone());
-        if in_commit && !trouble.may_pass() {
-            return Fault::Unknown(error.message.clone());
-        }
-        let passes = trouble.may_pass() || (several && !fault::ends_connection(error));
-        let error = fault::explain(error);
-        match passes {
-            true => Fault::Undone(error),
-            false => Fault::Failed(error),
-        }
+    /// Whether a claim stood behind the head of a queue, and no longer does.
+    async fn leave_queue(&self, name: &Name, claim: ClaimId) -> bool {
+        let Ok(session) = self.hub.session() else {
+            return false;
+        };
+        let text = session.tables.leave(name, claim);
+        let all = text.len();
+        let said = session.connection.transact(text.join(";"), all, all);
+        matches!(
+            said.await.as_deref(),
+            Ok([.., Said::Done { rows: 1, .. }, Said::Done { .. }])
+        )
     }
 
     /// The keepers of other processes that are to be woken.
@@ -292,9 +283,28 @@ impl MySql {
     }
 }
 
+/// What an error of a transaction means, which is rolled back.
+fn undone(error: &ServerError, in_commit: bool, several: bool) -> Fault {
+    let trouble = Trouble::Server(error.clone());
+    if in_commit && !trouble.may_pass() {
+        return Fault::Unknown(error.message.clone());
+    }
+    let passes = trouble.may_pass() || (several && !fault::ends_connection(error));
+    let error = fault::explain(error);
+    if passes {
+        Fault::Undone(error)
+    } else {
+        Fault::Failed(error)
+    }
+}
+
 /// Whether a step has given or prolonged what nobody may forget.
 fn must_last(op: &Op, reply: &Reply) -> bool {
-    op.is_durable() == Some(true) && matches!(reply, Reply::Done | Reply::Granted(_))
+    match reply {
+        Reply::Granted(_) => true,
+        Reply::Done => op.is_durable() == Some(true),
+        _ => false,
+    }
 }
 
 /// What is left of the lease of a hold that was saved.
@@ -316,7 +326,16 @@ impl fmt::Debug for MySql {
 
 impl Engine for MySql {
     fn run<'a>(&'a self, ops: &'a [Op], _: bool) -> BoxFuture<'a, Result<Vec<Reply>, Fault>> {
-        Box::pin(self.transact(ops))
+        Box::pin(self.transact(ops, false))
+    }
+    fn run_now<'a>(&'a self, op: &'a Op) -> BoxFuture<'a, Result<Vec<Reply>, Fault>> {
+        Box::pin(self.transact(std::slice::from_ref(op), true))
+    }
+    fn chooses_durability(&self) -> bool {
+        false
+    }
+    fn leave<'a>(&'a self, name: &'a Name, claim: ClaimId) -> BoxFuture<'a, bool> {
+        Box::pin(self.leave_queue(name, claim))
     }
     fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {
         Box::pin(async move { Ok(self.bell.subscribe(interest).await) })

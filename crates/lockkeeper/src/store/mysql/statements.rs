@@ -19,6 +19,9 @@ const UNUSED: i64 = 3_600 * SECOND;
 /// Keepers not seen for so long are forgotten.
 const DAY: i64 = 24 * 3_600 * SECOND;
 
+/// How many statements an append has.
+const APPEND: usize = 7;
+
 /// What the tables are called after their prefix.
 pub(super) const TABLES: [&str; 7] = [
     "lock", "hold", "waiter", "keeper", "latch", "arrival", "meta",
@@ -64,11 +67,54 @@ impl Tables {
         )
     }
 
-    /// What a step is in SQL.
-    pub fn statements(&self, op: &Op) -> Vec<String> {
+    /// Locks the row of a step that changes something, or fails at once if somebody keeps it.
+    pub fn lock_now(&self, op: &Op) -> Option<String> {
+        let table = match op {
+            Op::Take { .. }
+            | Op::Append { .. }
+            | Op::Free { .. }
+            | Op::Prolong { .. }
+            | Op::Save(_) => "lock",
+            Op::SaveLatch { .. } => "latch",
+            _ => return None,
+        };
+        Some(self.lock_row_now(table, op.name()))
+    }
+
+    fn lock_row_now(&self, table: &str, name: &str) -> String {
+        format!(
+            "SELECT 1 FROM {} WHERE name={} FOR UPDATE NOWAIT",
+            self.table(table),
+            text::hex(name.as_bytes())
+        )
+    }
+
+    /// Takes a claim out of the queue if it stands behind the head. No save that lets it in can be on its way: for that, a save
+    /// that removes the head has to come first, and this transaction has the row of the name until the claim is gone.
+    pub fn leave(&self, name: &Name, claim: ClaimId) -> [String; 5] {
+        let (waiter, hex) = (self.table("waiter"), text::name(name));
+        [
+            "BEGIN".into(),
+            self.lock_row_now("lock", name),
+            format!("SET @h=(SELECT MIN(seq) FROM {waiter} WHERE name={hex} AND until>{NOW})"),
+            format!(
+                "DELETE FROM {waiter} WHERE name={hex} AND claim={} AND seq>@h",
+                text::claim(claim)
+            ),
+            "COMMIT".into(),
+        ]
+    }
+
+    /// What a step is in SQL. `waits` says which claims are in the queue, as far as this keeper knows.
+    pub fn statements(&self, op: &Op, waits: impl Fn(ClaimId) -> bool) -> Vec<String> {
         match op {
             Op::Take { claim, not_after } => self.take(claim, *not_after),
-            Op::Append { claim, not_after } => self.append(claim, *not_after),
+            Op::Append { claim, not_after } if waits(claim.id) => {
+                let mut statements = self.confirm(claim, *not_after);
+                statements.extend(self.append(claim, *not_after));
+                statements
+            }
+            Op::Append { claim, not_after } => self.append(claim, *not_after).into(),
             Op::Free { name, claim } => vec![format!(
                 "UPDATE {} SET claim=NULL,version=version+1 WHERE name={} AND claim={} AND expires>{NOW} AND waited=0 AND shared=0",
                 self.table("lock"),
@@ -80,7 +126,7 @@ impl Tables {
                 claim,
                 lease,
                 not_after,
-            } => self.prolong(name, *claim, *lease, *not_after),
+            } => self.prolong(name, *claim, *lease, *not_after).into(),
             Op::Load { name, limit } => vec![self.load(name, *limit)],
             Op::Save(save) => self.save(save),
             Op::Count { name } => vec![format!(
@@ -167,11 +213,11 @@ impl Tables {
         )
     }
 
-    fn append(&self, claim: &Claim, not_after: u64) -> Vec<String> {
+    fn append(&self, claim: &Claim, not_after: u64) -> [String; APPEND] {
         let (lock, waiter) = (self.table("lock"), self.table("waiter"));
         let (name, id) = (text::name(&claim.name), text::claim(claim.id));
         let ttl = text::lease(QUEUE_TTL);
-        vec![
+        [
             format!(
                 "UPDATE {lock} SET tail=LAST_INSERT_ID(tail+1),waited=1 WHERE name={name} AND claim<>{id} AND expires>{NOW} \
                  AND expires<={NOW}+lease+{SECOND}{}",
@@ -197,7 +243,25 @@ impl Tables {
         ]
     }
 
-    fn prolong(&self, name: &Name, claim: ClaimId, lease: Duration, not_after: u64) -> Vec<String> {
+    /// Prolongs what a claim was given while it waited, and selects its tokens.
+    fn confirm(&self, claim: &Claim, not_after: u64) -> Vec<String> {
+        let [alone, shared, hold] = self.prolong(&claim.name, claim.id, claim.lease, not_after);
+        let (table, mut statements) = if claim.mode.is_exclusive() {
+            ("lock", vec![alone])
+        } else {
+            ("hold", vec![shared, hold])
+        };
+        statements.push(format!(
+            "SELECT first,tokens FROM {} WHERE name={} AND claim={}",
+            self.table(table),
+            text::name(&claim.name),
+            text::claim(claim.id)
+        ));
+        statements
+    }
+
+    /// Prolongs the hold in `lock`, or that in `hold` by two statements.
+    fn prolong(&self, name: &Name, claim: ClaimId, lease: Duration, not_after: u64) -> [String; 3] {
         let (lock, hold) = (self.table("lock"), self.table("hold"));
         let (name, id, lease) = (text::name(name), text::claim(claim), text::lease(lease));
         let in_time = in_time(not_after);
@@ -206,7 +270,7 @@ impl Tables {
         let longer = format!(
             "lease=IF({NOW}+{lease}>expires,{lease},GREATEST(lease,{lease})),expires=GREATEST(expires,{NOW}+{lease})"
         );
-        vec![
+        [
             format!(
                 "UPDATE {lock} SET {longer},version=version+1 WHERE name={name} AND claim={id} AND expires>{NOW}{in_time}"
             ),
@@ -440,10 +504,14 @@ pub(super) fn read(op: &Op, said: &[Said]) -> Option<Reply> {
             [_, Said::Rows(rows)] => free_in(rows).unwrap_or(Reply::Miss),
             _ => Reply::Miss,
         },
-        Op::Append { .. } => match said {
-            [Said::Done { rows: 1, .. }, .., Said::Rows(rows)] => free_in(rows)?,
-            _ => Reply::Miss,
-        },
+        Op::Append { .. } => {
+            let (confirmed, append) = said.split_at_checked(said.len().checked_sub(APPEND)?)?;
+            match (confirmed, append) {
+                ([.., Said::Done { rows: 1, .. }, Said::Rows(rows)], _) => held(rows)?,
+                (_, [Said::Done { rows: 1, .. }, .., Said::Rows(rows)]) => free_in(rows)?,
+                _ => Reply::Miss,
+            }
+        }
         Op::Prolong { .. } => {
             let [alone, _, shared] = said else {
                 return None;
@@ -473,6 +541,14 @@ fn selected(said: &[Said]) -> Option<&[Row]> {
         [Said::Rows(rows)] => Some(rows),
         _ => None,
     }
+}
+
+fn held(rows: &[Row]) -> Option<Reply> {
+    let row = rows.first()?;
+    Some(Reply::Granted(Grant {
+        token: Token::new(rows::number(row, 0)?),
+        tokens: rows::number(row, 1)?,
+    }))
 }
 
 fn free_in(rows: &[Row]) -> Option<Reply> {

@@ -153,7 +153,9 @@ impl Bell {
         let heard = match interest {
             Interest::Claim(_, claim) => watched.heard.borrow().hears(claim.keeper),
             Interest::Latch(_) => {
-                watched.rouse(&hub);
+                if let Some((session, kill)) = watched.rouse(&hub) {
+                    session.connection.tell(kill);
+                }
                 true
             }
             Interest::Name(_) | Interest::Keeper(_) => true,
@@ -170,12 +172,10 @@ impl Bell {
 }
 
 impl Watched {
-    /// Ends a sleep of the bell, so that it sees what is new.
-    fn rouse(&self, hub: &Hub) {
-        let number = *self.number();
-        if let (Some(number), Ok(session)) = (number, hub.session()) {
-            session.connection.tell(format!("KILL QUERY {number}"));
-        }
+    /// What ends a sleep of the bell, so that it sees what is new.
+    fn rouse(&self, hub: &Hub) -> Option<(Arc<Session>, String)> {
+        let number = (*self.number())?;
+        Some((hub.session().ok()?, format!("KILL QUERY {number}")))
     }
 
     /// Waits until a keeper can be rung, or it is clear that it cannot.
@@ -183,8 +183,11 @@ impl Watched {
         let mut heard = self.heard.subscribe();
         let began = Moment::now();
         while Moment::now().since(began) < READY_WITHIN {
-            // A kill that finds the bell between a look and a sleep does nothing.
-            self.rouse(hub);
+            // A kill that finds the bell between a look and a sleep does nothing. Each is awaited: on a slow way those that were
+            // sent after it would interrupt a bell that hears already.
+            if let Some((session, kill)) = self.rouse(hub) {
+                let _ = session.connection.ask(kill, 1, Duration::ZERO).await;
+            }
             let ready = heard.wait_for(|heard| heard.hears(keeper));
             if tokio::time::timeout(ROUSE_EVERY, ready).await.is_ok() {
                 return;
