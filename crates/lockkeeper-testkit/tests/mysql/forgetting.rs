@@ -13,16 +13,16 @@ use lockkeeper_testkit::servers::wall_clock::WallClock;
 const SHORT: Duration = Duration::from_secs(2);
 
 /// A claim whose lease is the longest of [`url`].
-fn short(name: &str) -> Claim {
+pub fn short(name: &str) -> Claim {
     claim_for(SHORT, name, Mode::Exclusive)
 }
 
-fn url(server: &MariaDbServer) -> String {
+pub fn url(server: &MariaDbServer) -> String {
     format!("{}?max_lease=2s{PATIENT}", server.url())
 }
 
 /// The server grants nothing for now, and says so; once all leases are over it does.
-async fn sits_out(store: &MySqlStore) {
+pub async fn sits_out(store: &MySqlStore) {
     let attempt = store.try_acquire(&short("early")).await;
     assert!(
         matches!(

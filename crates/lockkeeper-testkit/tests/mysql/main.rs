@@ -11,6 +11,7 @@ mod connecting;
 mod forgetting;
 mod model;
 mod names;
+mod replicas;
 mod server;
 mod waiting;
 

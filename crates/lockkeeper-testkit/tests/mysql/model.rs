@@ -89,7 +89,8 @@ async fn no_acquire_fails_where_all_modes_meet_on_one_name() {
     for outcome in tasks.join_all().await {
         grants += outcome.expect("no acquire fails");
     }
-    assert!(grants >= 6, "{grants} grants");
+    println!("figure: {grants} grants in 3 s where all modes meet");
+    assert!(grants > 20, "{grants} grants");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
