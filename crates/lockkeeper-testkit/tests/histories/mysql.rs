@@ -6,7 +6,7 @@ use lockkeeper_testkit::checker::Kind;
 use lockkeeper_testkit::history::Fault;
 use lockkeeper_testkit::random::Random;
 use lockkeeper_testkit::servers::mariadb::MariaDbServer;
-use lockkeeper_testkit::servers::proxy::{Proxy, Way};
+use lockkeeper_testkit::servers::proxy::Proxy;
 
 use crate::crowd::Crowd;
 use crate::place::Place;
@@ -23,7 +23,7 @@ struct MySql {
 }
 
 #[test]
-#[ignore = "waiters may starve (docs/sql.md, limits): `cargo xtask nightly` runs it"]
+#[ignore = "waiters may starve on a very busy machine (docs/sql.md, not proven): `cargo xtask nightly` runs it"]
 fn every_rule_holds_on_mysql() {
     play("mysql", 2, 2, |_| MySql::start());
 }
@@ -101,15 +101,6 @@ impl Stage for MySql {
                 proxy.lose_replies(request, 1 + random.below(3) as usize);
                 crowd.until("a reply is lost", || proxy.lost_replies() > before);
                 crowd.driver.fault(Fault::ReplyLost);
-                proxy.heal();
-            }
-            // Milder than elsewhere. With 80 ms, waiters of a contended name gave up one after the other for nine seconds and nobody
-            // got it. A hand-off takes about six round trips, and the takers wait for a second; whether that is all of it is open, as
-            // the same was seen without this trouble on a busy machine.
-            Trouble::Slow => {
-                let longest = Duration::from_millis(15);
-                proxy.replies(Way::Slow(random.between(Duration::ZERO, longest)));
-                std::thread::sleep(time);
                 proxy.heal();
             }
             other => on_the_way(other, &[proxy], crowd, time, random),
