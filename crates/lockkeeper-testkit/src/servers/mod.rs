@@ -15,3 +15,4 @@ pub mod replicated;
 pub mod wall_clock;
 pub mod wire;
 pub mod zookeeper;
+pub mod zookeeper_session;

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::leash::Leash;
 use super::ports::free_port;
+use super::proxy::{Proxy, Way};
 use crate::retries;
 
 /// How long a server may take to serve, on the slowest machine.
@@ -128,6 +129,11 @@ impl ZooKeeperServer {
         self.kill();
         self.launch();
         assert!(self.serves_soon(), "it does not start: {}", self.log());
+    }
+
+    /// Appends a line to its configuration, for the next start.
+    pub fn add_line(&mut self, line: &str) {
+        self.options.lines.push(line.to_owned());
     }
 
     /// Starts it again with its data, and does not wait for it.
@@ -284,6 +290,8 @@ impl Drop for ZooKeeperServer {
 #[derive(Debug)]
 pub struct Ensemble {
     servers: Vec<ZooKeeperServer>,
+    /// The ways between two servers, by their numbers; none if nothing is to happen there.
+    ways: Vec<(usize, usize, Proxy)>,
 }
 
 impl Ensemble {
@@ -297,23 +305,88 @@ impl Ensemble {
     /// # Panics
     /// When they do not elect a leader.
     pub fn start_with(options: ZooKeeperOptions) -> Ensemble {
-        let mut servers: Vec<ZooKeeperServer> = (0..3)
-            .map(|_| ZooKeeperServer::prepare(options.clone()))
-            .collect();
-        let peer = |number: usize| {
-            let (quorum, election) = (free_port(), free_port());
-            format!("server.{}=127.0.0.1:{quorum}:{election}", number + 1)
-        };
-        let peers: Vec<String> = (0..servers.len()).map(peer).collect();
+        Ensemble::launch([options.clone(), options.clone(), options], false)
+    }
+
+    /// Three servers, each of which can be cut off from the others.
+    ///
+    /// # Panics
+    /// When they do not elect a leader.
+    pub fn start_apart(options: [ZooKeeperOptions; 3]) -> Ensemble {
+        Ensemble::launch(options, true)
+    }
+
+    fn launch(options: [ZooKeeperOptions; 3], apart: bool) -> Ensemble {
+        let mut servers: Vec<ZooKeeperServer> =
+            options.into_iter().map(ZooKeeperServer::prepare).collect();
+        let ports: Vec<[u16; 2]> = (0..3).map(|_| [free_port(), free_port()]).collect();
+        let mut ways = Vec::new();
         for (number, server) in servers.iter_mut().enumerate() {
-            server.options.lines.extend(peers.iter().cloned());
+            for (other, ports) in ports.iter().enumerate() {
+                let mut seen = *ports;
+                if apart && other != number {
+                    for port in &mut seen {
+                        let proxy = Proxy::to(*port);
+                        *port = proxy.port();
+                        ways.push((number, other, proxy));
+                    }
+                }
+                let [quorum, election] = seen;
+                let line = format!("server.{}=127.0.0.1:{quorum}:{election}", other + 1);
+                server.options.lines.push(line);
+            }
             fs::create_dir_all(server.data()).expect("a folder");
             fs::write(server.data().join("myid"), format!("{}\n", number + 1)).expect("writes");
             server.launch();
         }
-        let ensemble = Ensemble { servers };
+        let ensemble = Ensemble { servers, ways };
         ensemble.wait_until_all_serve();
         ensemble
+    }
+
+    fn ways_of(&self, server: usize) -> impl Iterator<Item = &Proxy> {
+        let touches = move |way: &&(usize, usize, Proxy)| way.0 == server || way.1 == server;
+        self.ways.iter().filter(touches).map(|(_, _, proxy)| proxy)
+    }
+
+    /// Cuts a server off from the others. It does not notice before its time, and neither do they; clients reach all. Nothing
+    /// passes, also no end of a connection.
+    ///
+    /// # Panics
+    /// When they were not started apart.
+    pub fn cut_off(&self, server: usize) {
+        assert!(!self.ways.is_empty(), "there is nothing between them");
+        for way in self.ways_of(server) {
+            way.requests(Way::Held);
+            way.replies(Way::Held);
+        }
+    }
+
+    /// Connects a server with the others again.
+    pub fn heal(&self, server: usize) {
+        for way in self.ways_of(server) {
+            way.cut();
+            way.heal();
+        }
+    }
+
+    /// Has this server elected.
+    ///
+    /// # Panics
+    /// When it never is.
+    pub fn elect(&mut self, wanted: usize) {
+        for _ in 0..20 {
+            let leader = self.leader();
+            if leader == wanted {
+                self.wait_until_all_serve();
+                return;
+            }
+            self.servers[leader].kill();
+            self.leader();
+            self.servers[leader].relaunch();
+            self.wait_until_all_serve();
+        }
+        panic!("it is never elected");
     }
 
     /// Waits until every server serves.
@@ -330,14 +403,21 @@ impl Ensemble {
         }
     }
 
+    /// The addresses of all servers, as a URL has them.
+    pub fn hosts(&self) -> String {
+        let host = |one: &ZooKeeperServer| format!("127.0.0.1:{}", one.port);
+        let hosts: Vec<String> = self.servers.iter().map(host).collect();
+        hosts.join(",")
+    }
+
     /// The URL of all servers, with a session that outlives every case and a chroot of this name.
     pub fn url(&self, chroot: &str) -> String {
-        let hosts: Vec<String> = self
-            .servers
-            .iter()
-            .map(|one| format!("127.0.0.1:{}", one.port))
-            .collect();
-        format!("zk://{}/{chroot}?session_timeout=200s", hosts.join(","))
+        format!("zk://{}/{chroot}?session_timeout=200s", self.hosts())
+    }
+
+    /// Its servers, to look at.
+    pub fn all(&self) -> &[ZooKeeperServer] {
+        &self.servers
     }
 
     /// Its servers.
