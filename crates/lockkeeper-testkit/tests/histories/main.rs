@@ -2,7 +2,8 @@
 //!
 //! A history has three processes that take locks in all modes that the store has (`lock-taker mix`), on a few names, while
 //! one fault follows the other: `trouble` has their names, `crowd` the processes, `stage` one history; `sqlite`, `redis`,
-//! `quorum`, `postgres` and `mysql` have what can happen to each store. `broken` has locks with a mistake, which the same checker catches.
+//! `quorum`, `postgres`, `mysql` and `zookeeper` have what can happen to each store. `broken` has locks with a mistake, which
+//! the same checker catches.
 //!
 //! `LOCKKEEPER_HISTORIES` says how many each store has, `LOCKKEEPER_SEED` repeats a run, `LOCKKEEPER_TROUBLES` names the only
 //! faults to make; `cargo xtask nightly` asks for many.
@@ -21,3 +22,4 @@ mod redis;
 mod sqlite;
 mod stage;
 mod trouble;
+mod zookeeper;

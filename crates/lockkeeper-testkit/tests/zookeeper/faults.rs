@@ -374,3 +374,26 @@ async fn without_a_server_every_verb_ends() {
     let listed = soon("an answer", store.list("")).await;
     assert!(listed.is_err_and(|error| error.is_transient()));
 }
+
+/// curator#855: two who want three of four do not take two each and wait for one another.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_who_want_three_of_four_take_turns() {
+    let server = ZooKeeperServer::start();
+    let mut tasks = Vec::new();
+    for _ in 0..2 {
+        let keeper = Lockkeeper::connect(&server.url("x"))
+            .await
+            .expect("connects");
+        tasks.push(tokio::spawn(async move {
+            let pool = keeper.semaphore("p", 4).expect("permits");
+            for _ in 0..20 {
+                let permits = pool.acquire(3).await.expect("acquires");
+                permits.release().await.expect("releases");
+            }
+        }));
+    }
+    for task in tasks {
+        soon("the end", task).await.expect("no panic");
+    }
+    assert_eq!(server.ephemerals(), 0);
+}

@@ -6,7 +6,22 @@
 #[allow(dead_code)]
 mod claims;
 mod common;
+#[path = "../support/crew.rs"]
+#[allow(dead_code, reason = "each test file uses its part")]
+mod crew;
 mod faults;
+mod limits;
+mod numbers;
+mod parted;
+#[path = "../support/place.rs"]
+#[allow(dead_code, reason = "each test file uses its part")]
+mod place;
+mod sessions;
+mod stopped;
+mod turns;
+#[path = "../support/victim.rs"]
+#[allow(dead_code, reason = "each test file uses its part")]
+mod victim;
 mod ways;
 
 use std::sync::atomic::{AtomicU64, Ordering};

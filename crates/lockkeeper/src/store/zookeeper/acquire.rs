@@ -21,6 +21,7 @@ const BUSY: Attempt = Attempt::Busy { free_in: None };
 /// One try of a claim.
 pub async fn attempt(core: Arc<Core>, claim: Claim, seat: Seat) -> Result<Attempt, Error> {
     core.check_lease(claim.lease)?;
+    permits::check(&core, &claim)?;
     if Moment::now() > claim.not_after {
         return Ok(Attempt::TooLate);
     }
@@ -28,7 +29,7 @@ pub async fn attempt(core: Arc<Core>, claim: Claim, seat: Seat) -> Result<Attemp
     if !claim.mode.admits([]) {
         return Ok(BUSY);
     }
-    let mut turn = core.claims.enter(claim.id, seat).await;
+    let mut turn = core.claims.enter(seat).await;
     if turn.is_withdrawn() {
         return Ok(Attempt::TooLate);
     }
@@ -68,7 +69,7 @@ async fn go(core: &Arc<Core>, claim: &Claim, turn: &mut Turn) -> Result<Attempt,
         match again {
             Some(attempt) => return Ok(attempt),
             // Its node is gone: it is as if it had never asked.
-            None => *turn.entry() = None,
+            None => release::forget(core, turn).await?,
         }
     }
 }
@@ -78,9 +79,11 @@ async fn confirm(core: &Core, claim: &Claim, entry: &mut Entry) -> Result<Option
     let lease = claim.lease;
     let ops = super::renew::touch(core, entry, lease, Moment::now());
     let replies = core
-        .write(vec![Request::Multi(ops)], claim.not_after)
+        .prove(vec![Request::Multi(ops)], claim.not_after)
         .await?;
     match replies.answers.into_iter().next() {
+        // A node of a session that was given up is nobody's.
+        Some(Ok(Answer::Multi(_))) if replies.session != entry.session => Ok(None),
         Some(Ok(Answer::Multi(_))) => {
             core.committed(replies.sent);
             super::renew::prolong(entry, lease, replies.sent);
@@ -125,9 +128,10 @@ async fn look_again(
         });
         let mut requests = vec![Request::Multi(check.collect())];
         requests.extend(Lists::requests(place, claim.mode));
-        let replies = core.write(requests, claim.not_after).await?;
+        let replies = core.prove(requests, claim.not_after).await?;
         let (asked, mut answers) = (replies.sent, replies.answers.into_iter());
         match answers.next() {
+            Some(Ok(Answer::Multi(_))) if replies.session != entry.session => return Ok(None),
             Some(Ok(Answer::Multi(_))) => core.committed(asked),
             Some(Ok(Answer::Failed(_, Code::NO_NODE))) => return Ok(None),
             Some(Ok(Answer::Failed(_, code)) | Err(code)) => {
@@ -250,7 +254,7 @@ pub async fn settle_in(
         match standing::judge(core, place, entry, &lists).await? {
             // It was broken, or lapsed, at once.
             Verdict::Gone => {
-                *turn.entry() = None;
+                release::forget(core, turn).await?;
                 return Ok(BUSY);
             }
             Verdict::Again => {}
@@ -290,8 +294,16 @@ pub async fn stand_in_line(
 ) -> Result<Option<(Entry, Lists)>, Fault> {
     let tokens = claim.reserve.clamp(1, tokens::MOST);
     let mut folders = Vec::new();
+    let releases = !gone.is_empty();
     for _ in 0..50 {
-        let step = core.base_step().await?;
+        let step = match core.base_step().await {
+            Ok(step) => step,
+            // What was to go is gone.
+            Err(Fault::Store(error)) if releases && gone.is_empty() => {
+                return Err(error.in_doubt().into());
+            }
+            Err(fault) => return Err(fault),
+        };
         let fence = step
             .as_ref()
             .map_or(Fence::Native, |step| Fence::Base(step.micros));
@@ -315,13 +327,16 @@ pub async fn stand_in_line(
         let before = requests.len();
         requests.push(Request::Multi(ops));
         requests.extend(Lists::requests(place, claim.mode));
-        let replies = match core.write(requests, claim.not_after).await {
+        let replies = match core.prove(requests, claim.not_after).await {
             Ok(replies) => replies,
             Err(fault) => {
                 if let Fault::Store(Error::OutcomeUnknown { .. }) = fault {
                     *turn.entry() = Some(in_doubt(core, claim));
                 }
-                return Err(fault);
+                return Err(match fault {
+                    Fault::Store(error) if releases && gone.is_empty() => error.in_doubt().into(),
+                    fault => fault,
+                });
             }
         };
         let mut answers = replies.answers.into_iter().skip(before);
@@ -343,6 +358,13 @@ pub async fn stand_in_line(
         };
         core.committed(replies.sent);
         gone.clear();
+        let made_all = made
+            .iter()
+            .filter(|one| matches!(one, Answer::Created { .. }));
+        if made_all.count() < node_paths(core, claim, place).len() {
+            *turn.entry() = Some(in_doubt(core, claim));
+            return Err(fault::unclear("it made fewer nodes than it was asked for"));
+        }
         let entry = placed(claim, fence, tokens, replies.session, replies.sent, made)?;
         if !is_sound(core, step.as_ref(), entry.czxid) {
             // An election came in between: its token may be too low.
@@ -514,7 +536,7 @@ async fn stand_beside(
             kind: Kind::Ephemeral,
         });
     }
-    let replies = match core.write(vec![Request::Multi(ops)], claim.not_after).await {
+    let replies = match core.prove(vec![Request::Multi(ops)], claim.not_after).await {
         Ok(replies) => replies,
         Err(fault) => {
             if let Fault::Store(Error::OutcomeUnknown { .. }) = fault {

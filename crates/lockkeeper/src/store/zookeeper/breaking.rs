@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::client::wire::{Answer, Code, Kind, Op, Request};
-use super::core::Core;
+use super::core::{Core, LARGE};
 use super::data;
 use super::fault::{self, Fault};
 use super::look::{self, Seen};
-use super::{names, tokens};
+use super::tokens;
 use crate::Error;
 use crate::clock::{Clock, Moment};
-use crate::store::{Break, BreakOutcome, BreakTarget, Holder};
+use crate::store::{Break, BreakOutcome, BreakTarget, ClaimId, Holder};
 
 /// Ends the holds that are meant.
 pub async fn break_lock(core: Arc<Core>, request: Break) -> Result<BreakOutcome, Error> {
@@ -22,16 +22,39 @@ pub async fn break_lock(core: Arc<Core>, request: Break) -> Result<BreakOutcome,
 }
 
 async fn end(core: &Core, request: &Break) -> Result<BreakOutcome, Fault> {
+    let mut done = Vec::new();
+    match end_all(core, request, &mut done).await {
+        // Some are ended.
+        Err(Fault::TooLate) if !done.is_empty() => Err(fault::unclear("its time ended half way")),
+        Err(Fault::Store(error)) if !done.is_empty() => Err(error.in_doubt().into()),
+        outcome => outcome,
+    }
+}
+
+async fn end_all(
+    core: &Core,
+    request: &Break,
+    done: &mut Vec<Holder>,
+) -> Result<BreakOutcome, Fault> {
     let record = look::record_path(core, &request.name);
     let holders =
         |seen: Vec<Seen>| -> Vec<Holder> { seen.into_iter().map(|seen| seen.holder).collect() };
+    // Whoever comes after the first part was ended is not meant.
+    let mut first: Option<Vec<ClaimId>> = None;
     for _ in 0..100 {
         if Moment::now() > request.not_after {
             return Err(Fault::TooLate);
         }
         let view = look::view(core, &request.name, true).await?;
-        let meant = |seen: &Seen| request.target.means(seen.holder.claim, seen.grant);
-        let (ended, others): (Vec<Seen>, Vec<Seen>) = view.holders.into_iter().partition(meant);
+        let meant = |seen: &Seen| {
+            let claim = seen.holder.claim;
+            request.target.means(claim, seen.grant)
+                && first.as_ref().is_none_or(|first| first.contains(&claim))
+        };
+        let (mut ended, others): (Vec<Seen>, Vec<Seen>) = view.holders.into_iter().partition(meant);
+        if ended.is_empty() && first.is_some() {
+            return Ok(BreakOutcome::Ended(std::mem::take(done)));
+        }
         if ended.is_empty() && request.target != BreakTarget::All {
             return Ok(BreakOutcome::NotHeld(holders(others)));
         }
@@ -57,18 +80,26 @@ async fn end(core: &Core, request: &Break) -> Result<BreakOutcome, Fault> {
                 kind: Kind::Persistent,
             },
         };
-        let nodes = ended.iter().flat_map(|seen| &seen.nodes);
-        let mut ops: Vec<Op> = nodes
-            .map(|path| Op::Delete { path: path.clone() })
-            .collect();
+        let all: Vec<ClaimId> = ended.iter().map(|seen| seen.holder.claim).collect();
+        let (mut ops, fit) = deletions(&ended);
+        ended.truncate(fit);
         ops.push(write);
+        let last = ops.len() - 1;
         let replies = core
             .write(vec![Request::Multi(ops)], request.not_after)
             .await?;
         match replies.answers.into_iter().next() {
             Some(Ok(Answer::Multi(_))) => {
-                core.committed(replies.sent);
-                return Ok(BreakOutcome::Ended(holders(ended)));
+                done.extend(holders(ended));
+                if fit == all.len() {
+                    return Ok(BreakOutcome::Ended(std::mem::take(done)));
+                }
+                first.get_or_insert(all);
+            }
+            // There is no folder for what is kept about breaks.
+            Some(Ok(Answer::Failed(at, Code::NO_NODE))) if at == last && view.record.is_none() => {
+                core.write(core.own_folder(Vec::new()), request.not_after)
+                    .await?;
             }
             // Somebody let go, or broke it, meanwhile.
             Some(Ok(Answer::Failed(_, Code::NO_NODE | Code::BAD_VERSION | Code::NODE_EXISTS))) => {}
@@ -79,6 +110,21 @@ async fn end(core: &Core, request: &Break) -> Result<BreakOutcome, Fault> {
         }
     }
     Err(fault::odd("a name changes all the time"))
+}
+
+/// What deletes the nodes of as many of these as one request takes, and how many those are. One always fits.
+fn deletions(ended: &[Seen]) -> (Vec<Op>, usize) {
+    let (mut ops, mut length) = (Vec::new(), 0);
+    for (at, seen) in ended.iter().enumerate() {
+        let delete = |path: &String| Op::Delete { path: path.clone() };
+        let more: Vec<Op> = seen.nodes.iter().map(delete).collect();
+        length += more.iter().map(|op| 9 + op.length()).sum::<usize>();
+        if length > LARGE && at > 0 {
+            return (ops, at);
+        }
+        ops.extend(more);
+    }
+    (ops, ended.len())
 }
 
 /// Past every token of what is ended, and below those of who waits: these came later.
@@ -92,13 +138,6 @@ async fn fence(core: &Core, ended: &[Seen]) -> Result<u64, Fault> {
         return Ok(fence);
     }
     if core.settings.native {
-        let base = Op::Create {
-            path: core.own(names::BASE),
-            data: Vec::new(),
-            acl: core.acl(),
-            kind: Kind::Persistent,
-        };
-        core.write(vec![Request::Do(base)], Moment::NEVER).await?;
         return Ok(0);
     }
     let step = core.base_step().await?;

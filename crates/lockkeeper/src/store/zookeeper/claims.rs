@@ -68,6 +68,12 @@ impl Entry {
         }
     }
 
+    /// The names of its nodes, without their folder.
+    pub fn names(&self) -> Vec<&str> {
+        let name = |path: &'_ String| path.rfind('/').map_or(0, |at| at + 1);
+        self.nodes.iter().map(|path| &path[name(path)..]).collect()
+    }
+
     /// Whether it holds at this moment.
     pub fn holds(&self, now: Moment) -> bool {
         match self.state {
@@ -81,16 +87,34 @@ impl Entry {
 pub struct Slot {
     pub entry: Option<Entry>,
     timer: Option<Moment>,
+    /// The node that it waited for when it was last worked on.
+    behind: Option<String>,
     /// It was taken back: a try that comes only now does nothing.
     withdrawn: bool,
 }
 
-/// A claim's place in the table, kept for a verb that is about to begin.
-pub type Seat = Arc<AsyncMutex<Slot>>;
+/// A claim's place in the table, kept for a verb that is about to begin. One that is not used is not left there.
+#[derive(Debug)]
+pub struct Seat {
+    claims: Arc<Claims>,
+    id: ClaimId,
+    slot: Arc<AsyncMutex<Slot>>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut table = self.claims.table();
+        // One for the table, and one for us: nobody works on it, or is about to.
+        let alone = Arc::strong_count(&self.slot) == 2;
+        if alone && self.slot.try_lock().is_ok_and(|slot| slot.entry.is_none()) {
+            table.slots.remove(&self.id);
+        }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Table {
-    slots: HashMap<ClaimId, Seat>,
+    slots: HashMap<ClaimId, Arc<AsyncMutex<Slot>>>,
     timers: BTreeSet<(Moment, ClaimId)>,
     /// Which claims want to know of which path.
     interested: HashMap<String, HashSet<ClaimId>>,
@@ -110,26 +134,28 @@ impl Claims {
     }
 
     /// Keeps a place for a verb, so that whatever comes after it finds it there.
-    pub fn reserve(&self, id: ClaimId) -> Seat {
-        self.table().slots.entry(id).or_default().clone()
+    pub fn reserve(self: &Arc<Claims>, id: ClaimId) -> Seat {
+        Seat {
+            claims: self.clone(),
+            id,
+            slot: self.table().slots.entry(id).or_default().clone(),
+        }
     }
 
     /// Waits until nothing else is done with a claim, and takes it.
-    pub async fn enter(self: &Arc<Claims>, id: ClaimId, seat: Seat) -> Turn {
+    pub async fn enter(self: &Arc<Claims>, seat: Seat) -> Turn {
         Turn {
             claims: self.clone(),
-            id,
-            slot: seat.lock_owned().await,
+            id: seat.id,
+            slot: seat.slot.clone().lock_owned().await,
         }
     }
 
     /// The same, if it is known.
     pub async fn take_known(self: &Arc<Claims>, id: ClaimId) -> Option<Turn> {
-        let seat = self.table().slots.get(&id).cloned();
-        match seat {
-            Some(seat) => Some(self.enter(id, seat).await),
-            None => None,
-        }
+        let slot = self.table().slots.get(&id).cloned()?;
+        let claims = self.clone();
+        Some(self.enter(Seat { claims, id, slot }).await)
     }
 
     /// All that are known.
@@ -205,7 +231,19 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let due = self.slot.entry.as_ref().map(Entry::due);
         let timer = std::mem::replace(&mut self.slot.timer, due);
+        let behind = self.slot.entry.as_ref().and_then(|one| one.behind.clone());
+        let left = std::mem::replace(&mut self.slot.behind, behind);
+        let left = left.filter(|path| self.slot.behind.as_ref() != Some(path));
         let mut table = self.claims.table();
+        // A waiter that leaves is not kept for as long as another holds.
+        if let Some(path) = left
+            && let Some(interested) = table.interested.get_mut(&path)
+        {
+            interested.remove(&self.id);
+            if interested.is_empty() {
+                table.interested.remove(&path);
+            }
+        }
         if let Some(timer) = timer {
             table.timers.remove(&(timer, self.id));
         }
@@ -228,5 +266,29 @@ impl Drop for Turn {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::KeeperId;
+
+    #[tokio::test]
+    async fn a_claim_without_nodes_leaves_nothing() {
+        let claims: Arc<Claims> = Arc::default();
+        let id = ClaimId {
+            keeper: KeeperId::from_bits(1),
+            number: 1,
+        };
+        drop(claims.reserve(id));
+        assert_eq!(claims.known(), []);
+        let (first, second) = (claims.reserve(id), claims.reserve(id));
+        let turn = claims.enter(first).await;
+        drop(second);
+        assert_eq!(claims.known(), [id]);
+        drop(turn);
+        assert_eq!(claims.known(), []);
+        assert!(claims.table().interested.is_empty());
     }
 }

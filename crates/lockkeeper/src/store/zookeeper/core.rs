@@ -19,6 +19,11 @@ use crate::store::common::HintBoard;
 use crate::store::{Capabilities, Process};
 use crate::{Error, Name};
 
+/// The largest request that a server takes, with some room. It ends the connection at `jute.maxbuffer`, which is 1 MiB unless it
+/// was changed.
+const LARGEST: usize = 1_000_000;
+/// How large a request may be that can be split, or that a claim will need later in a larger form.
+pub const LARGE: usize = 900_000;
 /// How long a verb waits for a connection before it says that there is none.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How many weights of nodes are remembered.
@@ -122,16 +127,24 @@ impl Core {
         Ok(replies.map_err(fault::of_read)?.answers)
     }
 
-    /// Asks for what changes something.
+    /// Asks for what changes something. That it was done says nothing about the session.
     pub async fn write(&self, requests: Vec<Request>, not_after: Moment) -> Result<Replies, Fault> {
+        check_length(&requests)?;
         self.ready(not_after).await;
-        self.client
-            .send(requests, not_after)
-            .await
-            .map_err(fault::of_write)
+        let replies = self.client.send(requests, not_after).await;
+        replies.map_err(fault::of_write)
     }
 
-    /// A write that was sent then was committed.
+    /// Asks for what changes something, or writes and changes nothing. If it was done, the session lives for two thirds of
+    /// its time-out from when it was sent.
+    pub async fn prove(&self, requests: Vec<Request>, not_after: Moment) -> Result<Replies, Fault> {
+        check_length(&requests)?;
+        self.ready(not_after).await;
+        let replies = self.client.send_and_prove(requests, not_after).await;
+        replies.map_err(fault::of_write)
+    }
+
+    /// A write that was sent then to prove that the session lives was committed.
     pub fn committed(&self, sent: Moment) {
         self.committed.fetch_max(sent.as_nanos(), Ordering::SeqCst);
     }
@@ -168,6 +181,21 @@ impl Core {
         ends.into_iter().map(folder).collect()
     }
 
+    /// What creates our own folder below the chroot, with these data, and the chroot.
+    pub fn own_folder(&self, data: Vec<u8>) -> Vec<Request> {
+        let mut requests = match self.settings.chroot.as_str() {
+            "" => Vec::new(),
+            chroot => self.folders(chroot),
+        };
+        requests.push(Request::Do(Op::Create {
+            path: self.own(names::BASE),
+            data,
+            acl: self.acl(),
+            kind: Kind::Persistent,
+        }));
+        requests
+    }
+
     /// The step that a transaction which creates a claim has to take with the base of tokens. `None`: tokens are native.
     pub async fn base_step(&self) -> Result<Option<Step>, Fault> {
         if self.settings.native {
@@ -189,6 +217,22 @@ impl Core {
                 },
             ];
             match self.read(requests).await?.pop() {
+                // Made for the records of breaks, by a keeper whose tokens are native.
+                Some(Ok(Answer::Data(data, stat))) if data.is_empty() => {
+                    let zxid = self.client.last_zxid();
+                    let first = self.tokens().first(zxid, clock());
+                    let write = Request::Do(Op::SetData {
+                        path: path.clone(),
+                        data: first,
+                        version: stat.version,
+                    });
+                    let made = self.write(vec![write], Moment::NEVER).await?;
+                    match made.answers.last() {
+                        Some(Ok(_) | Err(Code::BAD_VERSION | Code::NO_NODE)) => {}
+                        Some(Err(code)) => return Err(fault::of_code(*code, &path)),
+                        None => return Err(fault::odd("nothing")),
+                    }
+                }
                 Some(Ok(Answer::Data(data, stat))) => {
                     let base = Base::read(&data, stat.version, stat.mzxid);
                     let base = base.ok_or_else(|| {
@@ -199,15 +243,8 @@ impl Core {
                     self.tokens().base = Some(base);
                 }
                 Some(Err(Code::NO_NODE)) => {
-                    let first =
-                        self.tokens()
-                            .first(&path, self.acl(), self.client.last_zxid(), clock());
-                    let mut requests = match self.settings.chroot.as_str() {
-                        "" => Vec::new(),
-                        chroot => self.folders(chroot),
-                    };
-                    requests.push(Request::Do(first));
-                    let made = self.write(requests, Moment::NEVER).await?;
+                    let first = self.tokens().first(self.client.last_zxid(), clock());
+                    let made = self.write(self.own_folder(first), Moment::NEVER).await?;
                     match made.answers.last() {
                         Some(Ok(_) | Err(Code::NODE_EXISTS)) => {}
                         Some(Err(code)) => return Err(fault::of_code(*code, &path)),
@@ -344,6 +381,18 @@ impl Core {
         known
             .get(name)
             .is_some_and(|since| Moment::now().since(*since) < BUSY_FOR)
+    }
+}
+
+/// Whether the servers take these.
+fn check_length(requests: &[Request]) -> Result<(), Fault> {
+    match requests.iter().map(Request::length).max() {
+        Some(length) if length > LARGEST => Err(super::url::KIND
+            .refused(format!(
+                "this takes a request of {length} bytes, and servers take no more than {LARGEST}; ask for less at once"
+            ))
+            .into()),
+        _ => Ok(()),
     }
 }
 

@@ -58,3 +58,11 @@ pub fn of_code(code: Code, path: &str) -> Fault {
 pub fn odd(what: &str) -> Fault {
     Fault::Store(KIND.unavailable(format!("the servers answered oddly: {what}")))
 }
+
+/// Something else happened than can, and something may have changed.
+pub fn unclear(what: &str) -> Fault {
+    Fault::Store(Error::outcome_unknown(
+        KIND.store,
+        format!("the servers answered oddly: {what}"),
+    ))
+}

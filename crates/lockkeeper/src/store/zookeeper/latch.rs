@@ -90,10 +90,7 @@ async fn apply(core: &Core, request: &LatchRequest) -> Result<LatchState, Fault>
         };
         let replies = core.write(vec![Request::Do(op)], request.not_after).await?;
         match replies.answers.into_iter().next() {
-            Some(Ok(_)) => {
-                core.committed(replies.sent);
-                return Ok(state);
-            }
+            Some(Ok(_)) => return Ok(state),
             Some(Err(Code::BAD_VERSION | Code::NODE_EXISTS)) => {}
             Some(Err(Code::NO_NODE)) if version.is_some() => {}
             Some(Err(Code::NO_NODE)) => {

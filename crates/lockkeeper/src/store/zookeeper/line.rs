@@ -69,7 +69,11 @@ pub fn id(prefix: &str) -> Option<u128> {
 
 /// The contenders of a path, in their order.
 #[derive(Clone, Debug, Default)]
-pub struct Line(Vec<Contender>);
+pub struct Line {
+    all: Vec<Contender>,
+    /// Whether one was gone when it was looked at. It may have left, or stand there under another name.
+    aged: bool,
+}
 
 impl Line {
     /// The contenders among these children, by their numbers.
@@ -77,65 +81,80 @@ impl Line {
         let contenders = children.iter().filter_map(|node| Contender::parse(node));
         let mut contenders: Vec<Contender> = contenders.collect();
         contenders.sort_by(|a, b| (a.number, &a.node).cmp(&(b.number, &b.node)));
-        Line(contenders)
+        Line {
+            all: contenders,
+            aged: false,
+        }
+    }
+
+    /// Whether one of them was gone when it was looked at: it may have moved, so that nothing can be said.
+    pub fn is_aged(&self) -> bool {
+        self.aged
     }
 
     /// Whether the numbers say nothing about the order any more, so that the transactions have to be asked for.
     pub fn is_out_of_numbers(&self) -> bool {
         let out = |one: &Contender| one.number < 0 || one.number >= LAST;
-        self.0.iter().any(out)
+        self.all.iter().any(out)
     }
 
     /// Orders it by the transactions that created the nodes. What has none is gone. The number of each becomes its
     /// transaction's.
     pub fn order_by(&mut self, created: &HashMap<String, i64>) {
-        self.0.retain(|one| created.contains_key(&one.node));
-        for one in &mut self.0 {
+        let listed = self.all.len();
+        self.all.retain(|one| created.contains_key(&one.node));
+        self.aged |= self.all.len() < listed;
+        for one in &mut self.all {
             one.number = created[&one.node];
         }
-        self.0
+        self.all
             .sort_by(|a, b| (a.number, &a.node).cmp(&(b.number, &b.node)));
     }
 
     /// All, in their order.
     pub fn all(&self) -> &[Contender] {
-        &self.0
+        &self.all
     }
 
-    /// The nearest contender before this claim that it has to wait for. `Err` if the claim is not in the line.
-    pub fn blocker(&self, claim: u128, alone: bool) -> Result<Option<&Contender>, ()> {
-        let own = self.0.iter().find(|one| one.id == Some(claim)).ok_or(())?;
-        let before = self.0.iter().take_while(|one| one.number < own.number);
-        let blocks = |one: &&Contender| one.id != Some(claim) && (alone || one.alone);
-        Ok(before.filter(blocks).last())
+    /// Where the first of a claim's own nodes stands. They are known by their whole names: a node of another session may have
+    /// the claim's id. `Err` if one of them is not in the line.
+    fn first_of(&self, own: &[&str]) -> Result<usize, ()> {
+        let mut places = Vec::with_capacity(own.len());
+        for node in own {
+            let at = self.all.iter().position(|one| one.node == *node);
+            places.push(at.ok_or(())?);
+        }
+        places.into_iter().min().ok_or(())
     }
 
-    /// The contenders before this claim. `Err` if the claim is not in the line.
-    pub fn before(&self, claim: u128) -> Result<&[Contender], ()> {
-        let at = self
-            .0
-            .iter()
-            .position(|one| one.id == Some(claim))
-            .ok_or(())?;
-        Ok(&self.0[..at])
+    /// The nearest contender before a claim with these nodes that it has to wait for. `Err` if not all are in the line.
+    pub fn blocker(&self, own: &[&str], alone: bool) -> Result<Option<&Contender>, ()> {
+        let first = self.all[self.first_of(own)?].number;
+        let before = self.all.iter().take_while(|one| one.number < first);
+        Ok(before.filter(|one| alone || one.alone).last())
+    }
+
+    /// The contenders before a claim with these nodes. `Err` if not all are in the line.
+    pub fn before(&self, own: &[&str]) -> Result<&[Contender], ()> {
+        Ok(&self.all[..self.first_of(own)?])
     }
 
     /// Those whose turn it is: the first, if it is alone, with who stands beside it; or the readers before the first that
     /// wants to be alone.
     pub fn holders(&self) -> &[Contender] {
-        let Some(first) = self.0.first().map(|first| first.number) else {
+        let Some(first) = self.all.first().map(|first| first.number) else {
             return &[];
         };
-        let writer = self.0.iter().find(|one| one.number == first && one.alone);
+        let writer = self.all.iter().find(|one| one.number == first && one.alone);
         let end = match writer {
             // One that became a reader has the number of the writer that it was. A claim may have several nodes.
             Some(writer) => self
-                .0
+                .all
                 .iter()
                 .position(|one| one.number != first && one.id != writer.id),
-            None => self.0.iter().position(|one| one.alone),
+            None => self.all.iter().position(|one| one.alone),
         };
-        &self.0[..end.unwrap_or(self.0.len())]
+        &self.all[..end.unwrap_or(self.all.len())]
     }
 }
 
@@ -205,15 +224,17 @@ mod tests {
         .map(String::from)
         .to_vec();
         let line = line(&nodes);
-        let blocker = |claim, alone| {
-            line.blocker(claim, alone)
+        let blocker = |at: usize, alone| {
+            line.blocker(&[&nodes[at - 1]], alone)
                 .map(|one| one.map(|one| one.number))
         };
         assert_eq!(blocker(1, false), Ok(None));
         assert_eq!(blocker(2, true), Ok(Some(1)));
         assert_eq!(blocker(3, false), Ok(Some(2)), "not the later writer");
         assert_eq!(blocker(4, true), Ok(Some(3)));
-        assert_eq!(blocker(9, true), Err(()));
+        assert_eq!(line.blocker(&["gone"], true), Err(()));
+        assert_eq!(line.blocker(&[&nodes[0], "gone"], true), Err(()));
+        assert_eq!(line.blocker(&[], true), Err(()));
         assert_eq!(line.holders().len(), 1);
     }
 
@@ -226,13 +247,30 @@ mod tests {
             "_c_00000000-0000-0000-0000-00000000000d-__READ__0000000003".into(),
         ];
         let before = line(&nodes);
-        assert_eq!(before.blocker(0xB, false), Ok(None));
+        assert_eq!(before.blocker(&[&nodes[1]], false), Ok(None));
         assert_eq!(before.holders().len(), 2);
         nodes.remove(0);
         let after = line(&nodes);
-        assert_eq!(after.blocker(0xB, false), Ok(None));
+        assert_eq!(after.blocker(&[&nodes[0]], false), Ok(None));
         assert_eq!(after.holders().len(), 1);
-        assert_eq!(after.blocker(0xC, true).map(|one| one.is_some()), Ok(true));
+        let writer = after.blocker(&[&nodes[1]], true);
+        assert_eq!(writer.map(|one| one.is_some()), Ok(true));
+    }
+
+    #[test]
+    fn a_node_with_the_claims_id_is_not_its_own() {
+        let nodes = [
+            format!("{A}lock-0000000001"),
+            format!("{B}lock-0000000002"),
+            format!("{A}lock-0000000003"),
+        ];
+        let line = line(&nodes);
+        let number = |own: &str| {
+            let before = line.blocker(&[own], true);
+            before.map(|one| one.map(|one| one.number))
+        };
+        assert_eq!(number(&nodes[2]), Ok(Some(2)), "not the ghost's place");
+        assert_eq!(number(&nodes[1]), Ok(Some(1)));
     }
 
     #[test]
@@ -242,11 +280,12 @@ mod tests {
         assert!(line.is_out_of_numbers());
         let created = HashMap::from([(nodes[0].clone(), 9), (nodes[1].clone(), 5)]);
         line.order_by(&created);
-        assert_eq!(line.blocker(0xB, true), Ok(None));
-        assert_eq!(
-            line.blocker(0xA, true).map(|one| one.map(|one| one.number)),
-            Ok(Some(5))
-        );
+        assert_eq!(line.blocker(&[&nodes[1]], true), Ok(None));
+        let first = line.blocker(&[&nodes[0]], true);
+        assert_eq!(first.map(|one| one.map(|one| one.number)), Ok(Some(5)));
         assert_eq!(line.holders().len(), 1);
+        assert!(!line.is_aged());
+        line.order_by(&HashMap::from([(nodes[0].clone(), 9)]));
+        assert!(line.is_aged(), "one is gone, or has moved");
     }
 }

@@ -101,11 +101,10 @@ pub async fn view(core: &Core, name: &str, listed_only: bool) -> Result<View, Fa
                 ..View::default()
             });
         }
-        let seen = sort(core, &place, &lists, listed_only).await?;
-        match seen {
-            Some(view) => return Ok(View { record, ..view }),
-            None if tries < TRIES => {}
-            None => return Err(fault::odd("a name changes all the time")),
+        // Where holders come and go all the time, those are left out that are gone when they are looked at.
+        let all = tries < TRIES;
+        if let Some(view) = sort(core, &place, &lists, listed_only, all).await? {
+            return Ok(View { record, ..view });
         }
     }
     unreachable!("it returns")
@@ -141,12 +140,13 @@ fn groups<'a>(folder: &str, contenders: impl IntoIterator<Item = &'a Contender>)
     groups
 }
 
-/// Who of these holds, and who waits. `None` if one is gone by now.
+/// Who of these holds, and who waits. `None` if `all` are wanted and one is gone by now.
 async fn sort(
     core: &Core,
     place: &Place,
     lists: &Lists,
     listed_only: bool,
+    all: bool,
 ) -> Result<Option<View>, Fault> {
     let line = core.line(&place.path, &lists.main).await?;
     let queue = core.line(&place.queue, &lists.queue).await?;
@@ -198,10 +198,10 @@ async fn sort(
     }
     let waiters = waiting.len();
     waiting.truncate(if listed_only { 0 } else { MAX_LISTED });
-    let Some(holders) = describe(core, holders).await? else {
+    let Some(holders) = describe(core, holders, all).await? else {
         return Ok(None);
     };
-    let Some(queue) = describe(core, waiting).await? else {
+    let Some(queue) = describe(core, waiting, all).await? else {
         return Ok(None);
     };
     Ok(Some(View {
@@ -277,8 +277,8 @@ async fn fitting(
     Ok(lined.len())
 }
 
-/// Reads what the nodes say. `None` if one is gone.
-async fn describe(core: &Core, groups: Vec<Group>) -> Result<Option<Vec<Seen>>, Fault> {
+/// Reads what the nodes say. `None` if `all` are wanted and one is gone.
+async fn describe(core: &Core, groups: Vec<Group>, all: bool) -> Result<Option<Vec<Seen>>, Fault> {
     if groups.is_empty() {
         return Ok(Some(Vec::new()));
     }
@@ -292,7 +292,8 @@ async fn describe(core: &Core, groups: Vec<Group>) -> Result<Option<Vec<Seen>>, 
         match answer {
             Ok(Answer::Data(data, stat)) => seen.push(describe_one(group, &data, stat)),
             Ok(_) => return Err(fault::odd("no data")),
-            Err(Code::NO_NODE) => return Ok(None),
+            Err(Code::NO_NODE) if all => return Ok(None),
+            Err(Code::NO_NODE) => {}
             Err(code) => return Err(fault::of_code(code, &group.nodes[0])),
         }
     }

@@ -2,12 +2,13 @@
 
 use super::claims::{Entry, State};
 use super::client::wire::{Answer, Code, Kind, Op, Request};
-use super::core::{Core, Place};
+use super::core::{Core, LARGE, Place};
 use super::data::{Data, Fence};
 use super::fault::{self, Fault};
 use super::{data_of, node_id};
 use crate::clock::Moment;
-use crate::store::Mode;
+use crate::store::{Claim, Mode};
+use crate::{Error, Token};
 use uuid::Uuid;
 
 /// How the nodes of permits are called, behind their id.
@@ -27,6 +28,40 @@ pub fn lease_id(node: &str) -> Option<u128> {
     super::line::id(prefix)
 }
 
+/// Whether a claim's permits can be taken at all: each has a node, and all are made in one request.
+pub fn check(core: &Core, claim: &Claim) -> Result<(), Error> {
+    let Mode::Permit { count, .. } = claim.mode else {
+        return Ok(());
+    };
+    if count == 0 {
+        return Err(Error::InvalidArgument {
+            what: "permits",
+            reason: "a claim for no permits has nothing to hold; ask for at least one".into(),
+        });
+    }
+    let place = core.place(&claim.name);
+    let one = creation(core, &place, claim, Token::new(u64::MAX), u32::MAX);
+    let most = LARGE / (9 + one.length());
+    if count as usize > most {
+        return Err(super::url::KIND.refused(format!(
+            "{count} permits are more than a ZooKeeper server takes in one request; ask for at most {most} at once"
+        )));
+    }
+    Ok(())
+}
+
+/// What makes the node of one permit.
+fn creation(core: &Core, place: &Place, claim: &Claim, token: Token, tokens: u32) -> Op {
+    let data = data_of(core, claim, Fence::Token(token), tokens);
+    let uuid = Uuid::from_u128(node_id(claim.id));
+    Op::Create {
+        path: format!("{}/_c_{uuid}-{LEASE}", place.leases),
+        data: data.write(),
+        acl: core.acl(),
+        kind: Kind::Sequential,
+    }
+}
+
 /// Takes the permits of a claim whose turn it is: it leaves the line and gets a node for each, in one transaction. False if
 /// it is in line no more.
 pub async fn take(
@@ -38,34 +73,23 @@ pub async fn take(
     let Mode::Permit { count, .. } = entry.claim.mode else {
         return Err(fault::odd("permits of a lock"));
     };
-    let data = Data {
-        fence: Fence::Token(entry.grant.token),
-        ..data_of(core, &entry.claim, Fence::Native, entry.grant.tokens)
-    };
-    let data = data.write();
-    let uuid = Uuid::from_u128(node_id(entry.claim.id));
+    let (token, tokens) = (entry.grant.token, entry.grant.tokens);
+    let create = creation(core, place, &entry.claim, token, tokens);
     let mut ops: Vec<Op> = entry
         .nodes
         .iter()
         .map(|path| Op::Delete { path: path.clone() })
         .collect();
     let leave = ops.len();
-    for _ in 0..count {
-        ops.push(Op::Create {
-            path: format!("{}/_c_{uuid}-{LEASE}", place.leases),
-            data: data.clone(),
-            acl: core.acl(),
-            kind: Kind::Sequential,
-        });
-    }
+    ops.extend(std::iter::repeat_n(create, count as usize));
     let mut folders = Vec::new();
     for _ in 0..20 {
         let mut requests = std::mem::take(&mut folders);
         requests.push(Request::Multi(ops.clone()));
-        let replies = match core.write(requests, not_after).await {
+        let replies = match core.prove(requests, not_after).await {
             Ok(replies) => replies,
             Err(fault) => {
-                if let Fault::Store(crate::Error::OutcomeUnknown { .. }) = fault {
+                if let Fault::Store(Error::OutcomeUnknown { .. }) = fault {
                     entry.state = State::Doubt(Moment::now());
                 }
                 return Err(fault);
@@ -75,7 +99,12 @@ pub async fn take(
         match replies.answers.into_iter().last() {
             Some(Ok(Answer::Multi(done))) => {
                 core.committed(sent);
-                entry.nodes = done.into_iter().filter_map(created_path).collect();
+                let nodes: Vec<String> = done.into_iter().filter_map(created_path).collect();
+                if nodes.len() < count as usize {
+                    entry.state = State::Doubt(Moment::now());
+                    return Err(fault::unclear("it made fewer nodes than it was asked for"));
+                }
+                entry.nodes = nodes;
                 entry.session = replies.session;
                 entry.asked = sent;
                 return Ok(true);

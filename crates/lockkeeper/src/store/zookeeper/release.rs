@@ -23,9 +23,8 @@ pub async fn settle(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
     let Some(entry) = turn.entry() else {
         return Ok(());
     };
-    let session = core.client.session();
-    if session != 0 && entry.session != session {
-        // Its nodes went with their session. They are never taken for those of another.
+    if entry.session != core.client.session() {
+        // Its session is over, here first: its nodes go with it, and are never taken for those of another.
         *turn.entry() = None;
         return Ok(());
     }
@@ -49,16 +48,28 @@ pub async fn remove(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
     let delete = |path: &String| Request::Do(Op::Delete { path: path.clone() });
     let requests: Vec<Request> = entry.nodes.iter().map(delete).collect();
     let replies = core.write(requests, Moment::NEVER).await?;
-    for answer in &replies.answers {
+    for (answer, node) in replies.answers.iter().zip(&entry.nodes) {
         match answer {
             Ok(_) | Err(Code::NO_NODE) => {}
-            Err(code) => return Err(fault::of_code(*code, &entry.nodes[0])),
+            Err(code) => return Err(fault::of_code(*code, node)),
         }
     }
-    core.committed(replies.sent);
     sweep(core, entry.number, &entry.nodes);
     *turn.entry() = None;
     Ok(())
+}
+
+/// A claim is in line no more, or holds no more: one of its nodes is gone. The others go, too.
+pub async fn forget(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
+    match turn.entry() {
+        Some(entry) if entry.nodes.len() > 1 && entry.session == core.client.session() => {
+            remove(core, turn).await
+        }
+        entry => {
+            *entry = None;
+            Ok(())
+        }
+    }
 }
 
 /// Looks for nodes that a claim may have, in the session in which they may have been created, and deletes them.
@@ -191,7 +202,7 @@ async fn let_go(
     let next = next.filter(|next| next.not_after >= now && next.mode.admits([]) && !was_leaving);
     let (nodes, number) = (entry.nodes.clone(), entry.number);
     if let (Some(next), Some(seat)) = (next, seat) {
-        let mut other = core.claims.enter(next.id, seat).await;
+        let mut other = core.claims.enter(seat).await;
         if !other.is_withdrawn() {
             return requeue(core, next, nodes, turn, &mut other).await;
         }
@@ -206,11 +217,10 @@ async fn let_go(
     let gone = match replies.answers.into_iter().next() {
         Some(Ok(Answer::Failed(_, Code::NO_NODE)) | Err(Code::NO_NODE)) => true,
         Some(Ok(Answer::Failed(_, code)) | Err(code)) => {
-            return Err(fault::of_code(code, &nodes[0]));
+            return Err(fault::of_code(code, &core.place(&release.name).path));
         }
         _ => false,
     };
-    core.committed(replies.sent);
     sweep(core, number, &nodes);
     match gone {
         // Some may be left, if not all were broken.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::claims::{Entry, State, Turn};
 use super::client::wire::{Answer, Code, Op, Request};
-use super::core::Core;
+use super::core::{Core, LARGE};
 use super::data::{Data, Fence};
 use super::fault::{self, Fault};
 use super::{GUARD_AFTER, data_of, permits, release};
@@ -83,7 +83,14 @@ pub async fn renew(core: Arc<Core>, renewals: Vec<Renewal>) -> Result<Vec<Renewe
     for chunk in groups(&renewals, &order) {
         match some(&core, &renewals, chunk, &mut renewed).await {
             Ok(()) => some_done = true,
-            Err(Fault::TooLate) => {}
+            // Nothing was done for those that have no answer yet.
+            Err(Fault::TooLate) => {
+                for &at in chunk {
+                    if renewed[at] == Renewed::NotHeld {
+                        renewed[at] = Renewed::TooLate;
+                    }
+                }
+            }
             Err(Fault::Store(error @ Error::Unavailable { .. })) if some_done => {
                 return Err(error.in_doubt());
             }
@@ -159,9 +166,12 @@ async fn some(
         }
     }
     holds.retain_mut(|(turn, _)| turn.entry().is_some());
+    let mut some_done = false;
     while !holds.is_empty() {
         let now = Moment::now();
         let (mut ops, mut owners, mut not_after) = (Vec::new(), Vec::new(), Moment::NEVER);
+        // As many as one request takes.
+        let (mut length, mut fit) = (0, 0);
         for (which, (turn, wants)) in holds.iter_mut().enumerate() {
             let Some(entry) = turn.entry() else { continue };
             let longest = wants
@@ -181,6 +191,11 @@ async fn some(
                     .collect(),
                 false => touched,
             };
+            length += touched.iter().map(|op| 9 + op.length()).sum::<usize>();
+            if length > LARGE && fit > 0 {
+                break;
+            }
+            fit = which + 1;
             owners.extend(std::iter::repeat_n(which, touched.len()));
             ops.extend(touched);
             not_after = wants
@@ -188,7 +203,7 @@ async fn some(
                 .map(|&at| renewals[at].not_after)
                 .fold(not_after, Moment::min);
         }
-        let replies = match core.write(vec![Request::Multi(ops)], not_after).await {
+        let replies = match core.prove(vec![Request::Multi(ops)], not_after).await {
             Ok(replies) => replies,
             Err(Fault::TooLate) => {
                 for at in holds.iter().flat_map(|(_, wants)| wants) {
@@ -196,12 +211,14 @@ async fn some(
                 }
                 return Ok(());
             }
+            Err(Fault::Store(error)) if some_done => return Err(error.in_doubt().into()),
             Err(fault) => return Err(fault),
         };
         match replies.answers.into_iter().next() {
             Some(Ok(Answer::Multi(_))) => {
                 core.committed(replies.sent);
-                for (turn, wants) in &mut holds {
+                some_done = true;
+                for (mut turn, wants) in holds.drain(..fit) {
                     let Some(entry) = turn.entry() else { continue };
                     if entry.session != replies.session {
                         *turn.entry() = None;
@@ -212,22 +229,15 @@ async fn some(
                         renewed[at] = Renewed::Renewed;
                     }
                 }
-                return Ok(());
             }
             Some(Ok(Answer::Failed(at, Code::NO_NODE))) => {
                 let Some(which) = owners.get(at) else {
                     return Err(fault::odd("a failure of nothing"));
                 };
                 // It was broken. The others go on.
-                let (mut turn, _) = holds.swap_remove(*which);
-                if turn
-                    .entry()
-                    .as_ref()
-                    .is_some_and(|entry| entry.nodes.len() > 1)
-                {
-                    let _ = release::remove(core, &mut turn).await;
-                }
-                *turn.entry() = None;
+                let (mut turn, _) = holds.remove(*which);
+                // What is left of its nodes is tried again later.
+                let _ = release::forget(core, &mut turn).await;
             }
             Some(Ok(Answer::Failed(_, code)) | Err(code)) => {
                 return Err(fault::of_code(code, "a hold"));

@@ -4,7 +4,7 @@ use super::claims::Entry;
 use super::client::wire::{Answer, Code, Request};
 use super::core::{Core, Place};
 use super::fault::{self, Fault};
-use super::{names, node_id};
+use super::names;
 use crate::store::Mode;
 
 /// The children of a name's folders. Those of `queue` are read before those of `leases`: what moves from the one to the
@@ -111,7 +111,11 @@ async fn judge_lock(
     alone: bool,
 ) -> Result<Verdict, Fault> {
     let line = core.line(&place.path, &lists.main).await?;
-    match line.blocker(node_id(entry.claim.id), alone) {
+    // A writer that is gone by now may be a reader that was not there when the line was listed.
+    if line.is_aged() {
+        return Ok(Verdict::Again);
+    }
+    match line.blocker(&entry.names(), alone) {
         Err(()) => return Ok(Verdict::Gone),
         Ok(Some(before)) => {
             return Ok(Verdict::Behind(Wait::Node(format!(
@@ -126,22 +130,21 @@ async fn judge_lock(
         let wait = Wait::Children(place.leases.clone(), lists.leases.clone());
         return Ok(Verdict::Behind(wait));
     }
-    older(core, &place.queue, &lists.queue, entry.czxid, true).await
+    older(core, &place.queue, &lists.queue, entry.czxid).await
 }
 
-/// Waits for the youngest contender of another folder that was there before this transaction. `moving`: one that is gone by
-/// now may have moved on instead of having left.
+/// Waits for the youngest contender of another folder that was there before this transaction. One that is gone by now may
+/// have moved on instead of having left: to its permits, or from a writer's node to a reader's.
 async fn older(
     core: &Core,
     folder: &str,
     children: &[String],
     czxid: i64,
-    moving: bool,
 ) -> Result<Verdict, Fault> {
     let line = super::line::Line::of(children);
     let nodes: Vec<String> = line.all().iter().map(|one| one.node.clone()).collect();
     let created = core.created(folder, &nodes).await?;
-    if moving && created.len() < nodes.len() {
+    if created.len() < nodes.len() {
         return Ok(Verdict::Again);
     }
     let before = created
@@ -168,13 +171,13 @@ async fn judge_permits(
 ) -> Result<Verdict, Fault> {
     let line = core.line(&place.queue, &lists.queue).await?;
     // One that is gone from the line may have a lease that was not there when the leases were listed.
-    if line.all().len() < super::line::Line::of(&lists.queue).all().len() {
+    if line.is_aged() {
         return Ok(Verdict::Again);
     }
-    let Ok(before) = line.before(node_id(entry.claim.id)) else {
+    let Ok(before) = line.before(&entry.names()) else {
         return Ok(Verdict::Gone);
     };
-    match older(core, &place.path, &lists.main, entry.czxid, false).await? {
+    match older(core, &place.path, &lists.main, entry.czxid).await? {
         Verdict::Turn => {}
         other => return Ok(other),
     }

@@ -5,7 +5,7 @@
 //! its version in the same transaction. So all agree on it. It is raised when tokens fall behind the clock, in a
 //! new epoch, and when the servers have lost data; it never goes back.
 
-use super::client::wire::{Acl, Kind, Op};
+use super::client::wire::Op;
 use super::data::Fence;
 use crate::Token;
 use crate::store::Grant;
@@ -82,6 +82,8 @@ pub struct Step {
     pub micros: u64,
     /// The version of the node once it is done.
     pub version: i32,
+    /// The counter when the base was written, unless this step writes it.
+    written: u32,
 }
 
 impl Tokens {
@@ -115,6 +117,7 @@ impl Tokens {
                 epoch: now,
                 micros: lowest,
                 version: base.version.wrapping_add(1),
+                written: base.written,
             };
         }
         Step {
@@ -125,33 +128,29 @@ impl Tokens {
             epoch: base.epoch,
             micros: base.micros,
             version: base.version,
+            written: base.written,
         }
     }
 
-    /// The node for a base that is not there yet.
-    pub fn first(&self, path: &str, acl: Acl, zxid: i64, clock: u64) -> Op {
+    /// What the node has at first.
+    pub fn first(&self, zxid: i64, clock: u64) -> Vec<u8> {
         let now = u64::from(counter(zxid)) * RUN;
-        Op::Create {
-            path: path.to_owned(),
-            data: Base::write(
-                epoch(zxid),
-                clock.max(self.highest + RUN).saturating_sub(now),
-            ),
-            acl,
-            kind: Kind::Persistent,
-        }
+        let micros = clock.max(self.highest + RUN).saturating_sub(now);
+        Base::write(epoch(zxid), micros)
     }
 
-    /// The step was done by this transaction. Returns the first token, or `None` if it is not sound: the epoch has changed.
+    /// The step was done by this transaction. Returns the first token, or `None` if it is not sound: the epoch has changed, or
+    /// so many transactions came in between that the next epoch would not begin above it.
     pub fn done(&mut self, step: &Step, zxid: i64) -> Option<u64> {
-        if epoch(zxid) != step.epoch {
+        let written = match step.op {
+            Op::SetData { .. } => counter(zxid),
+            _ => step.written,
+        };
+        let since = u64::from(counter(zxid).saturating_sub(written));
+        if epoch(zxid) != step.epoch || since > CHECKPOINT + SLACK {
             self.base = None;
             return None;
         }
-        let written = match step.op {
-            Op::SetData { .. } => counter(zxid),
-            _ => self.base.map_or(0, |base| base.written),
-        };
         let base = Base {
             version: step.version,
             epoch: step.epoch,
@@ -227,8 +226,8 @@ mod tests {
             (zxid(1, 12), CLOCK),
             (zxid(1, 13), CLOCK + 5_000_000),
             (zxid(1, 14), CLOCK - 1_000_000_000),
-            (zxid(1, 90_000), CLOCK),
-            (zxid(1, 90_001), CLOCK),
+            (zxid(1, 60_000), CLOCK),
+            (zxid(1, 60_001), CLOCK),
         ] {
             let base = tokens.base.expect("known");
             let token = take(&mut tokens, base, seen, at, clock).expect("sound");
@@ -242,6 +241,42 @@ mod tests {
         let token = take(&mut tokens, base, zxid(2, 1), zxid(2, 2), CLOCK).expect("sound");
         assert!(token > last, "also with a clock that was set back");
         assert!(token < last + 10_000_000, "and not far ahead");
+    }
+
+    #[test]
+    fn an_election_needs_no_clock() {
+        let mut tokens = Tokens::default();
+        let base = Base {
+            version: 3,
+            epoch: 1,
+            micros: CLOCK,
+            written: 5,
+        };
+        // Others had many transactions that this process did not hear of.
+        let far = zxid(1, 5 + (CHECKPOINT + SLACK) as u32 + 1);
+        let last = take(&mut tokens, base, zxid(1, 6), far, CLOCK).unwrap_or(0);
+        // Another process, whose clock is behind, is the first after an election.
+        let mut other = Tokens::default();
+        let next = take(
+            &mut other,
+            base,
+            zxid(2, 1),
+            zxid(2, 2),
+            CLOCK - 1_000_000_000,
+        );
+        assert!(next.expect("sound") > last, "{last}");
+        // Made anew, it tells where it is.
+        let again = take(&mut tokens, base, far, far + 1, CLOCK).expect("sound");
+        let base = tokens.base.expect("known");
+        assert_eq!(base.written, counter(far + 1));
+        let next = take(
+            &mut other,
+            base,
+            zxid(2, 1),
+            zxid(2, 2),
+            CLOCK - 1_000_000_000,
+        );
+        assert!(next.expect("sound") > again);
     }
 
     #[test]

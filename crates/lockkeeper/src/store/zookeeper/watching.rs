@@ -16,6 +16,9 @@ use crate::Error;
 use crate::clock::Moment;
 use crate::store::{ClaimId, DirectGrant, GRANT_LEASE, Interest, Mode, Subscription};
 
+/// How many nodes of one hold are watched.
+const MOST_GUARDED: usize = 16;
+
 /// What subscriptions want to hear of: names and latches.
 #[derive(Debug, Default)]
 pub struct Watched(Mutex<Table>);
@@ -226,19 +229,26 @@ async fn guard(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
     let Some(entry) = turn.entry() else {
         return Ok(());
     };
-    let path = entry.nodes[0].clone();
     entry.guard_at = Some(Moment::now() + super::RETRY);
-    core.claims.watch(&path, entry.claim.id);
-    let request = Request::GetData {
-        path: path.clone(),
-        watch: true,
-    };
-    match core.read(vec![request]).await?.pop() {
-        Some(Ok(_)) => entry.guard_at = None,
-        Some(Err(Code::NO_NODE)) => *turn.entry() = None,
-        Some(Err(code)) => return Err(fault::of_code(code, &path)),
-        None => return Err(fault::odd("nothing")),
+    // Permits may be many. A renewal finds out what happened to the rest.
+    let guarded = entry.nodes.iter().take(MOST_GUARDED);
+    let mut requests = Vec::new();
+    for path in guarded.clone() {
+        core.claims.watch(path, entry.claim.id);
+        requests.push(Request::GetData {
+            path: path.clone(),
+            watch: true,
+        });
     }
+    let answers = core.read(requests).await?;
+    for (answer, path) in answers.into_iter().zip(guarded) {
+        match answer {
+            Ok(_) => {}
+            Err(Code::NO_NODE) => return release::forget(core, turn).await,
+            Err(code) => return Err(fault::of_code(code, path)),
+        }
+    }
+    entry.guard_at = None;
     Ok(())
 }
 
@@ -254,7 +264,9 @@ async fn wait_on(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
         let answers = core.read(Lists::requests(&place, mode)).await?;
         let lists = Lists::read(core, &place, mode, answers).await?;
         match standing::judge(core, &place, entry, &lists).await? {
-            Verdict::Gone => {
+            Verdict::Gone => return release::forget(core, turn).await,
+            // What was read is of another session, and so is the turn.
+            Verdict::Turn if entry.session != core.client.session() => {
                 *turn.entry() = None;
                 return Ok(());
             }

@@ -8,6 +8,7 @@ use tokio::net::TcpStream;
 use super::jute::Reader;
 use super::wire::{self, Code, Greeting};
 use crate::Error;
+use crate::clock::Moment;
 use crate::store::common::{Address, Credentials, StoreKind, Trust, tls};
 
 /// Larger frames are no answers of a server's.
@@ -45,6 +46,8 @@ pub struct Link {
     /// What was read and belongs to later frames.
     pub inbox: Vec<u8>,
     pub greeting: Greeting,
+    /// When the session was asked for.
+    pub asked: Moment,
     pub server: String,
 }
 
@@ -93,6 +96,7 @@ impl Way {
             identity.session,
             &identity.password,
         );
+        let asked = Moment::now();
         stream.write_all(&hello).await.map_err(lost)?;
         let mut inbox = Vec::new();
         let frame = frame(&mut stream, &mut inbox).await.map_err(lost)?;
@@ -112,6 +116,7 @@ impl Way {
             stream,
             inbox,
             greeting,
+            asked,
             server: server.to_string(),
         })
     }

@@ -4,8 +4,10 @@
 //! and nothing of it can happen later. What was written and not answered is [`Failure::InDoubt`]. Requests that are sent
 //! together are answered in their order, by one server, within one session.
 //!
-//! `jute` is the encoding, `wire` has requests and answers, `link` makes a connection, `session` drives it.
+//! `jute` is the encoding, `wire` has requests and answers, `link` makes a connection, `session` drives it, `heard` says
+//! what the leader knows of the session.
 
+mod heard;
 mod jute;
 mod link;
 mod session;
@@ -63,6 +65,8 @@ pub enum Event {
 struct Batch {
     requests: Vec<Request>,
     not_after: Moment,
+    /// Whether its answer is to say until when the session lives.
+    proves: bool,
     answer: oneshot::Sender<Result<Replies, Failure>>,
 }
 
@@ -129,6 +133,8 @@ impl Client {
         let (end, ended) = oneshot::channel();
         let mut driver = Driver::new(way, options, shared.clone(), events);
         let link = driver.connect_first().await?;
+        // Before the task runs: whoever asks learns what was granted, not what was wanted.
+        driver.greeted(&link);
         tokio::spawn(driver.run(link, ended));
         let client = Client {
             shared,
@@ -164,6 +170,25 @@ impl Client {
         requests: Vec<Request>,
         not_after: Moment,
     ) -> Result<Replies, Failure> {
+        self.hand_over(requests, not_after, false).await
+    }
+
+    /// The same, over a connection on which a write that is committed says that the session lives for two thirds of its
+    /// time-out from when it was sent.
+    pub async fn send_and_prove(
+        &self,
+        requests: Vec<Request>,
+        not_after: Moment,
+    ) -> Result<Replies, Failure> {
+        self.hand_over(requests, not_after, true).await
+    }
+
+    async fn hand_over(
+        &self,
+        requests: Vec<Request>,
+        not_after: Moment,
+        proves: bool,
+    ) -> Result<Replies, Failure> {
         if requests.is_empty() {
             return Ok(Replies {
                 session: self.session(),
@@ -175,6 +200,7 @@ impl Client {
         let batch = Batch {
             requests,
             not_after,
+            proves,
             answer,
         };
         let sent = match &*self.shared.way() {

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
+use super::heard::Heard;
 use super::jute::{Reader, Writer};
 use super::link::{Identity, Link, Way, Wire, next_frame};
 use super::wire::{self, Answer, Code, Request};
@@ -30,6 +31,10 @@ pub struct Driver {
     xid: i32,
     /// When a server last said something.
     heard: Moment,
+    /// What was answered on the connection that there is.
+    answers: Heard,
+    /// What goes out once the session was opened anew.
+    postponed: Vec<Batch>,
 }
 
 /// Requests that were written and are not all answered.
@@ -71,6 +76,8 @@ impl Driver {
             next,
             xid: 0,
             heard: Moment::now(),
+            answers: Heard::new(Duration::ZERO, Moment::now()),
+            postponed: Vec::new(),
         }
     }
 
@@ -85,6 +92,14 @@ impl Driver {
             }
         }
         Err(self.way.kind.unavailable(told.join("; ")))
+    }
+
+    /// Tells what a session was granted by this connection, which does not serve yet.
+    pub fn greeted(&self, link: &Link) {
+        self.shared.standing.send_modify(|standing| {
+            standing.session = link.greeting.session;
+            standing.timeout = self.identity.timeout;
+        });
     }
 
     /// Tries the next server.
@@ -102,15 +117,23 @@ impl Driver {
             self.forget();
             return Err(self.way.kind.unavailable("the session has expired"));
         }
+        let timeout = Duration::from_millis(greeting.timeout_millis as u64);
         let renewed = self.identity.session != greeting.session;
+        if !renewed && timeout < self.identity.timeout {
+            // Leases count on the time-out that it had. It ends by itself.
+            self.forget();
+            return Err(self.way.kind.unavailable(format!(
+                "{server} ends this session after {timeout:?}, sooner than before"
+            )));
+        }
         self.identity.session = greeting.session;
         self.identity.password.clone_from(&greeting.password);
         if renewed {
             self.identity.last_zxid = 0;
         }
         self.heard = Moment::now();
-        let timeout = Duration::from_millis(greeting.timeout_millis as u64);
         self.identity.timeout = timeout;
+        self.answers = Heard::new(timeout, link.asked);
         Ok(link)
     }
 
@@ -124,6 +147,15 @@ impl Driver {
         self.shared
             .standing
             .send_modify(|standing| standing.session = 0);
+        // Whoever holds something is told now.
+        let _ = self.events.send(Event::Lost);
+    }
+
+    /// What was to be sent is not.
+    fn give_back(&mut self, reason: &str) {
+        for batch in self.postponed.drain(..) {
+            let _ = batch.answer.send(Err(Failure::NotSent(reason.to_owned())));
+        }
     }
 
     /// Serves connections until the last client is gone.
@@ -134,11 +166,10 @@ impl Driver {
         loop {
             if let Some(link) = link.take() {
                 let began = Moment::now();
-                let Err((session, reason)) = self.serve(link, served, &mut ended).await else {
+                let Err(session) = self.serve(link, served, &mut ended).await else {
                     return;
                 };
                 served = session;
-                self.told(&reason);
                 let _ = self.events.send(Event::Lost);
                 if Moment::now().since(began) >= Backoff::LONGEST {
                     backoff.reset();
@@ -150,6 +181,7 @@ impl Driver {
                     Ok(connected) => link = Some(connected),
                     Err(error) => {
                         self.told(&error.to_string());
+                        self.give_back(&error.to_string());
                         let pause = backoff.pause();
                         tokio::select! {
                             _ = &mut ended => return,
@@ -169,13 +201,13 @@ impl Driver {
         });
     }
 
-    /// Serves one connection. `Ok` when nobody wants it any more; otherwise the session and why it ended.
+    /// Serves one connection. `Ok` when nobody wants it any more; otherwise its session.
     async fn serve(
         &mut self,
         link: Link,
         served: i64,
         ended: &mut oneshot::Receiver<()>,
-    ) -> Result<(), (i64, String)> {
+    ) -> Result<(), i64> {
         let session = link.greeting.session;
         let (way, mut wanted) = mpsc::unbounded_channel();
         *self.shared.way() = Some(way);
@@ -188,6 +220,9 @@ impl Driver {
         if served != 0 {
             let renewed = served != session;
             let _ = self.events.send(Event::Connected { renewed });
+            if renewed {
+                self.give_back("the session has ended");
+            }
         }
         let mut traffic = Traffic {
             pending: VecDeque::new(),
@@ -195,6 +230,14 @@ impl Driver {
             wrote: Moment::now(),
             pinged: None,
         };
+        for batch in std::mem::take(&mut self.postponed) {
+            if !batch.proves || self.answers.proves(Moment::now()) {
+                self.write(batch, &mut traffic);
+            } else {
+                let slow = "it is too slow for the session's time-out".to_owned();
+                let _ = batch.answer.send(Err(Failure::NotSent(slow)));
+            }
+        }
         let (mut reader, mut writer) = tokio::io::split(link.stream);
         let inbox = link.inbox;
         let outcome = self
@@ -213,20 +256,27 @@ impl Driver {
             Ok(()) => "the keeper was closed".to_owned(),
             Err(reason) => format!("{server}: {reason}"),
         };
+        // Before anybody is answered: what they ask next waits for the next connection.
+        self.told(&reason);
         // What was written is in doubt; what was not, is not.
         for pending in traffic.pending {
             let _ = pending.answer.send(Err(Failure::InDoubt(reason.clone())));
         }
         wanted.close();
         while let Ok(batch) = wanted.try_recv() {
-            let _ = batch.answer.send(Err(Failure::NotSent(reason.clone())));
+            if self.postponed.is_empty() {
+                let _ = batch.answer.send(Err(Failure::NotSent(reason.clone())));
+            } else {
+                self.postponed.push(batch);
+            }
         }
         match outcome {
             Ok(()) => {
+                self.give_back(&reason);
                 self.say_goodbye(&mut reader, &mut writer).await;
                 Ok(())
             }
-            Err(_) => Err((session, reason)),
+            Err(_) => Err(session),
         }
     }
 
@@ -240,12 +290,16 @@ impl Driver {
         ended: &mut oneshot::Receiver<()>,
     ) -> Result<(), String> {
         let silence = self.options.answer_timeout;
-        // A packet at least every twelfth of the session's time-out.
-        let idle = self.identity.timeout / 24;
+        // A packet is sent and answered at least every twelfth of the session's time-out, with time to spare.
+        let idle = self.identity.timeout / 48;
         let mut tick = tokio::time::interval(idle.min(silence / 4).max(Duration::from_millis(5)));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         inbox.reserve(16 << 10);
+        self.flush(writer, traffic).await?;
         loop {
+            if !self.postponed.is_empty() && traffic.pending.is_empty() {
+                return Err("nothing was said for a while".into());
+            }
             tokio::select! {
                 biased;
                 read = reader.read_buf(&mut inbox) => {
@@ -292,6 +346,11 @@ impl Driver {
         }
         // Nobody waits for it any more: nothing was sent, and nothing is.
         if batch.answer.is_closed() {
+            return;
+        }
+        // The session is opened anew first, once what is under way was answered.
+        if !self.postponed.is_empty() || batch.proves && !self.answers.proves(now) {
+            self.postponed.push(batch);
             return;
         }
         let first = self.xid.wrapping_add(1).max(1);
@@ -359,7 +418,9 @@ impl Driver {
         }
         match header.xid {
             wire::XID_PING => {
-                traffic.pinged = None;
+                if let Some(sent) = traffic.pinged.take() {
+                    self.answers.note(sent, self.heard);
+                }
                 return Ok(());
             }
             wire::XID_WATCH => {
@@ -376,6 +437,7 @@ impl Driver {
             return Err("it answered what nobody asked".into());
         };
         let at = front.replies.answers.len();
+        self.answers.note(front.replies.sent, self.heard);
         if header.xid != front.first.wrapping_add(at as i32) {
             return Err("its answers are out of order".into());
         }

@@ -191,6 +191,15 @@ const ERROR: i32 = -1;
 const ALL_PERMISSIONS: i32 = 31;
 
 impl Op {
+    /// How many bytes it has in a request, at most.
+    pub fn length(&self) -> usize {
+        match self {
+            Op::Create { path, data, .. } => 43 + path.len() + data.len(),
+            Op::SetData { path, data, .. } => 12 + path.len() + data.len(),
+            Op::Delete { path } | Op::Check { path, .. } => 8 + path.len(),
+        }
+    }
+
     fn code(&self) -> i32 {
         match self {
             Op::Create {
@@ -252,6 +261,18 @@ impl Request {
             Request::Exists { .. } => EXISTS,
             Request::GetChildren { .. } => GET_CHILDREN,
             Request::Sync { .. } => SYNC,
+        }
+    }
+
+    /// How many bytes it has on the wire.
+    pub fn length(&self) -> usize {
+        match self {
+            Request::Do(op) => 12 + op.length(),
+            Request::Multi(ops) => 21 + ops.iter().map(|op| 9 + op.length()).sum::<usize>(),
+            Request::GetData { path, .. }
+            | Request::Exists { path, .. }
+            | Request::GetChildren { path, .. }
+            | Request::Sync { path } => 17 + path.len(),
         }
     }
 
@@ -449,4 +470,43 @@ pub fn read_as_anything(bytes: &[u8]) {
     let _ = header(&mut Reader::new(bytes));
     let _ = seen(&mut Reader::new(bytes));
     let _ = greeting(&mut Reader::new(bytes));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_no_longer_than_it_says() {
+        let path = || "/a/b".to_owned();
+        let create = |acl, kind| Op::Create {
+            path: path(),
+            data: vec![1, 2, 3],
+            acl,
+            kind,
+        };
+        let ops = vec![
+            create(Acl::Open, Kind::Sequential),
+            create(Acl::Creator, Kind::Container),
+            Op::Delete { path: path() },
+            Op::Check {
+                path: path(),
+                version: 1,
+            },
+            Op::SetData {
+                path: path(),
+                data: vec![7; 9],
+                version: -1,
+            },
+        ];
+        let mut requests: Vec<Request> = ops.iter().cloned().map(Request::Do).collect();
+        requests.push(Request::Multi(ops));
+        requests.push(Request::Sync { path: path() });
+        for request in requests {
+            let mut w = Writer::default();
+            request.write(1, &mut w);
+            let (said, is) = (request.length(), w.finish().len());
+            assert!(said >= is && said < is + 30, "{said} {is} {request:?}");
+        }
+    }
 }

@@ -1,0 +1,181 @@
+//! Histories on one ZooKeeper server, and on three whose leader goes.
+
+use std::time::Duration;
+
+use lockkeeper_testkit::checker::Kind;
+use lockkeeper_testkit::history::Fault;
+use lockkeeper_testkit::random::Random;
+use lockkeeper_testkit::servers::proxy::Proxy;
+use lockkeeper_testkit::servers::zookeeper::{Ensemble, ZooKeeperServer};
+
+use crate::crowd::Crowd;
+use crate::place::Place;
+use crate::redis::on_the_way;
+use crate::stage::{ALL_KINDS, Stage, play};
+use crate::trouble::{OF_PROCESSES, OF_THE_WAY, Trouble, chosen};
+
+/// A session that two thirds of are longer than the leases, and that a process that is gone does not outlive by much.
+const OPTIONS: &str = "session_timeout=2s&timeout=600ms&connect_timeout=600ms";
+
+struct ZooKeeper {
+    server: ZooKeeperServer,
+    proxy: Proxy,
+}
+
+struct Three {
+    servers: Ensemble,
+}
+
+#[test]
+fn every_rule_holds_on_zookeeper() {
+    play("zookeeper", 2, 2, |_| ZooKeeper::start());
+}
+
+#[test]
+fn every_rule_holds_on_three_zookeepers() {
+    play("zookeepers", 1, 1, |_| Three::start());
+}
+
+impl ZooKeeper {
+    fn start() -> ZooKeeper {
+        let server = ZooKeeperServer::start();
+        ZooKeeper {
+            proxy: Proxy::to(server.port()),
+            server,
+        }
+    }
+}
+
+fn url(hosts: &str) -> String {
+    format!("zk://{hosts}/x?{OPTIONS}")
+}
+
+fn nodes(server: &ZooKeeperServer) -> Vec<String> {
+    match server.ephemerals() {
+        0 => Vec::new(),
+        count => vec![format!("{count} nodes")],
+    }
+}
+
+impl Stage for ZooKeeper {
+    fn menu(&self) -> Vec<Trouble> {
+        let own = [
+            Trouble::Refused,
+            Trouble::Silent,
+            Trouble::ServerStopped,
+            Trouble::ServerRestarted,
+        ];
+        chosen(&[&OF_PROCESSES, &OF_THE_WAY, &own])
+    }
+
+    fn place(&mut self) -> Place {
+        Place::at(&url(&format!("127.0.0.1:{}", self.proxy.port())))
+    }
+
+    fn straight(&self, _: &Place) -> String {
+        url(&format!("127.0.0.1:{}", self.server.port()))
+    }
+
+    fn make(&mut self, trouble: Trouble, crowd: &mut Crowd, time: Duration, random: &mut Random) {
+        let (server, proxy) = (&mut self.server, &self.proxy);
+        match trouble {
+            Trouble::ServerStopped => {
+                server.pause();
+                std::thread::sleep(time);
+                server.resume();
+            }
+            Trouble::ServerRestarted => server.restart(),
+            Trouble::RepliesLost => {
+                let before = proxy.lost_replies();
+                proxy.lose_replies("_c_", 1 + random.below(3) as usize);
+                crowd.until("a reply is lost", || proxy.lost_replies() > before);
+                crowd.driver.fault(Fault::ReplyLost);
+                proxy.heal();
+            }
+            Trouble::Refused => {
+                proxy.refuse();
+                std::thread::sleep(time);
+                proxy.heal();
+            }
+            // Longer than a session lives: the server ends them, and nobody hears of it.
+            Trouble::Silent => {
+                let before = proxy.stopped();
+                proxy.black_hole();
+                std::thread::sleep(time * 2);
+                crowd.until("something is lost", || proxy.stopped() > before);
+                proxy.heal();
+                proxy.cut();
+            }
+            other => on_the_way(other, &[proxy], crowd, time, random),
+        }
+        crowd.bitten(&format!("{trouble:?}"));
+    }
+
+    fn leftovers(&self) -> Vec<String> {
+        nodes(&self.server)
+    }
+
+    fn kinds(&self) -> &'static [Kind] {
+        ALL_KINDS
+    }
+}
+
+impl Three {
+    fn start() -> Three {
+        Three {
+            servers: Ensemble::start(),
+        }
+    }
+}
+
+impl Stage for Three {
+    fn menu(&self) -> Vec<Trouble> {
+        let own = [
+            Trouble::ServerStopped,
+            Trouble::ServerRestarted,
+            Trouble::MinorityStopped,
+        ];
+        chosen(&[&OF_PROCESSES, &own])
+    }
+
+    fn place(&mut self) -> Place {
+        Place::at(&url(&self.servers.hosts()))
+    }
+
+    fn straight(&self, place: &Place) -> String {
+        place.url.clone()
+    }
+
+    fn make(&mut self, trouble: Trouble, crowd: &mut Crowd, time: Duration, _: &mut Random) {
+        let leader = self.servers.leader();
+        match trouble {
+            Trouble::ServerStopped => {
+                self.servers.servers()[leader].pause();
+                std::thread::sleep(time);
+                self.servers.servers()[leader].resume();
+            }
+            Trouble::ServerRestarted => {
+                self.servers.servers()[leader].kill();
+                std::thread::sleep(time);
+                self.servers.servers()[leader].relaunch();
+            }
+            Trouble::MinorityStopped => {
+                let follower = (leader + 1) % 3;
+                self.servers.servers()[follower].pause();
+                std::thread::sleep(time);
+                self.servers.servers()[follower].resume();
+            }
+            other => unreachable!("{other:?} is not on the menu"),
+        }
+        self.servers.wait_until_all_serve();
+        crowd.bitten(&format!("{trouble:?}"));
+    }
+
+    fn leftovers(&self) -> Vec<String> {
+        nodes(&self.servers.all()[self.servers.leader()])
+    }
+
+    fn kinds(&self) -> &'static [Kind] {
+        ALL_KINDS
+    }
+}
