@@ -1,4 +1,4 @@
-//! Java and Rust processes on one counter: no update is lost.
+//! Processes of several languages on one counter: no update is lost.
 
 use lockkeeper_testkit::servers::zookeeper::ZooKeeperServer;
 
@@ -10,17 +10,22 @@ const ROUNDS: usize = 40;
 #[tokio::test(flavor = "multi_thread")]
 async fn four_and_four_lose_no_update() {
     let server = ZooKeeperServer::start();
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("counter");
-    std::fs::write(&file, "0").expect("writes");
     let mut peers = Vec::new();
     for _ in 0..EACH {
         peers.push(Peer::start(server.port()).await);
     }
+    count_together(&server, &peers, EACH).await;
+}
+
+/// These and so many of ours count under one lock.
+pub async fn count_together(server: &ZooKeeperServer, peers: &[Peer], of_ours: usize) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("counter");
+    std::fs::write(&file, "0").expect("writes");
     let line = format!("add a /shared {} {ROUNDS}", file.display());
-    let java: Vec<_> = peers.iter().map(|peer| peer.begin(&line)).collect();
+    let theirs: Vec<_> = peers.iter().map(|peer| peer.begin(&line)).collect();
     let mut ours = Vec::new();
-    for _ in 0..EACH {
+    for _ in 0..of_ours {
         // Each has a session of its own, as a process has.
         let (keeper, file) = (keeper(server.port()).await, file.clone());
         ours.push(tokio::spawn(async move {
@@ -42,13 +47,16 @@ async fn four_and_four_lose_no_update() {
         for task in ours {
             task.await.expect("a task finishes");
         }
-        for peer in java {
-            peer.await.expect("Java goes on").expect("Java finishes");
+        for peer in theirs {
+            peer.await.expect("it goes on").expect("it finishes");
         }
     };
     tokio::time::timeout(PATIENCE * 4, all)
         .await
         .expect("all finish");
     let number = std::fs::read_to_string(&file).expect("reads");
-    assert_eq!(number.trim(), (2 * EACH * ROUNDS).to_string());
+    assert_eq!(
+        number.trim(),
+        ((peers.len() + of_ours) * ROUNDS).to_string()
+    );
 }

@@ -1,4 +1,4 @@
-//! Drives a Curator client: the Java program in `interop/curator`.
+//! Drives a client of another project: the Java program in `interop/curator`, or those in `interop/zookeeper`.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +16,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 type Calls = Arc<Mutex<HashMap<u64, oneshot::Sender<Result<String, String>>>>>;
 
-/// A running Java process with one Curator client. Dropping it kills it.
+/// A running process with one client. Dropping it kills it.
 pub struct Peer {
     child: Child,
     stdin: Mutex<ChildStdin>,
@@ -34,23 +34,57 @@ fn jar() -> PathBuf {
     path
 }
 
+/// A client of another language than Java.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Other {
+    Kazoo,
+    Go,
+}
+
+impl Other {
+    fn command(self) -> Command {
+        let built = std::env::var_os("LOCKKEEPER_INTEROP_ZOOKEEPER")
+            .map(PathBuf::from)
+            .expect("`cargo xtask interop curator` builds the peers and runs these tests");
+        match self {
+            Other::Kazoo => {
+                let mut command = Command::new(built.join("python/bin/python"));
+                let script = "../../interop/zookeeper/python/peer.py";
+                command.arg(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(script));
+                command
+            }
+            Other::Go => Command::new(built.join("go/peer")),
+        }
+    }
+}
+
 impl Peer {
-    /// Starts one on the server at this port.
+    /// Starts one with Curator on the server at this port.
     pub async fn start(port: u16) -> Peer {
-        let mut child = Command::new("java")
-            .args([
-                "-XX:+UseSerialGC",
-                "-XX:TieredStopAtLevel=1",
-                "-Xshare:auto",
-                "-Xmx128m",
-                "-jar",
-            ])
-            .arg(jar())
+        let mut java = Command::new("java");
+        java.args([
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Xshare:auto",
+            "-Xmx128m",
+            "-jar",
+        ]);
+        java.arg(jar());
+        Peer::run(java, port).await
+    }
+
+    /// Starts one of another language.
+    pub async fn other(other: Other, port: u16) -> Peer {
+        Peer::run(other.command(), port).await
+    }
+
+    async fn run(mut command: Command, port: u16) -> Peer {
+        let mut child = command
             .arg(format!("127.0.0.1:{port}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("java is installed");
+            .expect("it is installed");
         let stdin = Mutex::new(child.stdin.take().expect("piped"));
         let stdout = child.stdout.take().expect("piped");
         let calls = Calls::default();
@@ -83,8 +117,8 @@ impl Peer {
         };
         let ready = tokio::time::timeout(PATIENCE, is_ready).await;
         ready
-            .expect("Java starts in time")
-            .expect("Java starts")
+            .expect("it starts in time")
+            .expect("it starts")
             .expect("it is ready");
         peer
     }
@@ -95,8 +129,8 @@ impl Peer {
         let (answer, answered) = oneshot::channel();
         self.calls.lock().expect("sound").insert(id, answer);
         let mut stdin = self.stdin.lock().expect("sound");
-        writeln!(stdin, "{id} {line}").expect("Java listens");
-        stdin.flush().expect("Java listens");
+        writeln!(stdin, "{id} {line}").expect("it listens");
+        stdin.flush().expect("it listens");
         answered
     }
 
@@ -117,8 +151,8 @@ impl Drop for Peer {
 pub async fn finish(begun: oneshot::Receiver<Result<String, String>>) -> String {
     let answer = tokio::time::timeout(PATIENCE, begun)
         .await
-        .expect("Java answers in time");
-    answer.expect("Java goes on").expect("Java does it")
+        .expect("it answers in time");
+    answer.expect("it goes on").expect("it does it")
 }
 
 /// A keeper of ours on the same server.

@@ -36,9 +36,8 @@ async fn a_session_that_became_shorter_is_given_up() {
     })
     .await;
     proxy.black_hole();
-    let near = Lockkeeper::connect(&server.url("x"))
-        .await
-        .expect("connects");
+    let url = format!("zk://127.0.0.1:{}/x?session_timeout=4s", server.port());
+    let near = Lockkeeper::connect(&url).await.expect("connects");
     let next = soon("the lock", near.lock("a").expect("a lock").acquire()).await;
     let next = next.expect("acquires");
     assert!(!guard.is_held(), "two hold it");

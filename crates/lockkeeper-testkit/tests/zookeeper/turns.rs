@@ -8,6 +8,8 @@ use lockkeeper_testkit::servers::proxy::Proxy;
 use lockkeeper_testkit::servers::zookeeper::ZooKeeperServer;
 use lockkeeper_testkit::servers::zookeeper_session::{Node, ZooKeeperSession};
 
+use uuid::Uuid;
+
 use super::claims::{claim_for, release};
 use super::common::{busy, downgrade, granted, in_the_end, node_uuid, open, soon};
 
@@ -101,6 +103,13 @@ async fn a_lock_does_not_come_beside_a_writer_that_became_a_reader() {
     hand.delete(&last).expect("deletes");
 }
 
+/// A lock that takes the first node with its id for its own: whether it is its turn.
+fn is_first_by_id(children: &[String], id: Uuid) -> bool {
+    let number = |node: &&String| node[node.len() - 10..].parse::<u64>().ok();
+    let first = children.iter().min_by_key(number);
+    first.is_some_and(|node| node.contains(&id.to_string()))
+}
+
 /// Curator#1121: the servers still have a node of the claim's, of a session that was given up. It is not the claim's own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_of_another_session_is_never_taken_for_ones_own() {
@@ -124,6 +133,10 @@ async fn a_node_of_another_session_is_never_taken_for_ones_own() {
         let other = claim_for(LEASE, "a", mode).with_enqueue(true);
         busy(&first, &other).await;
         busy(&second, &claim).await;
+        assert!(
+            is_first_by_id(&ghost.children(folder), node_uuid(claim.id)),
+            "a lock that knows its node by its id believes to hold"
+        );
         ghost.close();
         in_the_end(&first, &other).await;
         busy(&second, &claim).await;
