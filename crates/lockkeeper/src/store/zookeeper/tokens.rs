@@ -253,7 +253,7 @@ mod tests {
             written: 5,
         };
         // Others had many transactions that this process did not hear of.
-        let far = zxid(1, 5 + (CHECKPOINT + SLACK) as u32 + 1);
+        let far = zxid(1, 5 + (CHECKPOINT + SLACK) as u32 + 1_000);
         let last = take(&mut tokens, base, zxid(1, 6), far, CLOCK).unwrap_or(0);
         // Another process, whose clock is behind, is the first after an election.
         let mut other = Tokens::default();
