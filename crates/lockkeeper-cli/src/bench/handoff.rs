@@ -8,6 +8,7 @@ use lockkeeper::store::Reach;
 
 use super::Bench;
 use super::lap::Window;
+use super::network::Network;
 use super::progress::Progress;
 use super::report::{Entry, Figure, Quantiles, Reference, Target};
 use super::side::Series;
@@ -40,12 +41,13 @@ impl Bench {
         let mut total: Option<Tally> = None;
         for _ in 0..rounds.count {
             let length = rounds.length / 4;
-            let (ping, busy) = match &self.redis {
-                Some(server) => (
+            let (ping, busy) = match (&self.redis, &self.network) {
+                (Some(server), _) => (
                     server.ping(&self.runtime, length, HOLD)?,
                     Some(server.ping(&self.runtime, length, Duration::ZERO)?),
                 ),
-                None => (ping(&mut workers, length)?, None),
+                (None, Some(server)) => (server.ping(length, HOLD)?, None),
+                (None, None) => (ping(&mut workers, length)?, None),
             };
             let (tally, handoff) = self.take_turns(&mut workers, &name, rounds.length)?;
             pings.add(&ping, &handoff);
@@ -64,7 +66,11 @@ impl Bench {
             bail!("there was no round");
         };
         let series = Series { rates, total };
-        let what = if self.redis.is_some() { PING } else { PIPE };
+        let what = match (&self.redis, &self.network) {
+            (Some(_), _) => PING,
+            (None, Some(server)) => server.ping_is(),
+            (None, None) => PIPE,
+        };
         let mut figure = Figure::of("handoff", "async", 1, &series, (what, &series));
         figure.reference = pings.reference(what);
         if self.redis.is_some() {
@@ -73,9 +79,14 @@ impl Bench {
         let seen = (handoffs.count() > 0).then(|| Quantiles::of(&handoffs));
         let p50 = seen.map(|handoff| handoff.p50);
         figure.handoff_us = seen;
-        figure.targets = vec![match self.redis {
-            Some(_) => Target::at_most("ratio", 8.0, figure.reference.ratio),
-            None => Target::at_most("handoff_us.p50", 1000.0, p50),
+        let ratio = figure.reference.ratio;
+        let aims = self.network.as_ref().map(Network::aims);
+        let micros = aims.as_ref().and_then(|aims| aims.hand_off_micros);
+        let round_trips = aims.as_ref().and_then(|aims| aims.hand_off_round_trips);
+        figure.targets = vec![match (&self.redis, round_trips) {
+            (Some(_), _) => Target::at_most("ratio", 8.0, ratio),
+            (None, Some(round_trips)) => Target::at_most("ratio", round_trips, ratio),
+            (None, None) => Target::at_most("handoff_us.p50", micros.unwrap_or(1000.0), p50),
         }];
         Ok(vec![Entry::Figure(Box::new(figure))])
     }

@@ -57,6 +57,16 @@ impl Window {
         })
     }
 
+    /// The same window, to begin soon: for a side that has something to do before.
+    pub fn anew(self) -> Window {
+        let start = Moment::now() + Duration::from_millis(5);
+        Window {
+            start: start.as_nanos(),
+            end: (start + self.length()).as_nanos(),
+            ..self
+        }
+    }
+
     pub fn start(&self) -> Moment {
         Moment::from_nanos(self.start)
     }

@@ -2,13 +2,14 @@
 //!
 //! # Layout
 //! [`scenarios`], [`handoff`], [`waiters`], [`held`] and [`quorum`] are what is measured. [`lap`] is one pair and whoever repeats it,
-//! [`side`] lets ours and a [`reference`] ([`redis`] has that of its server) take turns, [`workers`] are other processes, [`counting`] counts what
+//! [`side`] lets ours and a [`reference`] ([`redis`], [`sql`] and [`zookeeper`] have that of their servers, [`network`] chooses) take turns, [`workers`] are other processes, [`counting`] counts what
 //! is asked of the store, [`tally`] adds up, [`report`] and [`table`] tell.
 
 mod counting;
 mod handoff;
 mod held;
 mod lap;
+mod network;
 mod progress;
 mod quorum;
 mod redis;
@@ -16,11 +17,13 @@ mod reference;
 mod report;
 mod scenarios;
 mod side;
+mod sql;
 mod table;
 mod tally;
 mod target;
 mod waiters;
 mod workers;
+mod zookeeper;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -29,12 +32,14 @@ use anyhow::Result;
 use clap::ValueEnum;
 use lockkeeper::HandOff;
 use lockkeeper::store::{Capabilities, KeeperId};
+use lockkeeper::url::StoreUrl;
 use tokio::runtime::Runtime;
 
 use held::HeldOrder;
 use lockkeeper_cli::exit::{Failure, INTERNAL};
 use lockkeeper_cli::output::{print, print_json};
 use lockkeeper_cli::store::StoreArgs;
+use network::Network;
 use report::{Entry, HeldEntry, Report, Target};
 use side::Rounds;
 use target::Address;
@@ -101,7 +106,6 @@ enum Scenario {
 
 /// One run.
 struct Bench {
-    runtime: Runtime,
     address: Address,
     capabilities: Capabilities,
     /// Makes the names of this run its own.
@@ -111,8 +115,12 @@ struct Bench {
     hand_off: HandOff,
     /// The server of a store that has one.
     redis: Option<redis::Server>,
+    /// The server of a SQL store or of ZooKeeper.
+    network: Option<Network>,
     /// The nodes of a quorum.
     nodes: Option<quorum::Nodes>,
+    /// Last, so that what the servers have of us is cleaned up before it ends.
+    runtime: Runtime,
 }
 
 /// Runs `lockkeeper bench`.
@@ -170,12 +178,17 @@ fn measure(args: &Args, store: &StoreArgs) -> Result<()> {
         _ => None,
     };
     let nodes = quorum::Nodes::find(&address.text);
+    let runtime = runtime()?;
+    // As long as names usually are: ours goes out twice with a request, the reference's once.
+    let unique = format!("{:08x}", KeeperId::new().to_bits() as u32);
+    let url = StoreUrl::parse(&address.text)?;
+    let handle = runtime.handle().clone();
+    let network = Network::find(capabilities.store, &url, &unique, handle)?;
     let bench = Bench {
-        runtime: runtime()?,
+        runtime,
         address,
         capabilities,
-        // As long as names usually are: ours goes out twice with a request, the reference's once.
-        unique: format!("{:08x}", KeeperId::new().to_bits() as u32),
+        unique,
         rounds: Rounds {
             count: ROUNDS,
             length: Duration::try_from_secs_f64(args.seconds / f64::from(ROUNDS))?
@@ -185,6 +198,7 @@ fn measure(args: &Args, store: &StoreArgs) -> Result<()> {
         blocking: args.blocking,
         hand_off,
         redis,
+        network,
         nodes,
     };
     let mut scenarios = Vec::new();

@@ -7,6 +7,7 @@ use lockkeeper::store::Reach;
 use super::Bench;
 use super::counting::Counting;
 use super::lap::Pair;
+use super::network::{self, Network};
 use super::progress::Progress;
 use super::quorum::ALONE;
 use super::redis::{Counted, Dialect, Server};
@@ -22,6 +23,10 @@ const PROCESSES: usize = 4;
 const RAW_SQLITE: &str = "raw rusqlite, the same two transactions";
 const RAW_WITH_LOG: &str = "raw rusqlite, and SQLite copies its log back";
 const RAW_REDIS: &str = "the dialect's smallest lock and unlock calls, raw";
+const RAW_COMMITS: &str = "two bare UPDATE commits, over a connection a task";
+const RAW_NODES: &str = "create and delete of a node, raw";
+const SESSION: &str = "a lock of the session: no lease, no token, no disk";
+const LEASE_TABLE: &str = "a lease table that is polled every 10 ms, a connection a task";
 const NO_HAND_OFF: &str = "the same without hand-off in a process";
 const MUTEX: &str = "tokio::sync::Mutex";
 const MEMORY: &str = "the same on the memory store";
@@ -45,16 +50,25 @@ impl Bench {
             true => Some(self.raw_sqlite(Log::Within)?),
             false => None,
         };
+        let mut session = self.session_locks("serial", 1)?;
         let mut sides: Vec<&mut dyn Side> = vec![&mut *reference, &mut *tasks, &mut *threads];
         if let Some(with_log) = &mut with_log {
             sides.push(with_log);
         }
+        if let Some(session) = &mut session {
+            sides.push(&mut **session);
+        }
+        let fourth = if self.is_sqlite() {
+            RAW_WITH_LOG
+        } else {
+            SESSION
+        };
         let progress = Progress::new("serial", steps(self.rounds, sides.len()));
         let series = alternate(self.rounds, &mut sides, &progress)?;
         let figure = |api, ours: &Series| {
             let mut figure = Figure::of("serial", api, 1, ours, (what, &series[0]));
-            let with_log = series.get(3).map(|with_log| (RAW_WITH_LOG, with_log));
-            figure.also = with_log.map(|with_log| Reference::of(ours, with_log));
+            let also = series.get(3).map(|also| (fourth, also));
+            figure.also = also.map(|also| Reference::of(ours, also));
             figure
         };
         let mut by_tasks = figure("async", &series[1]);
@@ -66,6 +80,10 @@ impl Bench {
         if self.redis.is_some() && self.no_hold() {
             let ratio = by_tasks.reference.ratio;
             by_tasks.targets = vec![Target::at_least("ratio", 0.9, ratio)];
+        }
+        if let (Some(network), true) = (&self.network, self.no_hold()) {
+            let (aim, ratio) = (network.aims().serial, by_tasks.reference.ratio);
+            by_tasks.targets = vec![Target::at_least("ratio", aim, ratio)];
         }
         target.keeper.close();
         Ok(vec![entry(by_tasks), entry(by_threads)])
@@ -92,6 +110,10 @@ impl Bench {
             };
             figure.targets = vec![Target::at_least("ratio", limit, figure.reference.ratio)];
         }
+        if let (Some(network), true) = (&self.network, self.no_hold()) {
+            let (aim, ratio) = (network.aims().parallel, figure.reference.ratio);
+            figure.targets = vec![Target::at_least("ratio", aim, ratio)];
+        }
         target.keeper.close();
         Ok(vec![entry(figure)])
     }
@@ -105,6 +127,9 @@ impl Bench {
         let memory = Store::open(&memory, self.hand_off, None)?;
         let (what, mut reference): (_, Box<dyn Side + '_>) = if self.is_memory() {
             (MUTEX, self.mutexes(1, TASKS))
+        } else if let Some(Network::Sql(server)) = &self.network {
+            let leases = server.lease_table(&vec![self.name("contended:raw"); TASKS])?;
+            (LEASE_TABLE, Box::new(self.of_tasks(leases, None)))
         } else {
             (MEMORY, self.side(&memory, &names)?)
         };
@@ -117,6 +142,13 @@ impl Bench {
         }
         if let Some(nodes) = &self.nodes {
             self.also_alone(nodes, &mut figure, &names)?;
+        }
+        if self.network.is_some() {
+            figure.targets = self.few_commands(&figure);
+        }
+        if let (Some(Network::Sql(_)), true) = (&self.network, self.no_hold()) {
+            let ratio = figure.reference.ratio;
+            figure.targets.push(Target::at_least("ratio", 100.0, ratio));
         }
         if self.redis.is_some() || self.nodes.is_some() {
             figure.targets = self.few_commands(&figure);
@@ -150,6 +182,9 @@ impl Bench {
         let share = figure.fairness.process_max_min;
         figure.targets = match self.redis {
             Some(_) => self.few_commands(&figure),
+            None if self.network.is_some() => {
+                vec![Target::at_most("process_max_min", 1.5, share)]
+            }
             None => vec![Target::at_most("process_max_min", 2.0, share)],
         };
         if self.redis.is_some() && self.no_hold() {
@@ -209,7 +244,10 @@ impl Bench {
     }
 
     /// Lets the server count what a side sends, where there is one.
-    pub fn counted<'b>(&self, side: Box<dyn Side + 'b>) -> Result<Box<dyn Side + 'b>> {
+    pub fn counted<'b>(&'b self, side: Box<dyn Side + 'b>) -> Result<Box<dyn Side + 'b>> {
+        if let Some(server) = &self.network {
+            return Ok(Box::new(network::Counted { side, server }));
+        }
         let servers = match (&self.redis, &self.nodes) {
             (Some(server), _) => vec![server.commands()?],
             (None, Some(nodes)) => {
@@ -282,10 +320,31 @@ impl Bench {
             let names = self.names(&format!("{scenario}:alone"), tasks);
             return Ok((ALONE, self.side(&self.alone(nodes)?, &names)?));
         }
+        match &self.network {
+            Some(Network::Sql(server)) => {
+                let names = self.names(&format!("{scenario}:raw"), tasks);
+                let pairs = server.commits(&names)?;
+                return Ok((RAW_COMMITS, Box::new(self.of_tasks(pairs, None))));
+            }
+            Some(Network::ZooKeeper(server)) => {
+                let pairs = server.pairs(tasks);
+                return Ok((RAW_NODES, Box::new(self.of_tasks(pairs, None))));
+            }
+            None => {}
+        }
         if self.is_sqlite() {
             return Ok((RAW_SQLITE, Box::new(self.raw_sqlite(Log::Aside)?)));
         }
         Ok((MUTEX, self.mutexes(tasks, tasks)))
+    }
+
+    /// Locks of a session, where the server has such.
+    fn session_locks(&self, scenario: &str, tasks: usize) -> Result<Option<Box<dyn Side + '_>>> {
+        let Some(Network::Sql(server)) = &self.network else {
+            return Ok(None);
+        };
+        let pairs = server.session_locks(&self.names(&format!("{scenario}:session"), tasks))?;
+        Ok(Some(Box::new(self.of_tasks(pairs, None))))
     }
 
     fn raw_sqlite(&self, log: Log) -> Result<RawSqlite> {

@@ -30,16 +30,23 @@ impl Bench {
         if self.capabilities.reach == Reach::Process {
             return Ok(vec![self.one_process_only("waiters")]);
         }
-        let Some(server) = &self.redis else {
-            return Ok(vec![Entry::Skipped(Skipped {
-                scenario: "waiters",
-                skipped: "the store has no server that counts commands".into(),
-            })]);
+        let mut count: Box<dyn FnMut() -> Result<u64> + '_> = match (&self.redis, &self.network) {
+            (Some(server), _) => {
+                let mut commands = server.commands()?;
+                Box::new(move || commands.count())
+            }
+            (None, Some(server)) => Box::new(|| server.requests()),
+            (None, None) => {
+                return Ok(vec![Entry::Skipped(Skipped {
+                    scenario: "waiters",
+                    skipped: "the store has no server that counts commands".into(),
+                })]);
+            }
         };
         let progress = Progress::new("waiters", 2);
         let mut crowds = Vec::new();
         for waiters in [FEW, many] {
-            crowds.push(self.crowd(waiters, &mut server.commands()?)?);
+            crowds.push(self.crowd(waiters, &mut *count)?);
             progress.step();
         }
         let unfinished: usize = crowds.iter().map(|c| c.waiters - c.finished).sum();
@@ -55,7 +62,7 @@ impl Bench {
         })])
     }
 
-    fn crowd(&self, waiters: usize, commands: &mut super::redis::Commands) -> Result<Crowd> {
+    fn crowd(&self, waiters: usize, count: &mut dyn FnMut() -> Result<u64>) -> Result<Crowd> {
         let name = self.name(&format!("waiters:{waiters}"));
         let mut workers = Vec::new();
         for _ in 0..PROCESSES {
@@ -73,14 +80,15 @@ impl Bench {
                 bail!("a worker answered something else");
             };
         }
-        let (before, began) = (commands.count()?, Moment::now());
+        let before = count()?;
+        let began = Moment::now();
         held.release()?;
         let finished = disperse(&mut workers)?;
         if interrupted() {
             bail!("interrupted");
         }
         let seconds = Moment::now().since(began).as_secs_f64();
-        let commands = commands.count()?.saturating_sub(before);
+        let commands = count()?.saturating_sub(before);
         holder.keeper.close();
         Ok(Crowd {
             waiters,

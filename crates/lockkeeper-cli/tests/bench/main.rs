@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod embedded;
+mod networks;
 mod servers;
 
 use std::process::{Command, Stdio};

@@ -23,6 +23,8 @@ mod facts;
 mod fault;
 mod login;
 mod packet;
+#[cfg(feature = "internals")]
+pub mod raw;
 mod reply;
 mod rows;
 mod session;

@@ -13,7 +13,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 use tokio_postgres::config::SslMode;
-use tokio_postgres::{AsyncMessage, Client, NoTls, SimpleQueryMessage, SimpleQueryRow};
+use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, SimpleQueryMessage, SimpleQueryRow};
 
 use super::config::{Config, KIND};
 use super::setup;
@@ -64,37 +65,8 @@ impl Link {
     }
 
     async fn to(address: &Address, config: &Config, mailbox: &Mailbox) -> Result<Link, Error> {
-        let late = |_| {
-            KIND.unavailable(format!(
-                "{address} did not let us in within {:?}",
-                config.connect_timeout
-            ))
-        };
-        let mut login = tokio_postgres::Config::new();
-        login.ssl_mode(SslMode::Disable);
-        login.dbname(&config.database);
-        login.application_name("lockkeeper");
-        if let Some(user) = &config.credentials.user {
-            login.user(user);
-        }
-        if let Some(password) = config.credentials.password() {
-            login.password(password);
-            if config.tls.is_none() && !address.is_local() {
-                warn_of_plain_text(address, &KIND);
-            }
-        }
         let told = Arc::new(AtomicU32::new(0));
-        let connecting = async {
-            let stream = Greeting {
-                stream: dial(address, config).await?,
-                read: Some(Vec::new()),
-                process: told.clone(),
-            };
-            let connected = login.connect_raw(stream, NoTls).await;
-            connected.map_err(|error| fault::of_connecting(&error, &config.schema))
-        };
-        let connected = timeout(config.connect_timeout, connecting).await;
-        let (client, mut connection) = connected.map_err(late)??;
+        let (client, mut connection) = log_in(address, config, told.clone()).await?;
         let warned = Arc::new(AtomicBool::new(false));
         let (tell, ended) = watch::channel(None);
         let (warns, mailbox, schema) = (warned.clone(), mailbox.clone(), config.schema.clone());
@@ -190,6 +162,43 @@ impl Link {
     }
 }
 
+/// Connects to a server and logs in, within the time that the URL gives. `told` becomes the process that serves us.
+pub(super) async fn log_in(
+    address: &Address,
+    config: &Config,
+    told: Arc<AtomicU32>,
+) -> Result<(Client, Connection<Greeting, NoTlsStream>), Error> {
+    let mut login = tokio_postgres::Config::new();
+    login.ssl_mode(SslMode::Disable);
+    login.dbname(&config.database);
+    login.application_name("lockkeeper");
+    if let Some(user) = &config.credentials.user {
+        login.user(user);
+    }
+    if let Some(password) = config.credentials.password() {
+        login.password(password);
+        if config.tls.is_none() && !address.is_local() {
+            warn_of_plain_text(address, &KIND);
+        }
+    }
+    let connecting = async {
+        let stream = Greeting {
+            stream: dial(address, config).await?,
+            read: Some(Vec::new()),
+            process: told,
+        };
+        let connected = login.connect_raw(stream, NoTls).await;
+        connected.map_err(|error| fault::of_connecting(&error, &config.schema))
+    };
+    let connected = timeout(config.connect_timeout, connecting).await;
+    connected.map_err(|_| {
+        KIND.unavailable(format!(
+            "{address} did not let us in within {:?}",
+            config.connect_timeout
+        ))
+    })?
+}
+
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
@@ -221,7 +230,7 @@ async fn dial(address: &Address, config: &Config) -> Result<Box<dyn Stream>, Err
 
 /// A stream of which the beginning is read: the server says there which process of its serves us. If another does, there is a
 /// pooler in between.
-struct Greeting {
+pub(super) struct Greeting {
     stream: Box<dyn Stream>,
     /// What came, until that process was named.
     read: Option<Vec<u8>>,

@@ -20,6 +20,8 @@
 mod config;
 mod connection;
 mod fault;
+#[cfg(feature = "internals")]
+pub mod raw;
 mod requests;
 mod setup;
 mod statements;

@@ -20,6 +20,8 @@ mod line;
 mod look;
 mod names;
 mod permits;
+#[cfg(feature = "internals")]
+pub mod raw;
 mod release;
 mod renew;
 mod standing;
