@@ -174,3 +174,28 @@ async fn readers_and_writers_in_every_order_all_get_their_turn() {
     }
     assert_eq!(server.ephemerals(), 0);
 }
+
+/// A claim that tries stands in line for a moment. People do not see it wait: it may queue later, behind others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_only_tries_is_not_seen_to_wait() {
+    let server = ZooKeeperServer::start();
+    let store = open(&server.url("x")).await;
+    let held = claim_for(LEASE, "a", Mode::Exclusive);
+    granted(&store, &held).await;
+    let hand = session(&server);
+    let uuid = Uuid::new_v4();
+    for (marker, waiters) in [("try-lock-", 0), ("try-__READ__", 0), ("lock-", 1)] {
+        let path = format!("/x/a/_c_{uuid}-{marker}");
+        let node = hand.create(&path, b"", Node::Sequential).expect("a node");
+        let seen = store.inspect(&held.name).await.expect("looks");
+        let seen = seen.expect("it is held");
+        assert_eq!((seen.holders.len(), seen.waiters), (1, waiters), "{marker}");
+        hand.delete(&node).expect("deletes");
+    }
+    // The first node of a try has this name, as long as it stands.
+    let names = hand.children("/x/a");
+    assert!(
+        names.iter().all(|name| name.contains("-try-lock-")),
+        "{names:?}"
+    );
+}

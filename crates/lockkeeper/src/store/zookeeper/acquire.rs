@@ -9,6 +9,7 @@ use super::client::wire::{Answer, Code, Kind, Op, Request};
 use super::core::{Core, Place};
 use super::data::{Data, Fence};
 use super::fault::{self, Fault};
+use super::line;
 use super::standing::{self, Lists, Verdict};
 use super::tokens::{self, Step};
 use super::{GUARD_AFTER, data_of, node_id, permits, release};
@@ -399,7 +400,9 @@ fn folder<'a>(claim: &Claim, place: &'a Place) -> &'a str {
 fn node_paths(core: &Core, claim: &Claim, place: &Place) -> Vec<String> {
     let uuid = Uuid::from_u128(node_id(claim.id));
     let (folder, hex) = (folder(claim, place), uuid.simple());
-    let curators = |marker: &str| format!("{folder}/_c_{uuid}-{marker}");
+    let queues = claim.enqueue && claim.beside.is_none();
+    let tries = if queues { "" } else { line::TRYING };
+    let curators = |marker: &str| format!("{folder}/_c_{uuid}-{tries}{marker}");
     let kazoos = |marker: &str| format!("{folder}/{hex}{marker}");
     let (rw, kazoo) = (core.settings.also_rw, core.settings.also_kazoo);
     let mut paths = Vec::with_capacity(3);

@@ -13,6 +13,9 @@ const MARKERS: [(&str, bool); 5] = [
     ("__rlock__", false),
 ];
 
+/// What the name of a node has behind its id while its claim tries and does not wait: it stands in line for a moment only.
+pub const TRYING: &str = "try-";
+
 /// The largest number that a server gives; from then on it gives it again and again.
 const LAST: i64 = i32::MAX as i64;
 /// From here on the numbers of a path are about to end.
@@ -27,6 +30,8 @@ pub struct Contender {
     pub id: Option<u128>,
     /// Whether it can stand beside nobody.
     pub alone: bool,
+    /// Whether it leaves at once unless it is its turn.
+    pub tries: bool,
     /// The number that the server gave it.
     pub number: i64,
 }
@@ -49,14 +54,17 @@ impl Contender {
                 )
             }
         };
-        (i64::from(i32::MIN)..=LAST)
-            .contains(&number)
-            .then(|| Contender {
+        (i64::from(i32::MIN)..=LAST).contains(&number).then(|| {
+            let prefix = &before[..before.len() - marker.len()];
+            let untried = prefix.strip_suffix(TRYING);
+            Contender {
                 node: node.to_owned(),
-                id: id(&before[..before.len() - marker.len()]),
+                id: id(untried.unwrap_or(prefix)),
                 alone,
+                tries: untried.is_some(),
                 number,
-            })
+            }
+        })
     }
 }
 
@@ -175,6 +183,8 @@ mod tests {
             (format!("{A}lock-0000000007"), Some(10), true, 7),
             (format!("{A}__WRIT__0000000007"), Some(10), true, 7),
             (format!("{A}__READ__0000000007"), Some(10), false, 7),
+            (format!("{A}try-lock-0000000007"), Some(10), true, 7),
+            (format!("{A}try-__READ__0000000007"), Some(10), false, 7),
             (
                 "0000000000000000000000000000000b__lock__0000000001".into(),
                 Some(11),
@@ -198,6 +208,7 @@ mod tests {
                 (id, alone, number),
                 "{node}"
             );
+            assert_eq!(read.tries, node.contains("-try-"), "{node}");
         }
         for node in [
             "0",

@@ -180,9 +180,10 @@ async fn sort(
         let others = line.all()[first..].iter();
         waiting = groups(
             &place.path,
-            others.filter(|one| one.id.is_none_or(|id| !ids.contains(&id))),
+            others.filter(|one| waits(one) && one.id.is_none_or(|id| !ids.contains(&id))),
         );
-        waiting.extend(groups(&place.queue, queue.all()).into_iter().map(permit));
+        let lined = queue.all().iter().filter(waits);
+        waiting.extend(groups(&place.queue, lined).into_iter().map(permit));
     } else {
         waiting = Vec::new();
         let mut lined: Vec<Group> = groups(&place.queue, queue.all())
@@ -193,7 +194,7 @@ async fn sort(
             let turn = fitting(core, place, lists, &lined).await?;
             holders.extend(lined.drain(..turn));
         }
-        waiting.extend(groups(&place.path, line.all()));
+        waiting.extend(groups(&place.path, line.all().iter().filter(waits)));
         waiting.extend(lined);
     }
     let waiters = waiting.len();
@@ -210,6 +211,11 @@ async fn sort(
         waiters,
         record: None,
     }))
+}
+
+/// A claim that only tries is gone in a moment, and may queue later behind others.
+fn waits(one: &&Contender) -> bool {
+    !one.tries
 }
 
 fn permit(group: Group) -> Group {

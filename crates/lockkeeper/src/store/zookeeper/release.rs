@@ -242,6 +242,8 @@ async fn requeue(
     turn: &mut Turn,
     other: &mut Turn,
 ) -> Result<Released, Fault> {
+    // Whatever it says: it is here to wait.
+    let next = &next.clone().with_enqueue(true);
     let place = core.place(&next.name);
     let placed = match acquire::stand_in_line(core, next, &place, nodes, other).await {
         Ok(Some((entry, lists))) => {
