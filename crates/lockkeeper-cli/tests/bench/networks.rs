@@ -1,7 +1,7 @@
 //! On SQL servers and on ZooKeeper.
 
 use lockkeeper_testkit::servers::mariadb::MariaDbServer;
-use lockkeeper_testkit::servers::postgres::PostgresServer;
+use lockkeeper_testkit::servers::postgres::{PostgresOptions, PostgresServer};
 use lockkeeper_testkit::servers::zookeeper::ZooKeeperServer;
 
 use super::{bench, check_figure, check_nothing_held, scenarios};
@@ -33,7 +33,10 @@ fn check(store: &str, raw: &str, ping: &str) {
 
 #[test]
 fn postgresql_stands_beside_bare_commits_and_keeps_no_table_of_them() {
-    let server = PostgresServer::start();
+    let server = PostgresServer::start_with(PostgresOptions {
+        fsync: true,
+        ..PostgresOptions::default()
+    });
     check(&server.url(), "bare UPDATE commits", "SELECT 1");
     let tables = server.sql("SELECT count(*) FROM pg_tables WHERE tablename LIKE 'bench%'");
     assert_eq!(tables, ["0"]);
@@ -52,10 +55,6 @@ fn mariadb_stands_beside_bare_commits_and_keeps_no_table_of_them() {
 #[test]
 fn zookeeper_stands_beside_its_nodes_and_keeps_none_of_them() {
     let server = ZooKeeperServer::start();
-    check(
-        &server.url("/bench"),
-        "create and delete",
-        "committed write",
-    );
+    check(&server.url("bench"), "create and delete", "committed write");
     assert_eq!(server.ephemerals(), 0);
 }

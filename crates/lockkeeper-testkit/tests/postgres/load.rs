@@ -21,18 +21,19 @@ fn listens(server: &PostgresServer) -> usize {
     server.log().matches("statement: LISTEN \"lk_").count()
 }
 
+/// How many batches each keeper asks for.
+const BATCHES: u32 = 8;
+
 /// Some names are shared by all, in batches, and one is taken by everybody: rows are locked in one order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_of_many_keepers_never_deadlock() {
     let server = own();
     let mut tasks = tokio::task::JoinSet::new();
-    let end = Moment::now() + Duration::from_secs(4);
     for number in 0..12_u64 {
         let url = server.url();
         tasks.spawn(async move {
             let keeper = Lockkeeper::connect(&url).await?;
-            let mut held = 0;
-            while Moment::now() < end {
+            for _ in 0..BATCHES {
                 let mut batch = tokio::task::JoinSet::new();
                 for name in 0..12 {
                     let name = format!("shared {}", (name * 7 + number) % 20);
@@ -43,18 +44,14 @@ async fn batches_of_many_keepers_never_deadlock() {
                 batch.spawn(async move { hot.acquire().await.map(drop) });
                 for outcome in batch.join_all().await {
                     outcome?;
-                    held += 1;
                 }
             }
-            Ok::<u32, lockkeeper::Error>(held)
+            Ok::<(), lockkeeper::Error>(())
         });
     }
-    let mut held = 0;
     for outcome in tasks.join_all().await {
-        held += outcome.expect("no acquire fails");
+        outcome.expect("no acquire fails");
     }
-    println!("{held} grants to 12 keepers in 4 s");
-    assert!(held > 150, "{held} grants");
     let trouble = server.sql("SELECT sum(deadlocks) FROM pg_stat_database");
     assert_eq!(trouble, ["0"]);
     let log = server.log();

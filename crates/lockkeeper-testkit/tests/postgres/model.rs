@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::clock::{Clock, Moment};
+use lockkeeper::clock::Clock;
 use lockkeeper::store::Store;
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::differential::{Subject, compare, seed};
@@ -57,16 +57,14 @@ async fn many_random_verbs_are_answered_as_by_memory() {
     compare_all(200_000).await;
 }
 
-/// What keepers of one process each do with one name, until the time is over.
-async fn takes_everything(
-    keeper: Lockkeeper,
-    mut random: Random,
-    end: Moment,
-) -> Result<u32, Error> {
+/// How often each keeper takes the name.
+const TURNS: u32 = 20;
+
+/// What keepers of one process each do with one name.
+async fn takes_everything(keeper: Lockkeeper, mut random: Random) -> Result<(), Error> {
     let (lock, book) = (keeper.lock("mixed")?, keeper.rwlock("mixed")?);
     let (fair, pool) = (keeper.lock("mixed")?.fair()?, keeper.semaphore("mixed", 3)?);
-    let mut grants = 0;
-    while Moment::now() < end {
+    for _ in 0..TURNS {
         let pause = Duration::from_micros(random.below(500));
         let hold = tokio::time::sleep(pause);
         match random.below(5) {
@@ -76,9 +74,8 @@ async fn takes_everything(
             3 => drop((book.write().await?, hold.await)),
             _ => drop((pool.acquire(1 + random.below(3) as u32).await?, hold.await)),
         }
-        grants += 1;
     }
-    Ok(grants)
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -86,17 +83,13 @@ async fn no_acquire_fails_where_all_modes_meet_on_one_name() {
     let server = PostgresServer::shared();
     let url = format!("{}&schema={}", server.url(), PostgresServer::fresh_schema());
     let mut random = Random::seeded(seed());
-    let end = Moment::now() + Duration::from_secs(3);
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..6 {
         let keeper = Lockkeeper::connect(&url).await.expect("connects");
         let random = Random::seeded(random.next_u64());
-        tasks.spawn(takes_everything(keeper, random, end));
+        tasks.spawn(takes_everything(keeper, random));
     }
-    let mut grants = 0;
     for outcome in tasks.join_all().await {
-        grants += outcome.expect("no acquire fails");
+        outcome.expect("no acquire fails");
     }
-    println!("{grants} grants");
-    assert!(grants > 30, "{grants} grants");
 }
