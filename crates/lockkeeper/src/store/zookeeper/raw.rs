@@ -26,6 +26,8 @@ impl RawSession {
             answer_timeout: settings.timeout,
         };
         let (client, mut events) = Client::open(settings.way, options).await?;
+        // Its task serves the connection in a moment.
+        client.connected(settings.timeout).await;
         // Nobody asked for events, and nobody may leave them to pile up.
         tokio::spawn(async move { while events.recv().await.is_some() {} });
         Ok(RawSession {
