@@ -36,12 +36,12 @@ impl RawSession {
         })
     }
 
-    /// Makes a container node below the chroot, unless it is there.
+    /// Makes a node below the chroot, unless it is there. It stays: a container would be swept while nobody uses it.
     ///
     /// # Errors
     /// When the servers do not answer.
     pub async fn create_parent(&self, name: &str) -> Result<(), Error> {
-        self.create(format!("{}/{name}", self.chroot), Kind::Container)
+        self.create(format!("{}/{name}", self.chroot), Kind::Persistent)
             .await
             .map(|_| ())
     }
