@@ -179,19 +179,23 @@ impl ZooKeeperServer {
 
     /// How many watches it keeps for clients.
     pub fn watches(&self) -> u64 {
-        let said = self.word("mntr");
-        let count = said
-            .lines()
-            .find_map(|line| line.strip_prefix("zk_watch_count"));
-        count.map_or(0, |count| count.trim().parse().expect("a number"))
+        self.monitored("zk_watch_count")
     }
 
     /// How many ephemeral nodes it has.
     pub fn ephemerals(&self) -> u64 {
+        self.monitored("zk_ephemerals_count")
+    }
+
+    /// How many sessions it knows of.
+    pub fn sessions(&self) -> u64 {
+        self.monitored("zk_global_sessions")
+    }
+
+    /// One of the numbers that it tells; 0 while it does not serve.
+    fn monitored(&self, what: &str) -> u64 {
         let said = self.word("mntr");
-        let count = said
-            .lines()
-            .find_map(|line| line.strip_prefix("zk_ephemerals_count"));
+        let count = said.lines().find_map(|line| line.strip_prefix(what));
         count.map_or(0, |count| count.trim().parse().expect("a number"))
     }
 
@@ -359,6 +363,33 @@ impl Ensemble {
         for way in self.ways_of(server) {
             way.requests(Way::Held);
             way.replies(Way::Held);
+        }
+    }
+
+    /// Keeps what one server says to another until [`Ensemble::let_speak`]. Neither notices before its time.
+    ///
+    /// # Panics
+    /// When they were not started apart.
+    pub fn silence(&self, speaker: usize, listener: usize) {
+        self.says(speaker, listener, Way::Held);
+    }
+
+    /// Lets the other hear what was kept from it, and what comes.
+    ///
+    /// # Panics
+    /// When they were not started apart.
+    pub fn let_speak(&self, speaker: usize, listener: usize) {
+        self.says(speaker, listener, Way::Open);
+    }
+
+    fn says(&self, speaker: usize, listener: usize, how: Way) {
+        assert!(!self.ways.is_empty(), "there is nothing between them");
+        for (from, to, way) in &self.ways {
+            match (*from, *to) {
+                ends if ends == (speaker, listener) => way.requests(how),
+                ends if ends == (listener, speaker) => way.replies(how),
+                _ => {}
+            }
         }
     }
 

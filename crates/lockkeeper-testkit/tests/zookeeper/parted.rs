@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use lockkeeper::Lockkeeper;
 use lockkeeper::clock::Moment;
+use lockkeeper::store::{Attempt, Mode, Store};
 use lockkeeper_testkit::servers::zookeeper::{Ensemble, ZooKeeperOptions};
 use lockkeeper_testkit::servers::zookeeper_session::{Node, ZooKeeperSession};
 
-use super::common::soon;
+use super::claims::claim_for;
+use super::common::{granted, in_the_end, open, soon};
 
 const SESSION: Duration = Duration::from_secs(4);
 
@@ -124,4 +126,67 @@ async fn a_holder_at_a_leader_that_was_deposed_is_told_in_time() {
     let servers = started([patient(6), patient(6), patient(90)], Some(2)).await;
     told_in_time(&servers, 2, 0).await;
     assert_ne!(servers.leader(), 2, "the others have one of their own");
+}
+
+/// What the leader says is kept from its follower for nearly as long as a session lives. The follower answers pings and hands a
+/// write on, which is committed and answered; but the leader has heard of the session too long ago, and ends it soon after.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_proves_nothing_where_the_leader_was_not_heard() {
+    let servers = started([patient(60), patient(60), patient(60)], None).await;
+    let leader = servers.leader();
+    let follower = (leader + 1) % 3;
+    let store = async |server: usize| {
+        let port = servers.all()[server].port();
+        open(&format!(
+            "zk://127.0.0.1:{port}/x?session_timeout=4s&timeout=5s"
+        ))
+        .await
+    };
+    let (far, near) = (store(follower).await, store(leader).await);
+    // A folder that is not swept, and what both know of tokens.
+    let look = session(&servers, leader);
+    look.folders("/x/a");
+    let lease = Duration::from_millis(2_600);
+    for store in [&far, &near] {
+        let claim = claim_for(lease, "warm", Mode::Exclusive);
+        granted(store, &claim).await;
+        assert!(
+            super::claims::release(store, &claim)
+                .await
+                .expect("releases")
+        );
+    }
+    // The first byte of a session's number is that of the server that opened it.
+    let theirs = format!("0x{}0", follower + 1);
+    let lives = || servers.all()[leader].word("dump").contains(&theirs);
+    assert!(lives());
+    servers.silence(leader, follower);
+    tokio::time::sleep(Duration::from_millis(3_200)).await;
+    let claim = claim_for(lease, "a", Mode::Exclusive);
+    let asked = Moment::now();
+    let trying = {
+        let claim = claim.clone();
+        tokio::spawn(async move { (far.try_acquire(&claim).await, far) })
+    };
+    // The write, if there is one, is committed.
+    let end = Moment::now() + Duration::from_millis(500);
+    while look.children("/x/a").is_empty() && Moment::now() < end {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // Its answer comes; what the follower knows of the session does not.
+    servers.silence(follower, leader);
+    servers.let_speak(leader, follower);
+    soon("the end of the session", async {
+        while lives() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let next = claim_for(lease, "a", Mode::Exclusive);
+    in_the_end(&near, &next).await;
+    let granted_again = Moment::now();
+    servers.let_speak(follower, leader);
+    let (tried, _far) = soon("an answer", trying).await.expect("no panic");
+    let believes = matches!(tried, Ok(Attempt::Granted(_))) && granted_again < asked + lease;
+    assert!(!believes, "two hold it");
 }

@@ -1,8 +1,17 @@
 //! Until when the leader keeps the session, as far as what was answered says: pure.
 //!
-//! A follower tells its leader every half tick which sessions it heard of. So at a write the leader knows of the packets that
-//! came half a tick earlier. A tick is at most half of the session's time-out T. If a packet that was answered a quarter of T
-//! before the write was sent at most a third of T before it, the session lives for two thirds of T from the write on. The leader
+//! The leader ends a session, never a follower. It hears of one from a follower in the answers to its own pings alone, which it
+//! sends every half tick; a tick is at most half of the session's time-out T. So three things have to come one after the other,
+//! all on one connection, which ends when its follower changes its leader:
+//!
+//! 1. a packet of ours that was answered: the follower knows that the session lives;
+//! 2. a quarter of T later, a request that goes round by the leader and was answered (an echo): between the two a ping of the
+//!    leader's reached the follower, which answered it before it answered us;
+//! 3. a write that is committed, sent after the echo was answered: the leader read the follower's answer to its ping before it,
+//!    and had not ended the session by then.
+//!
+//! Then the leader ends the session no sooner than T after the packet of 1 was sent. If that is at most a third of T before
+//! the write is sent, the session lives for two thirds of T from the write on, however late the write is answered. The leader
 //! hears itself of a session that is opened, at the first connection and at each later one.
 
 use std::collections::VecDeque;
@@ -10,12 +19,23 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
+/// What a committed write needs before it is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Need {
+    /// It says that the session lives for two thirds of its time-out.
+    Nothing,
+    /// An echo may be enough.
+    Echo,
+    /// The session has to be opened anew.
+    Opening,
+}
+
 /// What was answered on one connection.
 #[derive(Debug)]
 pub struct Heard {
     timeout: Duration,
-    /// When the session was asked for.
-    opened: Moment,
+    /// When the latest packet was sent that the leader has heard of, or the session asked for.
+    told: Moment,
     /// When answers came, and when what they answer was sent; not all of them.
     answers: VecDeque<(Moment, Moment)>,
 }
@@ -25,7 +45,7 @@ impl Heard {
     pub fn new(timeout: Duration, opened: Moment) -> Heard {
         Heard {
             timeout,
-            opened,
+            told: opened,
             answers: VecDeque::new(),
         }
     }
@@ -36,27 +56,40 @@ impl Heard {
         if last.is_none_or(|(came, _)| now.since(*came) >= self.timeout / 96) {
             self.answers.push_back((now, sent));
         }
-        // Of those that are old enough, the latest one says all.
+        // These are too old to say anything.
         while self
             .answers
-            .get(1)
-            .is_some_and(|next| self.is_told(next, now))
+            .front()
+            .is_some_and(|one| !self.is_fresh(one.1, now))
         {
             self.answers.pop_front();
         }
     }
 
-    /// Whether the leader knows of it at a write that is sent now.
-    fn is_told(&self, answer: &(Moment, Moment), now: Moment) -> bool {
-        now.since(answer.0) >= self.timeout / 4
+    /// An answer came to what was sent then, and went round by the leader.
+    pub fn echo(&mut self, sent: Moment) {
+        self.told = self.told_by(sent).unwrap_or(self.told).max(self.told);
     }
 
-    /// Whether a write that is sent now, and committed, says that the session lives for two thirds of its time-out.
-    pub fn proves(&self, now: Moment) -> bool {
-        let told = self.answers.iter().rev();
-        let last = told.filter(|one| self.is_told(one, now)).map(|one| one.1);
-        let last = last.chain([self.opened]).max().unwrap_or(self.opened);
-        now.since(last) <= self.timeout / 3
+    /// What an echo of a request that is sent then tells the latest of: when it was sent.
+    fn told_by(&self, sent: Moment) -> Option<Moment> {
+        let before = |one: &&(Moment, Moment)| sent.since(one.0) >= self.timeout / 4;
+        self.answers.iter().filter(before).map(|one| one.1).max()
+    }
+
+    fn is_fresh(&self, sent: Moment, now: Moment) -> bool {
+        now.since(sent) <= self.timeout / 3
+    }
+
+    /// What a write that is sent now needs.
+    pub fn needs(&self, now: Moment) -> Need {
+        if self.is_fresh(self.told, now) {
+            return Need::Nothing;
+        }
+        match self.told_by(now) {
+            Some(told) if self.is_fresh(told, now) => Need::Echo,
+            _ => Need::Opening,
+        }
     }
 }
 
@@ -70,30 +103,69 @@ mod tests {
         Moment::from_nanos(1_000_000_000_000) + Duration::from_secs_f64(seconds)
     }
 
-    #[test]
-    fn a_write_needs_packets_before_it() {
-        let mut heard = Heard::new(T, at(0.0));
-        assert!(heard.proves(at(16.0)), "it was just opened");
-        assert!(!heard.proves(at(16.1)), "and then nothing was said");
-        for second in 1..60 {
+    fn pinged(heard: &mut Heard, from: u32, to: u32) {
+        for second in from..=to {
             let now = f64::from(second);
             heard.note(at(now), at(now + 0.1));
-            assert!(heard.proves(at(now + 0.5)), "{second}");
         }
-        // Silence until 70, then a packet: the leader may not know of it before a quarter of T has passed.
-        assert!(heard.proves(at(70.0)));
+    }
+
+    #[test]
+    fn a_write_needs_packets_and_then_an_echo_before_it() {
+        let mut heard = Heard::new(T, at(0.0));
+        assert_eq!(heard.needs(at(16.0)), Need::Nothing, "it was just opened");
+        assert_eq!(
+            heard.needs(at(16.1)),
+            Need::Opening,
+            "nothing was said since"
+        );
+        pinged(&mut heard, 1, 60);
+        assert_eq!(heard.needs(at(60.5)), Need::Echo);
+        heard.echo(at(60.5));
+        assert_eq!(heard.needs(at(60.6)), Need::Nothing);
+        // The packet at 48 was answered a quarter of T before that.
+        assert_eq!(heard.needs(at(64.0)), Need::Nothing);
+        assert_eq!(heard.needs(at(64.1)), Need::Echo);
+        // Silence until 80, then packets: an echo says nothing of them before a quarter of T has passed.
         heard.note(at(80.0), at(80.1));
-        assert!(!heard.proves(at(80.2)));
-        assert!(!heard.proves(at(92.0)));
-        assert!(heard.proves(at(92.2)));
+        heard.echo(at(80.2));
+        assert_eq!(heard.needs(at(80.3)), Need::Opening);
+        pinged(&mut heard, 81, 93);
+        heard.echo(at(92.0));
+        assert_eq!(heard.needs(at(92.0)), Need::Opening);
+        heard.echo(at(92.2));
+        assert_eq!(heard.needs(at(92.3)), Need::Nothing);
+    }
+
+    /// What the leader says does not reach the follower from 10 to 50. Pings are answered all the time, and the leader ends the
+    /// session at 58. A write is sent at 46; the leader commits it, and it is answered at 50.
+    #[test]
+    fn pings_are_no_sign_of_the_leader() {
+        let mut heard = Heard::new(T, at(0.0));
+        pinged(&mut heard, 1, 9);
+        heard.echo(at(9.5));
+        pinged(&mut heard, 10, 46);
+        assert_eq!(
+            heard.needs(at(46.0)),
+            Need::Echo,
+            "46 + 32 is later than 58"
+        );
+        // An echo is answered late as well: it tells of packets that are too old by then.
+        pinged(&mut heard, 47, 50);
+        heard.echo(at(46.0));
+        assert_eq!(heard.needs(at(50.1)), Need::Echo);
+        // Now the leader is heard, and so has heard.
+        heard.echo(at(50.1));
+        assert_eq!(heard.needs(at(50.2)), Need::Nothing);
     }
 
     #[test]
     fn an_answer_that_comes_late_counts_from_when_it_was_asked_for() {
         let mut heard = Heard::new(T, at(0.0));
         heard.note(at(1.0), at(30.0));
-        assert!(!heard.proves(at(50.0)));
-        assert!(Heard::new(T, at(45.0)).proves(at(50.0)));
+        heard.echo(at(45.0));
+        assert_ne!(heard.needs(at(45.1)), Need::Nothing);
+        assert_eq!(Heard::new(T, at(45.0)).needs(at(50.0)), Need::Nothing);
     }
 
     #[test]
@@ -103,7 +175,7 @@ mod tests {
             let now = at(f64::from(answer) / 1000.0);
             heard.note(now, now);
         }
-        assert!(heard.answers.len() < 30, "{}", heard.answers.len());
-        assert!(heard.proves(at(100.0)));
+        assert!(heard.answers.len() < 40, "{}", heard.answers.len());
+        assert_eq!(heard.needs(at(100.0)), Need::Echo);
     }
 }

@@ -173,8 +173,8 @@ impl Client {
         self.hand_over(requests, not_after, false).await
     }
 
-    /// The same, over a connection on which a write that is committed says that the session lives for two thirds of its
-    /// time-out from when it was sent.
+    /// The same, once a write that is committed says that the session lives for two thirds of its time-out from when it was
+    /// sent.
     pub async fn send_and_prove(
         &self,
         requests: Vec<Request>,

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
-use super::heard::Heard;
+use super::heard::{Heard, Need};
 use super::jute::{Reader, Writer};
 use super::link::{Identity, Link, Way, Wire, next_frame};
 use super::wire::{self, Answer, Code, Request};
@@ -33,7 +33,7 @@ pub struct Driver {
     heard: Moment,
     /// What was answered on the connection that there is.
     answers: Heard,
-    /// What goes out once the session was opened anew.
+    /// What goes out once the leader is known to have heard of the session.
     postponed: Vec<Batch>,
 }
 
@@ -52,6 +52,18 @@ struct Traffic {
     wrote: Moment,
     /// When the ping was sent that is not answered yet.
     pinged: Option<Moment>,
+    /// The request whose echo of the leader's is awaited.
+    echo: Option<i32>,
+    /// The connection ends once what is under way was answered, to open the session anew.
+    opens_anew: bool,
+}
+
+/// Whether its answer goes round by the leader.
+fn goes_round(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Do(_) | Request::Multi(_) | Request::Sync { .. }
+    )
 }
 
 impl Driver {
@@ -229,9 +241,11 @@ impl Driver {
             outbox: Vec::new(),
             wrote: Moment::now(),
             pinged: None,
+            echo: None,
+            opens_anew: false,
         };
         for batch in std::mem::take(&mut self.postponed) {
-            if !batch.proves || self.answers.proves(Moment::now()) {
+            if !batch.proves || self.answers.needs(Moment::now()) == Need::Nothing {
                 self.write(batch, &mut traffic);
             } else {
                 let slow = "it is too slow for the session's time-out".to_owned();
@@ -297,7 +311,7 @@ impl Driver {
         inbox.reserve(16 << 10);
         self.flush(writer, traffic).await?;
         loop {
-            if !self.postponed.is_empty() && traffic.pending.is_empty() {
+            if traffic.opens_anew && traffic.pending.is_empty() {
                 return Err("nothing was said for a while".into());
             }
             tokio::select! {
@@ -305,7 +319,10 @@ impl Driver {
                 read = reader.read_buf(&mut inbox) => {
                     match read {
                         Ok(0) => return Err("the server ended the connection".into()),
-                        Ok(_) => self.take_frames(&mut inbox, traffic)?,
+                        Ok(_) => {
+                            self.take_frames(&mut inbox, traffic)?;
+                            self.flush(writer, traffic).await?;
+                        }
                         Err(error) => return Err(error.to_string()),
                     }
                 }
@@ -348,11 +365,56 @@ impl Driver {
         if batch.answer.is_closed() {
             return;
         }
-        // The session is opened anew first, once what is under way was answered.
-        if !self.postponed.is_empty() || batch.proves && !self.answers.proves(now) {
+        if traffic.opens_anew {
             self.postponed.push(batch);
             return;
         }
+        if batch.proves {
+            match self.answers.needs(now) {
+                Need::Nothing => {}
+                Need::Echo => {
+                    self.postponed.push(batch);
+                    self.ask_for_an_echo(traffic, now);
+                    return;
+                }
+                Need::Opening => {
+                    self.postponed.push(batch);
+                    traffic.opens_anew = true;
+                    return;
+                }
+            }
+        }
+        self.put(batch, traffic, now);
+    }
+
+    /// Asks the follower for what it has to ask its leader for.
+    fn ask_for_an_echo(&mut self, traffic: &mut Traffic, now: Moment) {
+        if traffic.echo.is_some() {
+            return;
+        }
+        let (answer, _) = oneshot::channel();
+        let echo = Batch {
+            requests: vec![Request::Sync { path: "/".into() }],
+            not_after: Moment::NEVER,
+            proves: false,
+            answer,
+        };
+        self.put(echo, traffic, now);
+        traffic.echo = Some(self.xid);
+    }
+
+    /// The echo came: what waits for it is sent, or waits for the session to be opened anew.
+    fn after_the_echo(&mut self, traffic: &mut Traffic) {
+        traffic.echo = None;
+        for batch in std::mem::take(&mut self.postponed) {
+            if batch.proves && self.answers.needs(Moment::now()) != Need::Nothing {
+                traffic.opens_anew = true;
+            }
+            self.write(batch, traffic);
+        }
+    }
+
+    fn put(&mut self, batch: Batch, traffic: &mut Traffic, now: Moment) {
         let first = self.xid.wrapping_add(1).max(1);
         let mut w = Writer::onto(std::mem::take(&mut traffic.outbox));
         self.xid = first;
@@ -459,11 +521,17 @@ impl Driver {
             }
             _ => Err(code),
         };
+        if header.code == 0 && goes_round(&front.requests[at]) {
+            self.answers.echo(front.replies.sent);
+        }
         front.replies.answers.push(answer);
         if front.replies.answers.len() == front.requests.len()
             && let Some(done) = traffic.pending.pop_front()
         {
             let _ = done.answer.send(Ok(done.replies));
+        }
+        if traffic.echo == Some(header.xid) {
+            self.after_the_echo(traffic);
         }
         Ok(())
     }
