@@ -27,7 +27,7 @@ pub struct Base {
     pub version: i32,
     pub epoch: u32,
     pub micros: u64,
-    /// The counter when it was written.
+    /// The counter when it was written; at least where its epoch was then, if it was written in a later one.
     pub written: u32,
 }
 
@@ -53,18 +53,27 @@ impl Base {
     /// Reads what the node has.
     pub fn read(bytes: &[u8], version: i32, mzxid: i64) -> Option<Base> {
         let fields = super::data::Fields::read(bytes)?;
+        let base_epoch = u32::try_from(fields.number("epoch")?).ok()?;
+        let expected = fields.number("counter").unwrap_or_default();
+        let expected = u32::try_from(expected).unwrap_or(u32::MAX);
         Some(Base {
             version,
-            epoch: u32::try_from(fields.number("epoch")?).ok()?,
+            epoch: base_epoch,
             micros: fields.number("base")?,
-            written: counter(mzxid),
+            // Its writer had not heard of an election: this counter says nothing of the epoch that it knew.
+            written: match epoch(mzxid) == base_epoch {
+                true => counter(mzxid),
+                false => expected.max(counter(mzxid)),
+            },
         })
     }
 
-    fn write(epoch: u32, micros: u64) -> Vec<u8> {
+    /// What the node has; `expected` is the least counter that this is written at in its epoch.
+    fn write(epoch: u32, micros: u64, expected: u32) -> Vec<u8> {
         let mut json = String::from("{");
         super::data::number(&mut json, "epoch", u64::from(epoch));
         super::data::number(&mut json, "base", micros);
+        super::data::number(&mut json, "counter", u64::from(expected));
         json.push('}');
         json.into_bytes()
     }
@@ -108,10 +117,14 @@ impl Tokens {
         }
         let due = u64::from(counter(zxid).saturating_sub(base.written)) >= CHECKPOINT;
         if behind || elected || lost || due {
+            let mut expected = counter(zxid).saturating_add(1);
+            if !elected {
+                expected = expected.max(base.written);
+            }
             return Step {
                 op: Op::SetData {
                     path: path.to_owned(),
-                    data: Base::write(now, lowest),
+                    data: Base::write(now, lowest, expected),
                     version: base.version,
                 },
                 epoch: now,
@@ -136,7 +149,7 @@ impl Tokens {
     pub fn first(&self, zxid: i64, clock: u64) -> Vec<u8> {
         let now = u64::from(counter(zxid)) * RUN;
         let micros = clock.max(self.highest + RUN).saturating_sub(now);
-        Base::write(epoch(zxid), micros)
+        Base::write(epoch(zxid), micros, counter(zxid).saturating_add(1))
     }
 
     /// The step was done by this transaction. Returns the first token, or `None` if it is not sound: the epoch has changed, or
@@ -277,6 +290,36 @@ mod tests {
             CLOCK - 1_000_000_000,
         );
         assert!(next.expect("sound") > again);
+    }
+
+    #[test]
+    fn a_base_that_lands_in_the_next_epoch_does_not_hide_where_the_last_one_ended() {
+        let base = Base {
+            version: 3,
+            epoch: 1,
+            micros: CLOCK,
+            written: 1_000_000,
+        };
+        let mut holder = Tokens::default();
+        let (seen, at) = (zxid(1, 1_000_049), zxid(1, 1_000_050));
+        let last = take(&mut holder, base, seen, at, CLOCK).expect("sound");
+        // A process that has not heard of the election raises the base, and has to ask anew; also one that heard little.
+        for seen in [zxid(1, 1_000_060), zxid(1, 20)] {
+            let mut late = Tokens::default();
+            let step = late.step("/b", base, seen, CLOCK + 70_000_000);
+            let Op::SetData { data, version, .. } = step.op.clone() else {
+                panic!("the tokens are behind the clock");
+            };
+            assert_eq!((late.done(&step, zxid(2, 3)), version), (None, 3));
+            let landed = Base::read(&data, 4, zxid(2, 3)).expect("a base");
+            let mut next = Tokens::default();
+            let clock = CLOCK - 3_600_000_000;
+            let token = take(&mut next, landed, zxid(2, 4), zxid(2, 5), clock);
+            assert!(token.expect("sound") > last, "{token:?} after {last}");
+            // In the epoch that it was written for, it tells the truth.
+            let there = Base::read(&data, 4, zxid(1, 1_000_070)).expect("a base");
+            assert_eq!(there.written, 1_000_070);
+        }
     }
 
     #[test]
