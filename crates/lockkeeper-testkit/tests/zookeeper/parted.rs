@@ -6,6 +6,7 @@ use std::time::Duration;
 use lockkeeper::Lockkeeper;
 use lockkeeper::clock::Moment;
 use lockkeeper::store::{Attempt, Mode, Store};
+use lockkeeper_testkit::servers::proxy::Proxy;
 use lockkeeper_testkit::servers::zookeeper::{Ensemble, ZooKeeperOptions};
 use lockkeeper_testkit::servers::zookeeper_session::{Node, ZooKeeperSession};
 
@@ -189,4 +190,42 @@ async fn a_write_proves_nothing_where_the_leader_was_not_heard() {
     let (tried, _far) = soon("an answer", trying).await.expect("no panic");
     let believes = matches!(tried, Ok(Attempt::Granted(_))) && granted_again < asked + lease;
     assert!(!believes, "two hold it");
+}
+
+/// One of the servers hangs. The store gives it up in time to go on holding at another.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_takes_no_hold_along() {
+    let servers = started([patient(60), patient(60), patient(60)], None).await;
+    let port = |server: usize| servers.all()[server].port();
+    let proxies = [Proxy::to(port(0)), Proxy::to(port(1))];
+    let url = format!(
+        "zk://127.0.0.1:{},127.0.0.1:{}/x?session_timeout=6s",
+        proxies[0].port(),
+        proxies[1].port()
+    );
+    let keeper = Lockkeeper::connect(&url).await.expect("connects");
+    let guard = keeper.lock("a").expect("a lock").acquire().await;
+    let guard = guard.expect("acquires");
+    // It goes back and forth between the two.
+    for _ in 0..2 {
+        let hung = usize::from(proxies[0].connections() == 0);
+        proxies[hung].black_hole();
+        soon("a connection elsewhere", async {
+            while proxies[1 - hung].connections() == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+        proxies[hung].heal();
+        proxies[hung].cut();
+        let lease = guard.deadline();
+        soon("a renewal", async {
+            while guard.is_held() && guard.deadline() == lease {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+        assert!(guard.is_held(), "one server took it along");
+    }
+    guard.release().await.expect("releases");
 }

@@ -27,7 +27,8 @@ impl RawSession {
         };
         let (client, mut events) = Client::open(settings.way, options).await?;
         // Its task serves the connection in a moment.
-        client.connected(settings.timeout).await;
+        let within = settings.timeout.unwrap_or(super::client::ANSWERS_WITHIN);
+        client.connected(within).await;
         // Nobody asked for events, and nobody may leave them to pile up.
         tokio::spawn(async move { while events.recv().await.is_some() {} });
         Ok(RawSession {

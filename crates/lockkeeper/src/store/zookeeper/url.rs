@@ -21,8 +21,6 @@ const PORT: u16 = 2181;
 
 /// What to ask the servers for unless the URL says otherwise: enough for a lease of 30 s. They grant less by default.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(45);
-/// How long an answer may take unless the URL says otherwise.
-const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a URL says.
 #[derive(Clone, Debug)]
@@ -31,7 +29,8 @@ pub struct Settings {
     /// The path that all is below: empty, or with a slash before it and none behind.
     pub chroot: String,
     pub session_timeout: Duration,
-    pub timeout: Duration,
+    /// How long an answer may take, if the URL says so.
+    pub timeout: Option<Duration>,
     pub acl: Acl,
     /// Whether clients of the recipe for readers and writers are kept out, too.
     pub also_rw: bool,
@@ -98,11 +97,11 @@ impl Settings {
                 servers,
                 credentials,
                 tls: tls.then_some(trust),
-                connect_timeout: connect_timeout.unwrap_or(TIMEOUT),
+                connect_timeout,
             },
             chroot,
             session_timeout: session_timeout.unwrap_or(SESSION_TIMEOUT),
-            timeout: timeout.unwrap_or(TIMEOUT),
+            timeout,
             also_rw,
             also_kazoo,
             native,

@@ -26,8 +26,8 @@ pub struct Way {
     pub servers: Vec<Address>,
     pub credentials: Credentials,
     pub tls: Option<Trust>,
-    /// How long a connection may take until it is ready.
-    pub connect_timeout: Duration,
+    /// How long a connection may take until it is ready, if the URL says so.
+    pub connect_timeout: Option<Duration>,
 }
 
 /// What a session is known by.
@@ -54,9 +54,10 @@ pub struct Link {
 impl Way {
     /// Connects to one server within the time-out.
     pub async fn open(&self, server: &Address, identity: &Identity) -> Result<Link, Error> {
-        let opened = tokio::time::timeout(self.connect_timeout, self.greet(server, identity)).await;
+        let within = self.connect_timeout;
+        let within = within.unwrap_or_else(|| super::within(identity.timeout));
+        let opened = tokio::time::timeout(within, self.greet(server, identity)).await;
         opened.unwrap_or_else(|_| {
-            let within = self.connect_timeout;
             Err(self
                 .kind
                 .unavailable(format!("{server} did not answer within {within:?}")))

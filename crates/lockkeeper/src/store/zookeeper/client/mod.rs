@@ -108,8 +108,17 @@ pub struct Client {
 pub struct Options {
     /// What to ask the servers for.
     pub session_timeout: Duration,
-    /// How long an answer may take before the connection is given up.
-    pub answer_timeout: Duration,
+    /// How long an answer may take before the connection is given up; by default [`within`].
+    pub answer_timeout: Option<Duration>,
+}
+
+/// How long an answer may take at most, unless the URL says otherwise.
+pub const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long an answer or a connection may take by default: a hung server and the way to the next one together leave time
+/// for a renewal, as leases are two thirds of a session's time-out.
+fn within(session_timeout: Duration) -> Duration {
+    ANSWERS_WITHIN.min(session_timeout / 6)
 }
 
 impl Client {

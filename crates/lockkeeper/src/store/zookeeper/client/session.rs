@@ -303,7 +303,7 @@ impl Driver {
         traffic: &mut Traffic,
         ended: &mut oneshot::Receiver<()>,
     ) -> Result<(), String> {
-        let silence = self.options.answer_timeout;
+        let silence = self.silence();
         // A packet is sent and answered at least every twelfth of the session's time-out, with time to spare.
         let idle = self.identity.timeout / 48;
         let mut tick = tokio::time::interval(idle.min(silence / 4).max(Duration::from_millis(5)));
@@ -444,7 +444,7 @@ impl Driver {
         if traffic.outbox.is_empty() {
             return Ok(());
         }
-        let silence = self.options.answer_timeout;
+        let silence = self.silence();
         let written = tokio::time::timeout(silence, async {
             writer.write_all(&traffic.outbox).await?;
             writer.flush().await
@@ -551,6 +551,12 @@ impl Driver {
             while reader.read(&mut rest).await? > 0 {}
             Ok::<(), std::io::Error>(())
         };
-        let _ = tokio::time::timeout(self.options.answer_timeout, goodbye).await;
+        let _ = tokio::time::timeout(self.silence(), goodbye).await;
+    }
+
+    /// How long an answer may take.
+    fn silence(&self) -> Duration {
+        let asked_for = self.options.answer_timeout;
+        asked_for.unwrap_or_else(|| super::within(self.identity.timeout))
     }
 }
