@@ -7,7 +7,7 @@ use lockkeeper::clock::Moment;
 use lockkeeper::store::{Attempt, Mode, Store};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::polling::drop_after;
-use lockkeeper_testkit::servers::proxy::Proxy;
+use lockkeeper_testkit::servers::proxy::{Proxy, Way};
 use lockkeeper_testkit::servers::zookeeper::{Ensemble, ZooKeeperOptions, ZooKeeperServer};
 
 use super::claims::{claim_for, release};
@@ -364,6 +364,35 @@ async fn tokens_grow_over_a_restored_backup() {
     copy(backup.path(), &server.data());
     server.restart();
     assert!(token(&server).await > last);
+}
+
+/// Answers come all the time, but each request waits behind others for longer than an answer may take.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_line_of_requests_is_no_silence() {
+    let server = ZooKeeperServer::start();
+    let proxy = Proxy::to(server.port());
+    let port = proxy.port();
+    let store = open(&format!(
+        "zk://127.0.0.1:{port}/x?session_timeout=200s&timeout=3s"
+    ))
+    .await;
+    let store = Arc::new(store);
+    proxy.requests(Way::Slow(Duration::from_millis(1_200)));
+    proxy.replies(Way::Slow(Duration::from_millis(1_200)));
+    let mut tasks = Vec::new();
+    for number in 0..6 {
+        let store = store.clone();
+        tasks.push(tokio::spawn(async move {
+            let name = claim_for(LEASE, &format!("n{number}"), Mode::Exclusive).name;
+            for _ in 0..3 {
+                store.inspect(&name).await.expect("the connection is good");
+                tokio::time::sleep(Duration::from_millis(250 * number)).await;
+            }
+        }));
+    }
+    for task in tasks {
+        soon("the end", task).await.expect("no panic");
+    }
 }
 
 /// A keeper that outlives its store's server: every verb ends, with an error that says so.

@@ -52,6 +52,8 @@ struct Traffic {
     wrote: Moment,
     /// When the ping was sent that is not answered yet.
     pinged: Option<Moment>,
+    /// When something was last answered.
+    answered: Moment,
     /// The request whose echo of the leader's is awaited.
     echo: Option<i32>,
     /// The connection ends once what is under way was answered, to open the session anew.
@@ -241,6 +243,7 @@ impl Driver {
             outbox: Vec::new(),
             wrote: Moment::now(),
             pinged: None,
+            answered: Moment::now(),
             echo: None,
             opens_anew: false,
         };
@@ -339,7 +342,9 @@ impl Driver {
                     let now = Moment::now();
                     let oldest = traffic.pending.front().map(|pending| pending.replies.sent);
                     let oldest = oldest.into_iter().chain(traffic.pinged).min();
-                    if oldest.is_some_and(|sent| now.since(sent) >= silence) {
+                    // Answers come in order, so one to a long line of requests may take long.
+                    let silent = oldest.map(|sent| now.since(sent.max(traffic.answered)));
+                    if silent.is_some_and(|silent| silent >= silence) {
                         return Err(format!("it did not answer within {silence:?}"));
                     }
                     if traffic.pinged.is_none() && now.since(traffic.wrote) >= idle {
@@ -480,6 +485,7 @@ impl Driver {
         }
         match header.xid {
             wire::XID_PING => {
+                traffic.answered = self.heard;
                 if let Some(sent) = traffic.pinged.take() {
                     self.answers.note(sent, self.heard);
                 }
@@ -500,6 +506,7 @@ impl Driver {
         };
         let at = front.replies.answers.len();
         self.answers.note(front.replies.sent, self.heard);
+        traffic.answered = self.heard;
         if header.xid != front.first.wrapping_add(at as i32) {
             return Err("its answers are out of order".into());
         }
