@@ -22,6 +22,7 @@ mod turns;
 #[path = "../support/victim.rs"]
 #[allow(dead_code, reason = "each test file uses its part")]
 mod victim;
+mod watches;
 mod ways;
 
 use std::sync::atomic::{AtomicU64, Ordering};

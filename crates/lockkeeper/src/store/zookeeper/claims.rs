@@ -120,6 +120,17 @@ struct Table {
     interested: HashMap<String, HashSet<ClaimId>>,
 }
 
+impl Table {
+    fn unwatch(&mut self, path: &str, id: ClaimId) {
+        if let Some(interested) = self.interested.get_mut(path) {
+            interested.remove(&id);
+            if interested.is_empty() {
+                self.interested.remove(path);
+            }
+        }
+    }
+}
+
 /// All claims of a store.
 #[derive(Debug, Default)]
 pub struct Claims {
@@ -186,10 +197,21 @@ impl Claims {
             .insert(id);
     }
 
+    /// The claim need not be told of this path any more.
+    pub fn unwatch(&self, path: &str, id: ClaimId) {
+        self.table().unwatch(path, id);
+    }
+
     /// Takes the claims that are to be told of this path.
     pub fn interested(&self, path: &str) -> Vec<ClaimId> {
         let interested = self.table().interested.remove(path);
         interested.into_iter().flatten().collect()
+    }
+
+    /// Of how many paths claims are to be told.
+    #[cfg(feature = "internals")]
+    pub fn watched(&self) -> usize {
+        self.table().interested.len()
     }
 
     /// Nothing is watched any more.
@@ -236,13 +258,8 @@ impl Drop for Turn {
         let left = left.filter(|path| self.slot.behind.as_ref() != Some(path));
         let mut table = self.claims.table();
         // A waiter that leaves is not kept for as long as another holds.
-        if let Some(path) = left
-            && let Some(interested) = table.interested.get_mut(&path)
-        {
-            interested.remove(&self.id);
-            if interested.is_empty() {
-                table.interested.remove(&path);
-            }
+        if let Some(path) = left {
+            table.unwatch(&path, self.id);
         }
         if let Some(timer) = timer {
             table.timers.remove(&(timer, self.id));

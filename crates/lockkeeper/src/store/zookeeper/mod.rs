@@ -114,6 +114,13 @@ impl ZooKeeperStore {
         }
     }
 
+    /// How many paths it wants to be told of.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub fn watched_paths(&self) -> usize {
+        self.core.claims.watched() + self.core.watched.paths()
+    }
+
     /// Runs a verb to its end on the store's own runtime, whatever becomes of the caller.
     fn run<'a, T: Send + 'static, F>(
         &'a self,

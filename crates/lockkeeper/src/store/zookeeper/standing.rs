@@ -245,7 +245,11 @@ pub async fn arm(core: &Core, entry: &mut Entry, wait: &Wait) -> Result<bool, Fa
             entry.behind = None;
             Ok(now == seen)
         }
-        (Some(Err(Code::NO_NODE)), _) => Ok(false),
+        // It is not there, and so nothing is watched.
+        (Some(Err(Code::NO_NODE)), _) => {
+            core.claims.unwatch(path, entry.claim.id);
+            Ok(false)
+        }
         (Some(Err(code)), _) => Err(fault::of_code(code, path)),
         _ => Err(fault::odd("neither data nor children")),
     }

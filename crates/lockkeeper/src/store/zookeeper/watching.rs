@@ -31,9 +31,27 @@ struct Table {
     paths: HashMap<String, Vec<Interest>>,
 }
 
+impl Table {
+    /// The path means nothing to this interest any more.
+    fn forget(&mut self, path: &str, interest: &Interest) {
+        if let Some(known) = self.paths.get_mut(path) {
+            known.retain(|one| one != interest);
+            if known.is_empty() {
+                self.paths.remove(path);
+            }
+        }
+    }
+}
+
 impl Watched {
     fn table(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many paths mean something to somebody.
+    #[cfg(feature = "internals")]
+    pub fn paths(&self) -> usize {
+        self.table().paths.len()
     }
 
     fn wants(&self, interest: &Interest) -> bool {
@@ -65,6 +83,9 @@ impl Drop for Leave {
             *count -= 1;
             if *count == 0 {
                 table.wanted.remove(&self.interest);
+                for path in paths(&core, &self.interest) {
+                    table.forget(&path, &self.interest);
+                }
             }
         }
     }
@@ -93,22 +114,27 @@ pub async fn subscribe(core: Arc<Core>, interest: Interest) -> Result<Subscripti
     }
 }
 
-/// Asks the servers to tell of what a subscription wants to hear of.
-async fn arm(core: &Core, interest: &Interest) -> Result<(), Fault> {
-    let paths = match interest {
+/// What is watched for a subscription.
+fn paths(core: &Core, interest: &Interest) -> Vec<String> {
+    match interest {
         Interest::Name(name) => {
             let place = core.place(name);
             vec![place.path, place.queue, place.leases]
         }
-        Interest::Latch(name) => {
-            let path = latch::path(core, name);
-            core.watched.note(&path, interest);
-            core.read(vec![Request::Exists { path, watch: true }])
-                .await?;
-            return Ok(());
-        }
-        _ => return Ok(()),
-    };
+        Interest::Latch(name) => vec![latch::path(core, name)],
+        _ => Vec::new(),
+    }
+}
+
+/// Asks the servers to tell of what a subscription wants to hear of.
+async fn arm(core: &Core, interest: &Interest) -> Result<(), Fault> {
+    let paths = paths(core, interest);
+    if let (Interest::Latch(_), [path]) = (interest, &paths[..]) {
+        core.watched.note(path, interest);
+        let (path, watch) = (path.clone(), true);
+        core.read(vec![Request::Exists { path, watch }]).await?;
+        return Ok(());
+    }
     for _ in 0..100 {
         let children = |path: &String| Request::GetChildren {
             path: path.clone(),
@@ -118,6 +144,12 @@ async fn arm(core: &Core, interest: &Interest) -> Result<(), Fault> {
             .iter()
             .for_each(|path| core.watched.note(path, interest));
         let answers = core.read(paths.iter().map(children).collect()).await?;
+        for (answer, path) in answers.iter().zip(&paths).skip(1) {
+            // Its parent is watched: to hear of its creation is to ask again.
+            if answer.is_err() {
+                core.watched.table().forget(path, interest);
+            }
+        }
         match &answers[0] {
             Ok(_) => return Ok(()),
             Err(Code::NO_NODE) => {}
@@ -241,15 +273,23 @@ async fn guard(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
         });
     }
     let answers = core.read(requests).await?;
+    let mut gone = false;
     for (answer, path) in answers.into_iter().zip(guarded) {
         match answer {
             Ok(_) => {}
-            Err(Code::NO_NODE) => return release::forget(core, turn).await,
+            // Only what is there is watched.
+            Err(Code::NO_NODE) => {
+                core.claims.unwatch(path, entry.claim.id);
+                gone = true;
+            }
             Err(code) => return Err(fault::of_code(code, path)),
         }
     }
     entry.guard_at = None;
-    Ok(())
+    match gone {
+        true => release::forget(core, turn).await,
+        false => Ok(()),
+    }
 }
 
 /// Looks whether it is the turn of a claim that waits. If so, it is granted for a moment, and told; if not, it waits for
