@@ -11,6 +11,7 @@ mod common;
 mod crew;
 mod faults;
 mod limits;
+mod naive;
 mod numbers;
 mod parted;
 #[path = "../support/place.rs"]

@@ -20,7 +20,7 @@ const SESSION: Duration = Duration::from_secs(200);
 const LEFT: i32 = 5;
 
 /// A server with a folder whose numbers are nearly used up.
-fn server_near_the_end(path: &str) -> ZooKeeperServer {
+pub fn server_near_the_end(path: &str) -> ZooKeeperServer {
     let mut server = ZooKeeperServer::start_with(ZooKeeperOptions {
         // A snapshot that was changed has another digest.
         properties: vec![("zookeeper.digest.enabled".into(), "false".into())],

@@ -16,7 +16,7 @@ use super::common::{granted, in_the_end, open, soon};
 const SESSION: Duration = Duration::from_secs(4);
 
 /// A server that waits for the others for so many seconds.
-fn patient(seconds: u32) -> ZooKeeperOptions {
+pub fn patient(seconds: u32) -> ZooKeeperOptions {
     ZooKeeperOptions {
         sync_limit: seconds * 10,
         // One that is cut off may seem to lead: nobody waits for it for long.

@@ -1,0 +1,181 @@
+//! Locks on ZooKeeper as they are written every day, each in the scene that shows its mistake: the checker catches all of
+//! them, and the right way passes in the same scene.
+
+use std::time::Duration;
+
+use lockkeeper::Token;
+use lockkeeper::clock::{Clock, Moment};
+use lockkeeper_testkit::checker::{Demands, Rule, check};
+use lockkeeper_testkit::history::{Answer, Mode, Recorder, merge};
+use lockkeeper_testkit::servers::zookeeper::{Ensemble, ZooKeeperServer};
+use lockkeeper_testkit::servers::zookeeper_session::{Node, ZooKeeperSession};
+
+use super::numbers::server_near_the_end;
+use super::parted::patient;
+
+const FOLDER: &str = "/naive";
+const SESSION: Duration = Duration::from_secs(4);
+
+/// How a lock knows that it holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Recipe {
+    /// As long as its session is answered.
+    ByPing,
+    /// The first node has its id, whichever session made it.
+    ById,
+    /// No other node has a lower number.
+    ByNumber,
+    /// Its own session made the first node, by transaction, and wrote less than two thirds of the time-out ago.
+    Right,
+}
+
+/// A client that takes the lock, and what it believes.
+struct Client {
+    recipe: Recipe,
+    id: &'static str,
+    session: ZooKeeperSession,
+    saw: Recorder,
+}
+
+impl Client {
+    fn new(recipe: Recipe, id: &'static str, port: u16) -> Client {
+        Client {
+            recipe,
+            id,
+            session: ZooKeeperSession::open(port, SESSION),
+            saw: Recorder::in_memory(id, Clock::real()),
+        }
+    }
+
+    fn queues(&self) {
+        let path = format!("{FOLDER}/{}-lock-", self.id);
+        let made = self.session.create(&path, b"", Node::Sequential);
+        made.expect("creates");
+    }
+
+    /// Looks whether it holds, and records what it believes. `written`: when its last write was sent.
+    fn looks(&self, written: Moment) -> bool {
+        let op = self.saw.acquire("lock", self.id, Mode::Exclusive);
+        let nodes = self.session.children(FOLDER);
+        let number = |node: &str| node[node.len() - 10..].parse::<u64>().expect("a number");
+        let read = |node: &String| {
+            let read = self.session.data(&format!("{FOLDER}/{node}"));
+            // One may go meanwhile.
+            Some((read.ok()?.1, node.clone()))
+        };
+        let nodes: Vec<_> = nodes.iter().filter_map(read).collect();
+        let by_number = |node: &&(_, String)| number(&node.1);
+        let mine = |node: &&(_, String)| node.1.starts_with(self.id);
+        let least = nodes.iter().min_by_key(by_number).map(|one| number(&one.1));
+        let first = match self.recipe {
+            Recipe::ByNumber => nodes
+                .iter()
+                .filter(|one| Some(number(&one.1)) == least)
+                .find(mine),
+            Recipe::Right => nodes
+                .iter()
+                .min_by_key(|(stat, _)| stat.czxid)
+                .filter(|(stat, _)| stat.owner == self.session.id()),
+            _ => nodes.iter().min_by_key(by_number).filter(mine),
+        };
+        let Some((stat, _)) = first else {
+            self.saw.ok(op, Answer::Busy);
+            return false;
+        };
+        let deadline = match self.recipe {
+            Recipe::Right => written + self.session.timeout() * 2 / 3,
+            _ => Moment::NEVER,
+        };
+        let token = Token::new(stat.czxid as u64);
+        self.saw.granted(op, token, deadline);
+        true
+    }
+
+    fn looks_until_it_holds(&self) {
+        let end = Moment::now() + Duration::from_secs(120);
+        while !self.looks(Moment::now()) {
+            assert!(Moment::now() < end, "it is never free");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Whether two held at the same time.
+#[track_caller]
+fn judged(clients: [&Client; 2]) {
+    let wrong = clients[0].recipe != Recipe::Right;
+    let events = merge(clients.map(|client| client.saw.events()));
+    let verdict = check(&events, &Demands::none());
+    assert_eq!(verdict.breaks(Rule::S1), wrong, "{verdict}");
+}
+
+fn folder(server: &ZooKeeperServer) {
+    let hand = ZooKeeperSession::open(server.port(), SESSION);
+    hand.folders(FOLDER);
+    hand.close();
+}
+
+/// A follower that lost its leader answers pings for as long as it waits. The others have ended the session.
+#[test]
+fn a_lock_that_renews_by_ping_is_caught() {
+    for recipe in [Recipe::ByPing, Recipe::Right] {
+        let servers = Ensemble::start_apart([patient(60), patient(60), patient(60)]);
+        let leader = servers.leader();
+        let follower = (leader + 1) % 3;
+        folder(&servers.all()[leader]);
+        let one = Client::new(recipe, "one", servers.all()[follower].port());
+        let two = Client::new(recipe, "two", servers.all()[leader].port());
+        let written = Moment::now();
+        one.queues();
+        assert!(one.looks(written));
+        two.queues();
+        servers.cut_off(follower);
+        two.looks_until_it_holds();
+        assert!(one.session.is_answered(), "it believes to live");
+        judged([&one, &two]);
+    }
+}
+
+/// Curator#1121: the client comes back in another session while the servers still have a node of the one before.
+#[test]
+fn a_lock_that_adopts_a_node_of_a_dead_session_is_caught() {
+    let server = ZooKeeperServer::start();
+    folder(&server);
+    for recipe in [Recipe::ById, Recipe::Right] {
+        let before = Client::new(recipe, "one", server.port());
+        before.queues();
+        let two = Client::new(recipe, "two", server.port());
+        two.queues();
+        // Nobody pings it any more; the servers wait for its time-out.
+        drop(before);
+        let one = Client::new(recipe, "one", server.port());
+        assert_eq!(one.looks(Moment::now()), recipe == Recipe::ById);
+        two.looks_until_it_holds();
+        judged([&one, &two]);
+        two.session.close();
+    }
+}
+
+/// Where the numbers are at their end, the servers give the last one again and again.
+#[test]
+fn a_lock_that_sorts_by_number_alone_is_caught() {
+    for recipe in [Recipe::ByNumber, Recipe::Right] {
+        let server = server_near_the_end(FOLDER);
+        let hand = ZooKeeperSession::open(server.port(), SESSION);
+        loop {
+            let path = format!("{FOLDER}/other-lock-");
+            let node = hand.create(&path, b"", Node::Sequential).expect("creates");
+            hand.delete(&node).expect("deletes");
+            if node.ends_with("2147483647") {
+                break;
+            }
+        }
+        let clients = ["one", "two"].map(|id| Client::new(recipe, id, server.port()));
+        let written = Moment::now();
+        clients.iter().for_each(Client::queues);
+        let hold = clients.iter().map(|client| client.looks(written));
+        assert!(hold.collect::<Vec<_>>()[0]);
+        let [one, two] = &clients;
+        judged([one, two]);
+    }
+}
