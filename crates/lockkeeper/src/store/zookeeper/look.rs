@@ -18,6 +18,8 @@ use crate::{Error, Name, Token};
 
 /// How often to look again if nodes go between two looks.
 const TRIES: usize = 4;
+/// How many folders are listed in one batch.
+const LISTED_AT_ONCE: usize = 100;
 
 /// One claim, ours or another client's, with all its nodes.
 #[derive(Clone, Debug)]
@@ -427,7 +429,11 @@ async fn walk(core: &Core, prefix: &str) -> Result<Vec<LockInfo>, Fault> {
             path: whole(path),
             watch: false,
         };
-        let answers = core.read(level.iter().map(get).collect()).await?;
+        let mut answers = Vec::with_capacity(level.len());
+        // Other verbs come in between.
+        for part in level.chunks(LISTED_AT_ONCE) {
+            answers.extend(core.read(part.iter().map(get).collect()).await?);
+        }
         let mut next = Vec::new();
         for (path, answer) in level.into_iter().zip(answers) {
             let children = match answer {
