@@ -39,9 +39,17 @@ async fn nodes_of_a_user_are_for_that_user() {
     ));
     assert!(release(&mine, &claim).await.expect("releases"));
     for url in ["zk://127.0.0.1", "zk://me:wrong@127.0.0.1"] {
-        let error = refused(&format!("{url}:{port}/mine")).await;
-        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
-        assert!(!error.to_string().contains("wrong"), "{error}");
+        // There is no such chroot as the second, and it may not be created.
+        for chroot in ["mine", "mine/below"] {
+            let error = refused(&format!("{url}:{port}/{chroot}")).await;
+            assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+            let error = error.to_string();
+            assert!(
+                error.contains("rights") && error.contains(chroot),
+                "{error}"
+            );
+            assert!(!error.contains("wrong"), "{error}");
+        }
     }
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("password");

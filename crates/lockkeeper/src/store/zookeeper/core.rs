@@ -247,6 +247,10 @@ impl Core {
                     let made = self.write(self.own_folder(first), Moment::NEVER).await?;
                     match made.answers.last() {
                         Some(Ok(_) | Err(Code::NODE_EXISTS)) => {}
+                        // The chroot is not there, and may not be created.
+                        Some(Err(Code::NO_NODE)) if refused(&made.answers) => {
+                            return Err(fault::of_code(Code::NO_AUTH, &self.settings.chroot));
+                        }
                         Some(Err(code)) => return Err(fault::of_code(*code, &path)),
                         None => return Err(fault::odd("nothing")),
                     }
@@ -382,6 +386,11 @@ impl Core {
             .get(name)
             .is_some_and(|since| Moment::now().since(*since) < BUSY_FOR)
     }
+}
+
+/// Whether the rights of this user were too few for one of these.
+fn refused(answers: &[Result<Answer, Code>]) -> bool {
+    answers.contains(&Err(Code::NO_AUTH))
 }
 
 /// Whether the servers take these.
