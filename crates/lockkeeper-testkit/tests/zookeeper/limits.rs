@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper::store::{Break, BreakOutcome, BreakTarget, Interest, Mode, Renewed, Store};
 use lockkeeper::{Error, Lockkeeper, Name};
-use lockkeeper_testkit::servers::zookeeper::ZooKeeperServer;
+use lockkeeper_testkit::servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
 use lockkeeper_testkit::servers::zookeeper_session::ZooKeeperSession;
 
 use super::claims::{break_all, break_of, claim_for, release, renewal_for};
@@ -58,6 +58,32 @@ async fn more_permits_than_a_request_takes_are_refused_and_told() {
     let ended = soon("an answer", break_all(&store, &claims[0])).await;
     assert_eq!(ended.len(), 10);
     no_node(&server).await;
+}
+
+/// An administrator has lowered `jute.maxbuffer`: the server ends the connection instead of answering a long renewal.
+#[tokio::test(flavor = "multi_thread")]
+async fn holds_are_renewed_where_requests_have_to_be_short() {
+    let server = ZooKeeperServer::start_with(ZooKeeperOptions {
+        properties: vec![("jute.maxbuffer".into(), "12000".into())],
+        ..ZooKeeperOptions::default()
+    });
+    let store = open(&server.url("x")).await;
+    let claims: Vec<_> = (0..300)
+        .map(|number| claim_for(LEASE, &format!("n{number}"), Mode::Exclusive))
+        .collect();
+    for claim in &claims {
+        granted(&store, claim).await;
+    }
+    let renewals: Vec<_> = claims
+        .iter()
+        .map(|claim| renewal_for(LEASE, claim))
+        .collect();
+    let renewed = soon("an answer", store.renew(&renewals)).await;
+    let renewed = renewed.expect("answers");
+    assert!(
+        renewed.iter().all(|one| *one == Renewed::Renewed),
+        "{renewed:?}"
+    );
 }
 
 /// A claim for no permits has no node, so there is nothing to hold.

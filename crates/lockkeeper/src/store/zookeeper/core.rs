@@ -1,7 +1,7 @@
 //! What all verbs of a store share: its session, its settings, and how requests are made.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ use crate::{Error, Name};
 const LARGEST: usize = 1_000_000;
 /// How large a request may be that can be split, or that a claim will need later in a larger form.
 pub const LARGE: usize = 900_000;
+/// Requests that are shorter than this are not split: every server takes them.
+const SHORTEST_SPLIT: usize = 4_000;
 /// How long a verb waits for a connection before it says that there is none.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How many weights of nodes are remembered.
@@ -47,6 +49,8 @@ pub struct Core {
     busy: Mutex<HashMap<Name, Moment>>,
     /// When the last write that was committed was sent.
     committed: AtomicU64,
+    /// How long a request may be that can be split.
+    splits_at: AtomicUsize,
 }
 
 /// A claim's place below the chroot.
@@ -74,6 +78,7 @@ impl Core {
             weights: Mutex::default(),
             busy: Mutex::default(),
             committed: AtomicU64::new(0),
+            splits_at: AtomicUsize::new(LARGE),
         }
     }
 
@@ -147,6 +152,22 @@ impl Core {
     /// A write that was sent then to prove that the session lives was committed.
     pub fn committed(&self, sent: Moment) {
         self.committed.fetch_max(sent.as_nanos(), Ordering::SeqCst);
+    }
+
+    /// How long a request may be that can be split.
+    pub fn splits_at(&self) -> usize {
+        self.splits_at.load(Ordering::SeqCst)
+    }
+
+    /// The connection ended instead of an answer to a request of this length that can be split: `jute.maxbuffer` may be lower
+    /// than that. Whether shorter ones are left to try.
+    pub fn was_cut(&self, length: usize) -> bool {
+        let shorter = length / 2;
+        let left = shorter >= SHORTEST_SPLIT;
+        if left {
+            self.splits_at.fetch_min(shorter, Ordering::SeqCst);
+        }
+        left
     }
 
     /// Until when the session lives for sure: two thirds of its time-out after the last write that was committed.

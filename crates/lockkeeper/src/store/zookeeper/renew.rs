@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::claims::{Entry, State, Turn};
 use super::client::wire::{Answer, Code, Op, Request};
-use super::core::{Core, LARGE};
+use super::core::Core;
 use super::data::{Data, Fence};
 use super::fault::{self, Fault};
 use super::{GUARD_AFTER, data_of, permits, release};
@@ -191,10 +191,11 @@ async fn some(
                     .collect(),
                 false => touched,
             };
-            length += touched.iter().map(|op| 9 + op.length()).sum::<usize>();
-            if length > LARGE && fit > 0 {
+            let more = touched.iter().map(|op| 9 + op.length()).sum::<usize>();
+            if length + more > core.splits_at() && fit > 0 {
                 break;
             }
+            length += more;
             fit = which + 1;
             owners.extend(std::iter::repeat_n(which, touched.len()));
             ops.extend(touched);
@@ -210,6 +211,10 @@ async fn some(
                     renewed[*at] = Renewed::TooLate;
                 }
                 return Ok(());
+            }
+            // To renew twice is to renew.
+            Err(Fault::Store(Error::OutcomeUnknown { .. })) if fit > 1 && core.was_cut(length) => {
+                continue;
             }
             Err(Fault::Store(error)) if some_done => return Err(error.in_doubt().into()),
             Err(fault) => return Err(fault),
