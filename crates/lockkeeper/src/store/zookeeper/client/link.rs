@@ -43,6 +43,8 @@ pub struct Identity {
 /// A connection that is ready.
 pub struct Link {
     pub stream: Box<dyn Wire>,
+    /// The same socket, if nothing is encrypted.
+    pub socket: Option<std::net::TcpStream>,
     /// What was read and belongs to later frames.
     pub inbox: Vec<u8>,
     pub greeting: Greeting,
@@ -64,7 +66,10 @@ impl Way {
         })
     }
 
-    async fn dial(&self, server: &Address) -> Result<Box<dyn Wire>, Error> {
+    async fn dial(
+        &self,
+        server: &Address,
+    ) -> Result<(Box<dyn Wire>, Option<std::net::TcpStream>), Error> {
         let Address::Tcp(host, port) = server else {
             return Err(self
                 .kind
@@ -77,8 +82,14 @@ impl Way {
         })?;
         let _ = stream.set_nodelay(true);
         Ok(match &self.tls {
-            None => Box::new(stream),
-            Some(trust) => Box::new(tls::handshake(stream, host, trust, &self.kind).await?),
+            None => {
+                let socket = same_socket(&stream);
+                (Box::new(stream), socket)
+            }
+            Some(trust) => {
+                let secure = tls::handshake(stream, host, trust, &self.kind).await?;
+                (Box::new(secure), None)
+            }
         })
     }
 
@@ -89,7 +100,7 @@ impl Way {
                  or have too many connections from this address"
             ))
         };
-        let mut stream = self.dial(server).await?;
+        let (mut stream, socket) = self.dial(server).await?;
         let timeout = i32::try_from(identity.timeout.as_millis()).unwrap_or(i32::MAX);
         let hello = wire::hello(
             identity.last_zxid,
@@ -115,6 +126,7 @@ impl Way {
         }
         Ok(Link {
             stream,
+            socket,
             inbox,
             greeting,
             asked,
@@ -143,6 +155,18 @@ impl Way {
                 .refused(format!("{server} does not answer to a log-in"))),
         }
     }
+}
+
+#[cfg(unix)]
+fn same_socket(stream: &TcpStream) -> Option<std::net::TcpStream> {
+    use std::os::fd::AsFd;
+    let socket = stream.as_fd().try_clone_to_owned().ok()?;
+    Some(socket.into())
+}
+
+#[cfg(not(unix))]
+fn same_socket(_: &TcpStream) -> Option<std::net::TcpStream> {
+    None
 }
 
 /// Reads one frame; what follows it stays in `inbox`.

@@ -13,7 +13,8 @@ mod link;
 mod session;
 pub mod wire;
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -88,6 +89,44 @@ struct Shared {
     way: Mutex<Option<mpsc::UnboundedSender<Batch>>>,
     standing: watch::Sender<Standing>,
     last_zxid: AtomicI64,
+    /// The socket of the connection that there is, if what is written to it is not encrypted.
+    socket: Mutex<Option<Farewell>>,
+    /// A part of a frame may have been written.
+    half_written: AtomicBool,
+}
+
+/// Ends the session of a client whose task was dropped with its runtime.
+#[derive(Debug)]
+struct Farewell {
+    socket: std::net::TcpStream,
+    /// A fork of the process shares the socket, and not the session.
+    process: u32,
+}
+
+/// Ends the session with the last client.
+#[derive(Debug)]
+struct End {
+    sender: Option<oneshot::Sender<()>>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let sender = self.sender.take();
+        if sender.is_some_and(|sender| sender.send(()).is_ok()) {
+            return;
+        }
+        // Its task is gone, and so nothing else writes.
+        let farewell = self.shared.farewell().take();
+        if let Some(Farewell { socket, process }) = farewell
+            && process == std::process::id()
+            && !self.shared.half_written.load(Ordering::SeqCst)
+        {
+            let mut w = jute::Writer::default();
+            wire::close(i32::MAX, &mut w);
+            let _ = (&socket).write(&w.finish());
+        }
+    }
 }
 
 impl std::fmt::Debug for Batch {
@@ -100,7 +139,7 @@ impl std::fmt::Debug for Batch {
 #[derive(Clone, Debug)]
 pub struct Client {
     shared: Arc<Shared>,
-    _end: Arc<oneshot::Sender<()>>,
+    _end: Arc<End>,
 }
 
 /// How a session is to be kept.
@@ -137,6 +176,8 @@ impl Client {
             way: Mutex::default(),
             standing: watch::Sender::new(standing),
             last_zxid: AtomicI64::new(0),
+            socket: Mutex::default(),
+            half_written: AtomicBool::new(false),
         });
         let (events, heard) = mpsc::unbounded_channel();
         let (end, ended) = oneshot::channel();
@@ -145,6 +186,10 @@ impl Client {
         // Before the task runs: whoever asks learns what was granted, not what was wanted.
         driver.greeted(&link);
         tokio::spawn(driver.run(link, ended));
+        let end = End {
+            sender: Some(end),
+            shared: shared.clone(),
+        };
         let client = Client {
             shared,
             _end: Arc::new(end),
@@ -229,5 +274,9 @@ impl Client {
 impl Shared {
     fn way(&self) -> MutexGuard<'_, Option<mpsc::UnboundedSender<Batch>>> {
         self.way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn farewell(&self) -> MutexGuard<'_, Option<Farewell>> {
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -14,7 +14,7 @@ use super::heard::{Heard, Need};
 use super::jute::{Reader, Writer};
 use super::link::{Identity, Link, Way, Wire, next_frame};
 use super::wire::{self, Answer, Code, Request};
-use super::{Batch, Event, Failure, Options, Replies, Shared, Standing};
+use super::{Batch, Event, Failure, Farewell, Options, Replies, Shared, Standing};
 use crate::clock::Moment;
 use crate::store::common::Backoff;
 use crate::{Error, SETUP_TARGET};
@@ -255,6 +255,11 @@ impl Driver {
                 let _ = batch.answer.send(Err(Failure::NotSent(slow)));
             }
         }
+        self.shared.half_written.store(false, Ordering::SeqCst);
+        *self.shared.farewell() = link.socket.map(|socket| Farewell {
+            socket,
+            process: std::process::id(),
+        });
         let (mut reader, mut writer) = tokio::io::split(link.stream);
         let inbox = link.inbox;
         let outcome = self
@@ -268,6 +273,7 @@ impl Driver {
             )
             .await;
         *self.shared.way() = None;
+        *self.shared.farewell() = None;
         let server = &link.server;
         let reason = match &outcome {
             Ok(()) => "the keeper was closed".to_owned(),
@@ -450,6 +456,7 @@ impl Driver {
             return Ok(());
         }
         let silence = self.silence();
+        self.shared.half_written.store(true, Ordering::SeqCst);
         let written = tokio::time::timeout(silence, async {
             writer.write_all(&traffic.outbox).await?;
             writer.flush().await
@@ -458,7 +465,10 @@ impl Driver {
         traffic.outbox.clear();
         traffic.wrote = Moment::now();
         match written {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(())) => {
+                self.shared.half_written.store(false, Ordering::SeqCst);
+                Ok(())
+            }
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("it took nothing within {silence:?}")),
         }
