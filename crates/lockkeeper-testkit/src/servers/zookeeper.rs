@@ -177,6 +177,13 @@ impl ZooKeeperServer {
         mode.map(|mode| mode.trim().to_owned())
     }
 
+    /// The last transaction that it knows of.
+    pub fn zxid(&self) -> String {
+        let said = self.word("srvr");
+        let last = said.lines().find_map(|line| line.strip_prefix("Zxid: "));
+        last.map(str::to_owned).unwrap_or_default()
+    }
+
     /// How many watches it keeps for clients.
     pub fn watches(&self) -> u64 {
         self.monitored("zk_watch_count")
@@ -456,6 +463,13 @@ impl Ensemble {
         &mut self.servers
     }
 
+    /// Whether this one believes to lead.
+    pub fn leads(&self, server: usize) -> bool {
+        self.servers[server]
+            .mode()
+            .is_some_and(|mode| mode == "leader")
+    }
+
     /// Which of them leads.
     ///
     /// # Panics
@@ -463,8 +477,7 @@ impl Ensemble {
     pub fn leader(&self) -> usize {
         let end = Instant::now() + STARTS_WITHIN;
         loop {
-            let leads = |one: &ZooKeeperServer| one.mode().is_some_and(|mode| mode == "leader");
-            if let Some(leader) = self.servers.iter().position(leads) {
+            if let Some(leader) = (0..self.servers.len()).find(|server| self.leads(*server)) {
                 return leader;
             }
             assert!(Instant::now() < end, "no leader");

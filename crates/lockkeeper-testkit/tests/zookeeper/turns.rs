@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockkeeper::Lockkeeper;
 use lockkeeper::store::{Attempt, Mode, Store};
 use lockkeeper_testkit::servers::proxy::Proxy;
-use lockkeeper_testkit::servers::zookeeper::ZooKeeperServer;
+use lockkeeper_testkit::servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
 use lockkeeper_testkit::servers::zookeeper_session::{Node, ZooKeeperSession};
 
 use uuid::Uuid;
@@ -198,4 +198,38 @@ async fn a_claim_that_only_tries_is_not_seen_to_wait() {
         names.iter().all(|name| name.contains("-try-lock-")),
         "{names:?}"
     );
+}
+
+/// Whoever waits asks about once a second. That costs the servers no transaction, also where permits are waited for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_that_asks_again_writes_nothing() {
+    // To sweep a folder is a transaction.
+    let sweeps = ("znode.container.checkIntervalMs".into(), "600000".into());
+    let server = ZooKeeperServer::start_with(ZooKeeperOptions {
+        properties: vec![sweeps],
+        ..ZooKeeperOptions::default()
+    });
+    let (store, other) = (open(&server.url("x")).await, open(&server.url("x")).await);
+    for (name, mode) in [
+        ("lock", Mode::Exclusive),
+        ("permits", Mode::Permit { limit: 2, count: 2 }),
+    ] {
+        let held = claim_for(LEASE, name, mode);
+        granted(&store, &held).await;
+        // One that waits for the leases, and one that waits for that.
+        let waiting = [(); 2].map(|()| claim_for(LEASE, name, mode).with_enqueue(true));
+        for claim in &waiting {
+            busy(&other, claim).await;
+        }
+        let before = server.zxid();
+        for claim in waiting.iter().cycle().take(10) {
+            busy(&other, claim).await;
+        }
+        assert_eq!(server.zxid(), before, "{name}");
+        assert!(release(&store, &held).await.expect("releases"));
+        for claim in &waiting {
+            in_the_end(&other, claim).await;
+            assert!(release(&other, claim).await.expect("releases"));
+        }
+    }
 }

@@ -103,10 +103,22 @@ async fn look_again(
     place: &Place,
     entry: &mut Entry,
 ) -> Result<Option<Attempt>, Fault> {
-    // Who stands before it among permits may leave room for both.
-    let waits =
-        matches!(entry.state, State::Waiting(_)) && !matches!(claim.mode, Mode::Permit { .. });
-    if let Some(behind) = entry.behind.clone().filter(|_| waits) {
+    let waits = matches!(entry.state, State::Waiting(_));
+    if waits && matches!(claim.mode, Mode::Permit { .. }) {
+        // Who stands before it may leave room for both, so all are looked at. Nothing is written for a claim that waits.
+        let mut requests = vec![Request::Sync {
+            path: place.path.clone(),
+        }];
+        requests.extend(Lists::requests(place, claim.mode));
+        let asked = Moment::now();
+        let answers = core.read(requests).await?.into_iter().skip(1);
+        let lists = Lists::read(core, place, claim.mode, answers).await?;
+        if let Verdict::Behind(wait) = standing::judge(core, place, entry, &lists).await?
+            && standing::arm(core, entry, &wait).await?
+        {
+            return Ok(Some(keep_waiting(claim, entry, asked)));
+        }
+    } else if let Some(behind) = entry.behind.clone().filter(|_| waits) {
         let requests = vec![
             Request::Sync {
                 path: behind.clone(),
