@@ -31,7 +31,8 @@ fn all(steps: &mut Steps, histories: u64) -> Result<(), String> {
     let test = ["test", "--workspace", "--test"];
     let mut play = |title: &str, parts: [&str; 2], histories: u64| {
         let mut command = cargo();
-        command.args(test).args(parts).args(["--", "--nocapture"]);
+        command.args(test).args(parts);
+        command.args(["--", "--nocapture", "--include-ignored"]);
         command.env("LOCKKEEPER_HISTORIES", histories.to_string());
         steps.command(&format!("{histories} histories of {title}"), &mut command)
     };

@@ -36,6 +36,8 @@ pub enum Trouble {
     NodeEmptied,
     MinorityStopped,
     MajorityStopped,
+    /// ZooKeeper: a follower hears nobody, and answers clients.
+    FollowerCutOff,
     MinorityFull,
     MinoritySilent,
     /// A node wants a password that nobody has.
