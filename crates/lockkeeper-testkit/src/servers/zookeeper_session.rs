@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const CREATE: i32 = 1;
 const DELETE: i32 = 2;
@@ -67,10 +67,6 @@ impl ZooKeeperSession {
     /// # Panics
     /// When there is none.
     pub fn open(port: u16, timeout: Duration) -> ZooKeeperSession {
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a server listens");
-        stream.set_nodelay(true).expect("it can be set");
-        let patience = Some(Duration::from_secs(20));
-        stream.set_read_timeout(patience).expect("it can be set");
         let mut hello = Vec::new();
         hello.extend(0i32.to_be_bytes());
         hello.extend(0i64.to_be_bytes());
@@ -78,8 +74,15 @@ impl ZooKeeperSession {
         hello.extend(0i64.to_be_bytes());
         text(&mut hello, &[0; 16]);
         hello.push(0);
-        send(&mut stream, &hello).expect("it listens");
-        let greeting = receive(&mut stream).expect("it greets");
+        // A server that has lost its leader ends the connection until it has another.
+        let end = Instant::now() + Duration::from_secs(60);
+        let (stream, greeting) = loop {
+            match greet(port, &hello) {
+                Ok(greeted) => break greeted,
+                Err(error) => assert!(Instant::now() < end, "it does not greet: {error}"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
         let timeout = Duration::from_millis(int(&greeting, 4) as u64);
         let id = long(&greeting, 8);
         let connection = Connection {
@@ -222,6 +225,15 @@ impl ZooKeeperSession {
     pub fn close(self) {
         let _ = self.ask(CLOSE, &[]);
     }
+}
+
+fn greet(port: u16, hello: &[u8]) -> io::Result<(TcpStream, Vec<u8>)> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    send(&mut stream, hello)?;
+    let greeting = receive(&mut stream)?;
+    Ok((stream, greeting))
 }
 
 impl Drop for ZooKeeperSession {
