@@ -38,6 +38,8 @@ pub enum Trouble {
     MajorityStopped,
     /// ZooKeeper: a follower hears nobody, and answers clients.
     FollowerCutOff,
+    /// ZooKeeper: a leader that the others have replaced, and that does not know it.
+    LeaderDeposed,
     MinorityFull,
     MinoritySilent,
     /// A node wants a password that nobody has.

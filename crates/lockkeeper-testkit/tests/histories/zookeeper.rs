@@ -25,6 +25,9 @@ fn swept() -> ZooKeeperOptions {
     }
 }
 
+/// The server of an ensemble that goes on leading for long when it is cut off. The others do not wait for it.
+const STUBBORN: usize = 2;
+
 struct ZooKeeper {
     server: ZooKeeperServer,
     proxy: Proxy,
@@ -132,7 +135,12 @@ impl Stage for ZooKeeper {
 impl Three {
     fn start() -> Three {
         Three {
-            servers: Ensemble::start_apart([swept(), swept(), swept()]),
+            servers: Ensemble::start_apart([1, 1, 60].map(|seconds| ZooKeeperOptions {
+                sync_limit: seconds * 10,
+                // One that is cut off may seem to lead: nobody waits for it for long.
+                lines: vec!["initLimit=100".into()],
+                ..swept()
+            })),
         }
     }
 }
@@ -144,6 +152,7 @@ impl Stage for Three {
             Trouble::ServerRestarted,
             Trouble::MinorityStopped,
             Trouble::FollowerCutOff,
+            Trouble::LeaderDeposed,
         ];
         chosen(&[&OF_PROCESSES, &own])
     }
@@ -176,10 +185,18 @@ impl Stage for Three {
                 self.servers.servers()[follower].resume();
             }
             Trouble::FollowerCutOff => {
-                let follower = (leader + 1) % 3;
+                let follower = if leader == STUBBORN { 0 } else { STUBBORN };
                 self.servers.cut_off(follower);
                 std::thread::sleep(time);
                 self.servers.heal(follower);
+            }
+            Trouble::LeaderDeposed => {
+                self.servers.elect(STUBBORN);
+                self.servers.cut_off(STUBBORN);
+                let servers = &self.servers;
+                crowd.until("another leader", || servers.leads(0) || servers.leads(1));
+                std::thread::sleep(time);
+                self.servers.heal(STUBBORN);
             }
             other => unreachable!("{other:?} is not on the menu"),
         }

@@ -103,7 +103,7 @@ async fn look_again(
     place: &Place,
     entry: &mut Entry,
 ) -> Result<Option<Attempt>, Fault> {
-    let waits = matches!(entry.state, State::Waiting(_));
+    let waits = matches!(entry.state, State::Waiting(_)) && core.wrote_lately();
     if waits && matches!(claim.mode, Mode::Permit { .. }) {
         // Who stands before it may leave room for both, so all are looked at. Nothing is written for a claim that waits.
         let mut requests = vec![Request::Sync {
@@ -220,7 +220,8 @@ async fn fresh(
     }
     let queues = claim.enqueue && claim.beside.is_none();
     // Every node counts towards the end of the numbers: a name that is busy is looked at first.
-    if !queues && core.was_busy(&claim.name) && is_busy(core, claim, place).await? {
+    let looks = !queues && core.was_busy(&claim.name) && core.wrote_lately();
+    if looks && is_busy(core, claim, place).await? {
         return Ok(BUSY);
     }
     let Some((entry, lists)) = stand_in_line(core, claim, place, Vec::new(), turn).await? else {

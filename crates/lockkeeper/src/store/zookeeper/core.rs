@@ -170,6 +170,13 @@ impl Core {
         left
     }
 
+    /// Whether a write was committed not long ago. Otherwise the server may be a leader that was deposed, or its follower: what it
+    /// answers to reads and to `sync` may be of the past.
+    pub fn wrote_lately(&self) -> bool {
+        let committed = Moment::from_nanos(self.committed.load(Ordering::SeqCst));
+        Moment::now().since(committed) <= self.client.standing().timeout / 3
+    }
+
     /// Until when the session lives for sure: two thirds of its time-out after the last write that was committed.
     pub fn lives_until(&self) -> Moment {
         let committed = Moment::from_nanos(self.committed.load(Ordering::SeqCst));
