@@ -203,6 +203,25 @@ impl MariaDbServer {
         }
     }
 
+    /// The tables of the tests' database, as statements that put them back.
+    ///
+    /// # Panics
+    /// When they cannot be read.
+    pub fn dump(&self) -> String {
+        let output = Command::new("mariadb-dump")
+            .args(["--no-defaults", "--user=root", "--hex-blob"])
+            .arg(format!("--socket={}", self.socket().display()))
+            .arg(DATABASE)
+            .stdin(Stdio::null())
+            .output()
+            .expect("mariadb-dump is installed; see `cargo xtask test`");
+        assert!(output.status.success(), "mariadb-dump: {output:?}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        // What is for the client alone.
+        let lines = text.lines().filter(|line| !line.starts_with("/*M!"));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
     /// Ends every connection of the tests' users. Returns how many.
     pub fn kill_connections(&self) -> usize {
         let users = "SELECT id FROM information_schema.processlist WHERE user NOT IN ('root', 'system user')";

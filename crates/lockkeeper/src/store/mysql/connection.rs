@@ -203,7 +203,7 @@ async fn own(
     let reason = loop {
         let request = tokio::select! {
             biased;
-            () = retired.notified() => break "the server's role or settings have changed".to_owned(),
+            () = retired.notified() => break "the server's role, settings or tables have changed".to_owned(),
             request = requests.recv() => request,
             reason = packets.unasked() => break reason,
         };

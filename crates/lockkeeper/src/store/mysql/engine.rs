@@ -13,7 +13,7 @@ use super::fault::{self, Fault as Trouble};
 use super::reply::{Reply as Said, Row, ServerError};
 use super::rows::number;
 use super::session::{self, Session};
-use super::statements;
+use super::statements::{self, Tested};
 use super::wake::{Bell, ring};
 use crate::clock::{Clock, Moment};
 use crate::store::common::{AbortOnDrop, ServerClock, StoreKind, Supervised, supervise};
@@ -172,7 +172,8 @@ impl MySql {
         }
         // Up to here an error undoes all, or leaves the commit in doubt. What follows is no part of it.
         let work = batch.len();
-        batch.push(tables.look());
+        let tested = ops.iter().map(Tested::of).max();
+        batch.push(tables.look(tested.unwrap_or(Tested::Server)));
         let remote = self.remote(ops);
         // The last, since an error of it ends the text.
         batch.extend(remote.first().map(|keeper| ring(*keeper)));
@@ -209,11 +210,11 @@ impl MySql {
             let reply = statements::read(op, of_step).ok_or_else(odd)?;
             replies.push(reply);
         }
-        if let Some((_, false)) = seen
+        if !matches!(seen, Some((_, true)))
             && ops.iter().zip(&replies).any(|(op, did)| must_last(op, did))
         {
-            // The commit may not be on disk, or on a server that grants no more.
-            let changed = "the server's role or settings changed meanwhile";
+            // The commit may not be on disk, on a server that grants no more, or in tables that a dump brought back.
+            let changed = "the server's role, settings or tables changed meanwhile";
             return Err(Fault::Unknown(changed.into()));
         }
         let now = seen.map(|(now, _)| now);
@@ -302,7 +303,10 @@ fn undone(error: &ServerError, in_commit: bool, several: bool) -> Fault {
 fn must_last(op: &Op, reply: &Reply) -> bool {
     match reply {
         Reply::Granted(_) => true,
-        Reply::Done => op.is_durable() == Some(true),
+        Reply::Done => {
+            let grants = matches!(op, Op::Save(save) if save.grants);
+            grants || op.is_durable() == Some(true)
+        }
         _ => false,
     }
 }
@@ -392,7 +396,7 @@ impl Supervised for Kept {
                 () = tokio::time::sleep(pause) => {}
             }
             let sent = Moment::now();
-            if let Ok(rows) = connection.rows(session.tables.look()).await {
+            if let Ok(rows) = connection.rows(session.tables.look(Tested::All)).await {
                 let row = rows.first();
                 let _ = row.and_then(|row| self.0.saw(session, row, sent));
             }

@@ -1,14 +1,16 @@
 //! What a server says of itself, and what follows: whether it may grant.
 //!
-//! Two things make a server forget a grant that it has confirmed: it is another server, which was not told of the grant; or the
-//! machine lost power before the commit was on disk. So the tables say which server made the grants, and when it started
-//! if its commits do not wait for the disk. A server that does not fit waits until all leases are over.
+//! Three things make a server forget a grant that it has confirmed: it is another server, which was not told of the grant; the
+//! machine lost power before the commit was on disk; or a dump brought older tables back. So the tables say which server made the
+//! grants, when it started if its commits do not wait for the disk, and when they were made themselves, which a dump that is loaded
+//! says wrong. A server that does not fit waits until all leases are over.
 
 use super::connection::Connection;
 use super::fault::Fault;
 use super::rows::{number, text};
 use super::session::Meta;
-use super::text::{NOW, hex};
+use super::statements::Tables;
+use super::text::{NOW, hex, made};
 use crate::SETUP_TARGET;
 
 /// Two starts of a server differ by more than this.
@@ -42,6 +44,10 @@ pub(super) struct Terms {
     pub may_grant: String,
     /// For a SELECT from `meta`: the session still knows the server right.
     pub fits: String,
+    /// `lock` is the table that the session knows.
+    pub same_lock: String,
+    /// `hold` is the table that the session knows.
+    pub same_hold: String,
 }
 
 impl Default for Terms {
@@ -50,6 +56,8 @@ impl Default for Terms {
         Terms {
             may_grant: "FALSE".into(),
             fits: "FALSE".into(),
+            same_lock: "FALSE".into(),
+            same_hold: "FALSE".into(),
         }
     }
 }
@@ -104,11 +112,14 @@ impl Facts {
         } else {
             self.is_same_start(meta)
         };
-        self.identity == meta.server && marked
+        self.identity == meta.server && marked && meta.is_original()
     }
 
     /// Whether the server has to wait before it grants, where it does not fit.
     pub fn has_to_wait(&self, meta: &Meta) -> bool {
+        if !meta.is_original() {
+            return true;
+        }
         if self.identity == meta.server {
             // Its commits wait for the disk again, and what they did not wait for is there with the next one.
             return !(self.synced && self.is_same_start(meta));
@@ -132,8 +143,10 @@ impl Facts {
         meta.started != 0 && (meta.started - self.started).abs() < SAME_START
     }
 
-    /// What has to stay true for a session that begins with this. `table` is that of `meta`.
-    pub fn terms(&self, table: &str, meta: &Meta) -> Terms {
+    /// What has to stay true for a session that begins with this.
+    pub fn terms(&self, tables: &Tables, meta: &Meta) -> Terms {
+        let table = tables.table("meta");
+        let same = |table: &str, at: i64| format!("{}={at}", made(&tables.table(table)));
         let identity = hex(self.identity.as_bytes());
         // A server that is read only is no primary, even to a user who may write there.
         let mut server = format!(
@@ -143,12 +156,18 @@ impl Facts {
         if self.synced {
             server += &format!(" AND {SYNCED}");
         }
-        let written = format!("server={identity} AND started={}", meta.started);
+        let written = format!(
+            "server={identity} AND started={} AND made={}",
+            meta.started,
+            hex(meta.made.as_bytes())
+        );
         Terms {
             may_grant: format!(
                 "{server} AND EXISTS(SELECT 1 FROM {table} WHERE {written} AND ready_at<={NOW})"
             ),
             fits: format!("{server} AND {written}"),
+            same_lock: same("lock", meta.lock_made),
+            same_hold: same("hold", meta.hold_made),
         }
     }
 

@@ -9,7 +9,7 @@ use super::fault::Fault;
 use super::reply::Row;
 use super::rows::{number, text};
 use super::statements::Tables;
-use super::text::{NOW, hex};
+use super::text::{NOW, hex, made};
 use crate::clock::Moment;
 use crate::store::common::ServerClock;
 use crate::{Error, SETUP_TARGET};
@@ -83,7 +83,7 @@ async fn prepare(
     let mut tables = Tables::new(&config.prefix);
     let meta = judge(&connection, &tables, config, &facts).await?;
     facts.warn(&connection);
-    tables.terms = facts.terms(&tables.table("meta"), &meta);
+    tables.terms = facts.terms(&tables, &meta);
     let got = connection.rows(format!("SELECT GET_LOCK('{pillow}',0)"));
     got.await.map_err(Fault::of_look)?;
     Ok(Session {
@@ -118,6 +118,24 @@ pub(super) struct Meta {
     pub started: i64,
     /// When it may grant.
     pub ready_at: u64,
+    /// When the tables were made, as the tables say.
+    pub made: String,
+    /// When `lock` was made, as the server says.
+    pub lock_made: i64,
+    /// When `hold` was made, as the server says.
+    pub hold_made: i64,
+}
+
+impl Meta {
+    /// Whether the tables are those that were written to, and no copy from a dump.
+    pub fn is_original(&self) -> bool {
+        self.made == self.made_now()
+    }
+
+    /// What the tables are to say in [`Meta::made`].
+    fn made_now(&self) -> String {
+        format!("{}:{}", self.lock_made, self.hold_made)
+    }
 }
 
 /// Finds out whether the server made the grants and has kept them all. If not, it has to wait until all leases are over.
@@ -151,7 +169,9 @@ async fn read_meta(
     config: &Config,
 ) -> Result<Meta, Error> {
     let select = format!(
-        "SELECT version,max_lease,server,started,ready_at FROM {}",
+        "SELECT version,max_lease,server,started,ready_at,made,{},{} FROM {}",
+        made(&tables.table("lock")),
+        made(&tables.table("hold")),
         tables.table("meta")
     );
     let mut rows = connection.rows(select.clone()).await;
@@ -173,6 +193,9 @@ async fn read_meta(
             server: text(row, 2)?,
             started: number(row, 3)?,
             ready_at: number(row, 4)?,
+            made: text(row, 5)?,
+            lock_made: number(row, 6).unwrap_or_default(),
+            hold_made: number(row, 7).unwrap_or_default(),
         };
         Some((versions, meta))
     };
@@ -214,12 +237,14 @@ async fn arrive(
         "ready_at".into()
     };
     let update = format!(
-        "UPDATE {} SET ready_at={ready_at},server={},started={} WHERE server={} AND started={}",
+        "UPDATE {} SET ready_at={ready_at},server={},started={},made={} WHERE server={} AND started={} AND made={}",
         tables.table("meta"),
         hex(facts.identity.as_bytes()),
         facts.mark(),
+        hex(before.made_now().as_bytes()),
         hex(before.server.as_bytes()),
-        before.started
+        before.started,
+        hex(before.made.as_bytes())
     );
     connection.one(update).await.and_then(failed)?;
     if waits {

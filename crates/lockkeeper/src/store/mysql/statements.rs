@@ -27,6 +27,27 @@ pub(super) const TABLES: [&str; 7] = [
     "lock", "hold", "waiter", "keeper", "latch", "arrival", "meta",
 ];
 
+/// What a look is to test besides the server. To ask when a table was made takes longer than the rest of the look.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Tested {
+    Server,
+    /// Enough for what takes a lock by `lock` alone.
+    Lock,
+    All,
+}
+
+impl Tested {
+    /// What has to be true when this was done.
+    pub fn of(op: &Op) -> Tested {
+        match op {
+            Op::Take { .. } => Tested::Lock,
+            Op::Append { .. } => Tested::All,
+            Op::Save(save) if save.grants => Tested::All,
+            _ => Tested::Server,
+        }
+    }
+}
+
 /// The names of the tables, and what lets a server grant.
 #[derive(Clone, Debug)]
 pub(super) struct Tables {
@@ -48,7 +69,10 @@ impl Tables {
 
     /// The statements that make the tables.
     pub fn schema(&self) -> Vec<String> {
-        let mut text = include_str!("schema.sql").to_owned();
+        let made = ["lock", "hold"]
+            .map(|table| format!("COALESCE({}, 0)", text::made(&self.table(table))));
+        let made = format!("CONCAT_WS(':', {})", made.join(", "));
+        let mut text = include_str!("schema.sql").replace("{made}", &made);
         for table in TABLES {
             text = text.replace(&format!("{{{table}}}"), &self.table(table));
         }
@@ -58,13 +82,28 @@ impl Tables {
         statements.filter(|one| !one.is_empty()).collect()
     }
 
-    /// Reads the time, the number of breaks, when the server may grant, and whether the session still knows it right.
-    pub fn look(&self) -> String {
+    /// Reads the time, the number of breaks, when the server may grant, and whether the session still knows it and these tables right.
+    pub fn look(&self, at: Tested) -> String {
         format!(
             "SELECT {NOW},breaks,ready_at,{} FROM {}",
-            self.terms.fits,
+            self.fits(at),
             self.table("meta")
         )
+    }
+
+    /// For a SELECT from `meta`: whether the session still knows the server and these tables right.
+    pub fn fits(&self, at: Tested) -> String {
+        let Terms {
+            fits,
+            same_lock,
+            same_hold,
+            ..
+        } = &self.terms;
+        match at {
+            Tested::Server => fits.clone(),
+            Tested::Lock => format!("{fits} AND {same_lock}"),
+            Tested::All => format!("{fits} AND {same_lock} AND {same_hold}"),
+        }
     }
 
     /// Locks the row of a step that changes something, or fails at once if somebody keeps it.

@@ -11,6 +11,13 @@ use crate::{Label, Name};
 /// The server's clock in microseconds, as it is when it is read. `NOW()` would be the time at which the statement began.
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',SYSDATE(6))";
 
+/// When a table was made, in seconds: NULL if it is not there. A dump that is loaded makes it anew, and so does a copy of its file.
+pub(super) fn made(table: &str) -> String {
+    format!(
+        "(SELECT UNIX_TIMESTAMP(create_time) FROM information_schema.tables WHERE table_schema=DATABASE() AND table_name='{table}')"
+    )
+}
+
 /// Bytes as a literal.
 pub(super) fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2 + 3);

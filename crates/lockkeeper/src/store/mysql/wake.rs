@@ -22,6 +22,7 @@ use super::fault::Fault;
 use super::reply::{Reply, Row};
 use super::rows::number;
 use super::session::{self, Session};
+use super::statements::Tested;
 use super::text::{self, NOW};
 use crate::clock::Moment;
 use crate::store::common::{AbortOnDrop, Backoff, HintBoard};
@@ -402,6 +403,12 @@ impl Listening<'_> {
         let Some(rows) = self.uninterrupted(select, Duration::ZERO).await? else {
             return Ok(Look::Interrupted);
         };
+        let mut fits = rows.iter().filter(|row| number(row, 0) == Some(0_u8));
+        if !fits.any(|row| number(row, 4) == Some(1_u8)) {
+            // What it sees may be of another server, or of tables that a dump brought back.
+            self.main.connection.retire();
+            return Err(Fault::Lost("the server or its tables changed".into()));
+        }
         let mut found = false;
         let mut seen: HashMap<Name, Option<i64>> =
             latches.into_iter().map(|name| (name, None)).collect();
@@ -432,8 +439,10 @@ impl Listening<'_> {
     fn select(&self, claims: &[(Name, ClaimId)], latches: &[Name]) -> String {
         let tables = &self.main.tables;
         let mut select = format!(
-            "SELECT 0,NULL,NULL,EXISTS(SELECT 1 FROM {} WHERE account<>CURRENT_USER() AND seen>{NOW}-1200000000),NULL,NULL",
-            tables.table("keeper")
+            "SELECT 0,NULL,NULL,EXISTS(SELECT 1 FROM {} WHERE account<>CURRENT_USER() AND seen>{NOW}-1200000000),{},NULL FROM {}",
+            tables.table("keeper"),
+            tables.fits(Tested::All),
+            tables.table("meta")
         );
         if !claims.is_empty() {
             let wanted: Vec<String> = claims
