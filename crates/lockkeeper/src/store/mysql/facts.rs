@@ -29,6 +29,8 @@ pub(super) struct Facts {
     pub read_only: bool,
     pub binlog_by_statement: bool,
     pub galera: bool,
+    /// Whether it has, or had, transactions of another server. Replication may have left our tables out.
+    pub replicated: bool,
     /// When it started, in microseconds.
     pub started: i64,
     /// Its identity, and the expression that says so.
@@ -93,8 +95,18 @@ impl Facts {
             .unwrap_or_default();
         let wsrep =
             connection.rows("SHOW GLOBAL VARIABLES WHERE Variable_name='wsrep_on' AND Value='ON'");
+        let others = if is_mariadb {
+            "SELECT @@gtid_slave_pos<>''"
+        } else {
+            "SELECT GTID_SUBTRACT(@@gtid_executed,CONCAT(@@server_uuid,':1-9223372036854775806'))<>''"
+        };
+        let replicated = match connection.rows(others).await {
+            Err(Fault::Server(error)) if error.code == NO_VARIABLE => false,
+            rows => rows?.first().and_then(|row| number::<i64>(row, 0)) == Some(1),
+        };
         Ok(Facts {
             now,
+            replicated,
             synced: number::<i64>(row, 1) == Some(1),
             read_only: number::<i64>(row, 2) != Some(0),
             binlog_by_statement: number::<i64>(row, 3) == Some(1),
@@ -124,8 +136,9 @@ impl Facts {
             // Its commits wait for the disk again, and what they did not wait for is there with the next one.
             return !(self.synced && self.is_same_start(meta));
         }
-        // Nothing was ever granted from new tables. Unless the first grants may be lost with the mark that there were any.
-        !(self.synced && meta.server.is_empty())
+        // Nothing was ever granted from new tables. Unless the first grants may be lost with the mark that there were any, or were made
+        // by another server, in tables that this one was not sent.
+        !(self.synced && meta.server.is_empty() && !self.replicated)
     }
 
     /// Whether another node of a cluster is about to grant.
