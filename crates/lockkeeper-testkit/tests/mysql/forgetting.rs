@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::claims::{claim_for, release, renewal_for};
 use crate::common::*;
 use lockkeeper::Error;
+use lockkeeper::clock::Moment;
 use lockkeeper::store::mysql::MySqlStore;
 use lockkeeper::store::{Attempt, Claim, Mode, Renewed, Store};
 use lockkeeper_testkit::servers::mariadb::{MariaDbOptions, MariaDbServer};
@@ -210,6 +211,29 @@ async fn a_server_with_tables_from_a_dump_sits_out() {
         })
         .await;
     }
+}
+
+/// A server that sits out does so for the longest lease, and not for as long as its clock went back.
+#[tokio::test]
+async fn a_server_whose_clock_was_set_back_sits_out_no_longer() {
+    let wall = WallClock::new();
+    let server = MariaDbServer::start_with(MariaDbOptions {
+        environment: wall.environment(),
+        options: vec!["--innodb-flush-log-at-trx-commit=2".into()],
+        ..MariaDbOptions::default()
+    });
+    let store = open(&server.url()).await;
+    let wants = claim("wants", Mode::Exclusive).with_not_after(Moment::NEVER);
+    busy(&store, &wants).await;
+    assert!(store.health().ready_in > LEASE / 3);
+    wall.behind(Duration::from_secs(3_600));
+    crate::claims::until("it sits out for the longest lease", async || {
+        let attempt = store.try_acquire(&wants).await;
+        let ready_in = store.health().ready_in;
+        let short = LEASE / 3..LEASE + Duration::from_secs(5);
+        matches!(attempt, Ok(Attempt::Busy { .. })) && short.contains(&ready_in)
+    })
+    .await;
 }
 
 #[tokio::test]

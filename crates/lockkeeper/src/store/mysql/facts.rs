@@ -10,7 +10,7 @@ use super::fault::Fault;
 use super::rows::{number, text};
 use super::session::Meta;
 use super::statements::Tables;
-use super::text::{NOW, hex, made};
+use super::text::{NOW, hex, made, too_late};
 use crate::SETUP_TARGET;
 
 /// Two starts of a server differ by more than this.
@@ -124,7 +124,7 @@ impl Facts {
         } else {
             self.is_same_start(meta)
         };
-        self.identity == meta.server && marked && meta.is_original()
+        self.identity == meta.server && marked && meta.is_original() && !meta.too_late
     }
 
     /// Whether the server has to wait before it grants, where it does not fit.
@@ -144,7 +144,7 @@ impl Facts {
     /// Whether another node of a cluster is about to grant.
     pub fn is_second_writer(&self, meta: &Meta) -> bool {
         let other = !meta.server.is_empty() && meta.server != self.identity;
-        self.galera && other && meta.ready_at > self.now
+        self.galera && other && meta.ready_at > self.now && !meta.too_late
     }
 
     /// What the tables are to say in [`Meta::started`].
@@ -178,7 +178,7 @@ impl Facts {
             may_grant: format!(
                 "{server} AND EXISTS(SELECT 1 FROM {table} WHERE {written} AND ready_at<={NOW})"
             ),
-            fits: format!("{server} AND {written}"),
+            fits: format!("{server} AND {written} AND NOT {}", too_late()),
             same_lock: same("lock", meta.lock_made),
             same_hold: same("hold", meta.hold_made),
         }

@@ -9,7 +9,7 @@ use super::fault::Fault;
 use super::reply::Row;
 use super::rows::{number, text};
 use super::statements::Tables;
-use super::text::{NOW, hex, made};
+use super::text::{hex, later, made, too_late};
 use crate::clock::Moment;
 use crate::store::common::ServerClock;
 use crate::{Error, SETUP_TARGET};
@@ -118,6 +118,8 @@ pub(super) struct Meta {
     pub started: i64,
     /// When it may grant.
     pub ready_at: u64,
+    /// Whether that is later than it can be.
+    pub too_late: bool,
     /// When the tables were made, as the tables say.
     pub made: String,
     /// When `lock` was made, as the server says.
@@ -169,9 +171,10 @@ async fn read_meta(
     config: &Config,
 ) -> Result<Meta, Error> {
     let select = format!(
-        "SELECT version,max_lease,server,started,ready_at,made,{},{} FROM {}",
+        "SELECT version,max_lease,server,started,ready_at,made,{},{},{} FROM {}",
         made(&tables.table("lock")),
         made(&tables.table("hold")),
+        too_late(),
         tables.table("meta")
     );
     let mut rows = connection.rows(select.clone()).await;
@@ -196,6 +199,7 @@ async fn read_meta(
             made: text(row, 5)?,
             lock_made: number(row, 6).unwrap_or_default(),
             hold_made: number(row, 7).unwrap_or_default(),
+            too_late: number(row, 8) == Some(1_u8),
         };
         Some((versions, meta))
     };
@@ -231,10 +235,10 @@ async fn arrive(
     before: &Meta,
 ) -> Result<(), Fault> {
     let waits = config.sits_out && facts.has_to_wait(before);
-    let ready_at = if waits {
-        format!("GREATEST(ready_at,{NOW}+CAST(max_lease*1.01 AS SIGNED)+1000000)")
-    } else {
-        "ready_at".into()
+    // It is never later than that. It says so after the clock was set back, and nothing would be granted for the whole step.
+    let ready_at = match waits {
+        true => later(),
+        false => format!("LEAST(ready_at,{})", later()),
     };
     let update = format!(
         "UPDATE {} SET ready_at={ready_at},server={},started={},made={} WHERE server={} AND started={} AND made={}",

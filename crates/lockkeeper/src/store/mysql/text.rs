@@ -11,6 +11,16 @@ use crate::{Label, Name};
 /// The server's clock in microseconds, as it is when it is read. `NOW()` would be the time at which the statement began.
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',SYSDATE(6))";
 
+/// When a server may grant that begins to sit out now, by a row of `meta`.
+pub(super) fn later() -> String {
+    format!("{NOW}+CAST(max_lease*1.01 AS SIGNED)+1000000")
+}
+
+/// Whether a row of `meta` has the server sit out for longer than it can: the clock was set back.
+pub(super) fn too_late() -> String {
+    format!("(ready_at>{}+1000000)", later())
+}
+
 /// When a table was made, in seconds: NULL if it is not there. A dump that is loaded makes it anew, and so does a copy of its file.
 pub(super) fn made(table: &str) -> String {
     format!(
