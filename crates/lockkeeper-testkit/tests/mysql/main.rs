@@ -13,6 +13,7 @@ mod model;
 mod names;
 mod replicas;
 mod server;
+mod state;
 mod waiting;
 
 use std::sync::Arc;

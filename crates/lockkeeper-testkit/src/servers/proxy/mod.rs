@@ -38,6 +38,7 @@ struct Shared {
     target: AtomicU16,
     rules: watch::Sender<Rules>,
     injected: broadcast::Sender<Arc<[u8]>>,
+    told: broadcast::Sender<Arc<[u8]>>,
     trigger: Mutex<Option<Trigger>>,
     refuses: AtomicBool,
     lost: AtomicUsize,
@@ -80,6 +81,7 @@ enum Then {
     Hold,
     HoldReplies,
     Answer(Arc<[u8]>),
+    Replace(Arc<[u8]>),
 }
 
 impl Proxy {
@@ -92,6 +94,7 @@ impl Proxy {
             target: AtomicU16::new(port),
             rules: watch::Sender::new(Rules::default()),
             injected: broadcast::Sender::new(16),
+            told: broadcast::Sender::new(16),
             trigger: Mutex::new(None),
             refuses: AtomicBool::new(false),
             lost: AtomicUsize::new(0),
@@ -188,6 +191,16 @@ impl Proxy {
     /// Keeps the next `count` requests that have `text` in them from the server, and replies with this instead.
     pub fn answer(&self, text: &str, count: usize, reply: &str) {
         self.arm(text, count, Then::Answer(reply.as_bytes().into()));
+    }
+
+    /// Forwards the next request that has `text` in it, and replaces what the server says next by this.
+    pub fn replace_reply(&self, text: &str, reply: &[u8]) {
+        self.arm(text, 1, Then::Replace(reply.into()));
+    }
+
+    /// Sends this to the server on every connection, between two requests of the client, which does not see the reply.
+    pub fn tell_server(&self, bytes: &[u8]) {
+        let _ = self.shared.told.send(bytes.into());
     }
 
     /// Sends this to the client of every connection, between two replies of the server.

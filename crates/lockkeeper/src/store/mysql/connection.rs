@@ -16,7 +16,7 @@ use super::config::{Config, KIND};
 use super::fault::{Fault, denied, ends_connection};
 use super::login::{Denied, Greeting, Login};
 use super::packet::{Packets, Stream};
-use super::reply::{Reply, exchange};
+use super::reply::{Reply, Said, exchange};
 use crate::Error;
 use crate::store::common::{AbortOnDrop, Address, Silence, Trust, tls};
 
@@ -210,8 +210,8 @@ async fn own(
         let Some(request) = request else { return };
         let silence = Silence::after(limit + request.takes * 4 / 3);
         let answer = silence.probe(exchange(&mut packets, &request.text), ready(Ok(())));
-        let replies = match answer.await {
-            Ok(Ok(replies)) => replies,
+        let said = match answer.await {
+            Ok(Ok(said)) => said,
             Ok(Err(error)) => {
                 let _ = request.answer.send(Err(Fault::Lost(error.to_string())));
                 break error.to_string();
@@ -221,7 +221,8 @@ async fn own(
                 break reason;
             }
         };
-        let mut parting = misfit(&replies, request.statements);
+        let mut parting = misfit(&said, request.statements);
+        let replies = said.replies;
         if replies.len() <= request.whole
             && parting.is_none()
             && let Some(Reply::Failed(_)) = replies.last()
@@ -250,7 +251,7 @@ async fn own(
 async fn roll_back(packets: &mut Packets, silence: Silence) -> Option<String> {
     let answer = silence.probe(exchange(packets, "ROLLBACK"), ready(Ok(())));
     match answer.await {
-        Ok(Ok(replies)) => match misfit(&replies, 1) {
+        Ok(Ok(said)) => match misfit(&said, 1) {
             Some(Misfit::Foreign(reason) | Misfit::Ends(reason)) => Some(reason),
             None => None,
         },
@@ -267,8 +268,14 @@ enum Misfit {
     Ends(String),
 }
 
-/// A text of several statements has an answer for each, or an error at the end.
-fn misfit(replies: &[Reply], statements: usize) -> Option<Misfit> {
+/// A text of several statements has an answer for each, or an error at the end. No text of ours leaves a transaction open: what was done
+/// in one that is open would be undone with the connection.
+fn misfit(said: &Said, statements: usize) -> Option<Misfit> {
+    if said.is_open {
+        let open = "the session does not commit by itself as it was told to";
+        return Some(Misfit::Foreign(open.into()));
+    }
+    let replies = &said.replies;
     match replies.last() {
         Some(Reply::Failed(error)) if ends_connection(error) => {
             Some(Misfit::Ends(error.message.clone()))

@@ -1,0 +1,61 @@
+//! A session that is not as it was made: the server's defaults, or a proxy that resets sessions.
+
+use crate::common::*;
+use lockkeeper::store::mysql::MySqlStore;
+use lockkeeper::store::{Attempt, Claim, Mode, Store};
+use lockkeeper_testkit::servers::mariadb::MariaDbServer;
+use lockkeeper_testkit::servers::proxy::Proxy;
+
+/// A statement as a packet.
+fn query(text: &str) -> Vec<u8> {
+    let length = (text.len() as u32 + 1).to_le_bytes();
+    [&length[..3], &[0, 3], text.as_bytes()].concat()
+}
+
+/// What a store was granted is there for all others, also when every connection ends at once.
+async fn grants_what_lasts(store: &MySqlStore, server: &MariaDbServer, claim: &Claim) {
+    let attempt = store.try_acquire(claim).await;
+    server.kill_connections();
+    let other = open(&server.url()).await;
+    let rivals = other.try_acquire(&claim_like(claim)).await;
+    let both =
+        matches!(attempt, Ok(Attempt::Granted(_))) && matches!(rivals, Ok(Attempt::Granted(_)));
+    assert!(!both, "{attempt:?} and {rivals:?}");
+}
+
+fn claim_like(claim: &Claim) -> Claim {
+    crate::common::claim(&claim.name, claim.mode)
+}
+
+/// A commit begins the next transaction there, and a statement after it would never be committed.
+#[tokio::test]
+async fn a_server_that_chains_transactions_keeps_grants() {
+    let server = MariaDbServer::start_as(&["--completion-type=CHAIN"]);
+    let store = open(&server.url()).await;
+    granted(&store, &claim("other", Mode::Exclusive)).await;
+    // Several statements, and so a transaction.
+    busy(&store, &waiting("other", Mode::Exclusive)).await;
+    grants_what_lasts(&store, &server, &claim("x", Mode::Exclusive)).await;
+}
+
+#[tokio::test]
+async fn a_session_that_no_longer_commits_by_itself_grants_nothing() {
+    let server = MariaDbServer::start();
+    for (round, state) in ["SET autocommit=0", "SET completion_type=CHAIN", "BEGIN"]
+        .iter()
+        .enumerate()
+    {
+        let proxy = Proxy::to(server.port());
+        let store = open(&server.url_at(proxy.port())).await;
+        let name = format!("other {round}");
+        granted(&store, &claim(&name, Mode::Exclusive)).await;
+        proxy.tell_server(&query(state));
+        let _ = store.try_acquire(&waiting(&name, Mode::Exclusive)).await;
+        grants_what_lasts(
+            &store,
+            &server,
+            &claim(&format!("x {round}"), Mode::Exclusive),
+        )
+        .await;
+    }
+}
