@@ -6,6 +6,9 @@ use lockkeeper::store::{Attempt, Claim, Mode, Store};
 use lockkeeper_testkit::servers::mariadb::MariaDbServer;
 use lockkeeper_testkit::servers::proxy::Proxy;
 
+/// `COM_RESET_CONNECTION`.
+const RESET: &[u8] = &[1, 0, 0, 0, 0x1f];
+
 /// A statement as a packet.
 fn query(text: &str) -> Vec<u8> {
     let length = (text.len() as u32 + 1).to_le_bytes();
@@ -57,5 +60,41 @@ async fn a_session_that_no_longer_commits_by_itself_grants_nothing() {
             &claim(&format!("x {round}"), Mode::Exclusive),
         )
         .await;
+    }
+}
+
+/// The times of a session that was reset are those of the server's zone, in which every lease is over.
+#[tokio::test]
+async fn a_session_that_was_reset_grants_nothing_by_times_of_another_zone() {
+    let server = MariaDbServer::start_as(&["--default-time-zone=+09:00"]);
+    let proxy = Proxy::to(server.port());
+    let (holder, reset) = (
+        open(&server.url()).await,
+        open(&server.url_at(proxy.port())).await,
+    );
+    for (name, mode) in [("lock", Mode::Exclusive), ("book", Mode::Read)] {
+        let held = claim(name, mode);
+        granted(&holder, &held).await;
+        for wants in [claim(name, Mode::Exclusive), waiting(name, Mode::Exclusive)] {
+            proxy.tell_server(RESET);
+            let attempt = reset.try_acquire(&wants).await;
+            assert!(!matches!(attempt, Ok(Attempt::Granted(_))), "{attempt:?}");
+            let info = holder.inspect(&held.name).await.expect("inspects");
+            let holders = info.expect("it is held").holders;
+            assert_eq!(holders[0].claim, held.id);
+            let _ = reset.withdraw(&wants.name, wants.id).await;
+        }
+        // It is made anew, and serves.
+        let back = async {
+            while !matches!(
+                reset
+                    .try_acquire(&claim(&format!("after {name}"), Mode::Exclusive))
+                    .await,
+                Ok(Attempt::Granted(_))
+            ) {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        in_time("a new session", back).await;
     }
 }

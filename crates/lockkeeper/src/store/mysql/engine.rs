@@ -83,13 +83,13 @@ impl Hub {
     /// Reads what [`Tables::look`](statements::Tables::look) selects. Returns the server's time, and whether the session still
     /// knows the server right: if not, the session ends.
     fn saw(&self, session: &Session, row: &Row, sent: Moment) -> Option<(u64, bool)> {
-        let (time, breaks) = (number(row, 0)?, number::<i64>(row, 1)?);
-        self.clock.saw(time, sent, Moment::now());
-        self.ready_at.store(number(row, 2)?, SeqCst);
         let fits = number::<u8>(row, 3) == Some(1);
         if !fits {
             session.connection.retire();
         }
+        let (time, breaks) = (number(row, 0)?, number::<i64>(row, 1)?);
+        self.clock.saw(time, sent, Moment::now());
+        self.ready_at.store(number(row, 2)?, SeqCst);
         let before = self.breaks.swap(breaks, SeqCst);
         if before != breaks && before >= 0 {
             self.mailbox.board().keepers();

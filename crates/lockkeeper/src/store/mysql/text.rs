@@ -9,7 +9,11 @@ use crate::store::{Claim, ClaimId, KeeperId};
 use crate::{Label, Name};
 
 /// The server's clock in microseconds, as it is when it is read. `NOW()` would be the time at which the statement began.
-pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',SYSDATE(6))";
+///
+/// In a session that is not [as it was made](super::session::settle) it is NULL, and so nothing is done that depends on the time: a proxy
+/// that resets the session puts the clock into the server's time zone.
+pub(super) const NOW: &str =
+    "IF(@lk=@@time_zone,TIMESTAMPDIFF(MICROSECOND,'1970-01-01',SYSDATE(6)),NULL)";
 
 /// When a server may grant that begins to sit out now, by a row of `meta`.
 pub(super) fn later() -> String {
