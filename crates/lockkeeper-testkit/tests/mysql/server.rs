@@ -51,7 +51,6 @@ async fn isolation_zone_and_time_outs_of_the_server_do_not_matter() {
             "--sql-mode=ANSI,SIMULTANEOUS_ASSIGNMENT",
             "--max-statement-time=0.05",
             "--completion-type=CHAIN",
-            "--transaction-read-only=1",
         ],
         &["--log-bin", "--binlog-format=MIXED", "--sync-binlog=1"],
         &[

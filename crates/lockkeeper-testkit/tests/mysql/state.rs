@@ -1,5 +1,8 @@
 //! A session that is not as it was made: the server's defaults, or a proxy that resets sessions.
 
+use std::time::Instant;
+
+use crate::claims::until;
 use crate::common::*;
 use lockkeeper::store::mysql::MySqlStore;
 use lockkeeper::store::{Attempt, Claim, Mode, Store};
@@ -13,6 +16,13 @@ const RESET: &[u8] = &[1, 0, 0, 0, 0x1f];
 fn query(text: &str) -> Vec<u8> {
     let length = (text.len() as u32 + 1).to_le_bytes();
     [&length[..3], &[0, 3], text.as_bytes()].concat()
+}
+
+/// Tells the server something in the session of the store behind a proxy.
+async fn tell(proxy: &Proxy, packet: &[u8]) {
+    let before = proxy.heard();
+    proxy.tell_server(packet);
+    until("the server has heard it", async || proxy.heard() > before).await;
 }
 
 /// What a store was granted is there for all others, also when every connection ends at once.
@@ -52,7 +62,7 @@ async fn a_session_that_no_longer_commits_by_itself_grants_nothing() {
         let store = open(&server.url_at(proxy.port())).await;
         let name = format!("other {round}");
         granted(&store, &claim(&name, Mode::Exclusive)).await;
-        proxy.tell_server(&query(state));
+        tell(&proxy, &query(state)).await;
         let _ = store.try_acquire(&waiting(&name, Mode::Exclusive)).await;
         grants_what_lasts(
             &store,
@@ -61,6 +71,23 @@ async fn a_session_that_no_longer_commits_by_itself_grants_nothing() {
         )
         .await;
     }
+}
+
+/// Waits until a store grants: its session is made anew.
+async fn serves(store: &MySqlStore) {
+    until("a new session", async || {
+        let fresh = claim(&format!("fresh {:?}", Instant::now()), Mode::Exclusive);
+        matches!(store.try_acquire(&fresh).await, Ok(Attempt::Granted(_)))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_whose_transactions_only_read_by_default_is_used() {
+    let server = MariaDbServer::start();
+    drop(open(&server.url()).await);
+    server.sql("SET GLOBAL tx_read_only = ON");
+    granted(&open(&server.url()).await, &claim("x", Mode::Exclusive)).await;
 }
 
 /// The times of a session that was reset are those of the server's zone, in which every lease is over.
@@ -76,7 +103,8 @@ async fn a_session_that_was_reset_grants_nothing_by_times_of_another_zone() {
         let held = claim(name, mode);
         granted(&holder, &held).await;
         for wants in [claim(name, Mode::Exclusive), waiting(name, Mode::Exclusive)] {
-            proxy.tell_server(RESET);
+            serves(&reset).await;
+            tell(&proxy, RESET).await;
             let attempt = reset.try_acquire(&wants).await;
             assert!(!matches!(attempt, Ok(Attempt::Granted(_))), "{attempt:?}");
             let info = holder.inspect(&held.name).await.expect("inspects");
@@ -84,17 +112,6 @@ async fn a_session_that_was_reset_grants_nothing_by_times_of_another_zone() {
             assert_eq!(holders[0].claim, held.id);
             let _ = reset.withdraw(&wants.name, wants.id).await;
         }
-        // It is made anew, and serves.
-        let back = async {
-            while !matches!(
-                reset
-                    .try_acquire(&claim(&format!("after {name}"), Mode::Exclusive))
-                    .await,
-                Ok(Attempt::Granted(_))
-            ) {
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            }
-        };
-        in_time("a new session", back).await;
     }
+    serves(&reset).await;
 }

@@ -44,6 +44,7 @@ struct Shared {
     lost: AtomicUsize,
     stopped: AtomicUsize,
     open: AtomicUsize,
+    heard: AtomicUsize,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -100,6 +101,7 @@ impl Proxy {
             lost: AtomicUsize::new(0),
             stopped: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
+            heard: AtomicUsize::new(0),
         });
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -201,6 +203,11 @@ impl Proxy {
     /// Sends this to the server on every connection, between two requests of the client, which does not see the reply.
     pub fn tell_server(&self, bytes: &[u8]) {
         let _ = self.shared.told.send(bytes.into());
+    }
+
+    /// How many replies the server has given to [`Proxy::tell_server`].
+    pub fn heard(&self) -> usize {
+        self.shared.heard.load(SeqCst)
     }
 
     /// Sends this to the client of every connection, between two replies of the server.

@@ -131,8 +131,9 @@ impl Shared {
             }
             let instead = fate.instead().pop_front();
             if let Some(instead) = instead {
-                if let Some(reply) = instead {
-                    let _ = to.write_all(&reply).await;
+                match instead {
+                    Some(reply) => drop(to.write_all(&reply).await),
+                    None => drop(self.heard.fetch_add(1, SeqCst)),
                 }
                 continue;
             }
