@@ -21,6 +21,9 @@ const NO_VARIABLE: u16 = 1193;
 const SYNCED: &str =
     "(@@innodb_flush_log_at_trx_commit IN (1,3) AND (@@log_bin=0 OR @@sync_binlog=1))";
 
+/// Whether the server takes writes. MariaDB 12 has words for it, older ones and MySQL a number, and both are compared as text.
+const TAKES_WRITES: &str = "CONCAT(@@global.read_only) IN ('0','OFF')";
+
 /// What a server says of itself.
 pub(super) struct Facts {
     pub now: u64,
@@ -82,7 +85,7 @@ impl Facts {
         let odd = || Fault::Lost("the server says nothing of itself".into());
         let identity = rows.first().and_then(|row| text(row, 0)).ok_or_else(odd)?;
         let rows = connection.rows(format!(
-            "SELECT {NOW},{SYNCED},@@read_only,@@log_bin AND @@binlog_format='STATEMENT'"
+            "SELECT {NOW},{SYNCED},{TAKES_WRITES},@@log_bin AND @@binlog_format='STATEMENT'"
         ));
         let rows = rows.await?;
         let row = rows.first().ok_or_else(odd)?;
@@ -108,7 +111,7 @@ impl Facts {
             now,
             replicated,
             synced: number::<i64>(row, 1) == Some(1),
-            read_only: number::<i64>(row, 2) != Some(0),
+            read_only: number::<i64>(row, 2) != Some(1),
             binlog_by_statement: number::<i64>(row, 3) == Some(1),
             galera: !wsrep.await?.is_empty(),
             started: now as i64 - uptime * 1_000_000,
@@ -163,7 +166,7 @@ impl Facts {
         let identity = hex(self.identity.as_bytes());
         // A server that is read only is no primary, even to a user who may write there.
         let mut server = format!(
-            "CAST({} AS BINARY)={identity} AND @@read_only=0",
+            "CAST({} AS BINARY)={identity} AND {TAKES_WRITES}",
             self.identified_by
         );
         if self.synced {
