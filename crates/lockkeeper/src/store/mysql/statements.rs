@@ -10,7 +10,7 @@ use super::rows;
 use super::text::{self, NOW, in_time};
 use crate::store::record::LatchChange;
 use crate::store::sql::engine::{Op, Reply, Save, Wake, micros, mode_columns};
-use crate::store::{Claim, ClaimId, Grant, QUEUE_TTL};
+use crate::store::{Claim, ClaimId, Grant, Mode, QUEUE_TTL};
 use crate::{Name, Token};
 
 const SECOND: i64 = 1_000_000;
@@ -128,17 +128,21 @@ impl Tables {
         )
     }
 
-    /// Takes a claim out of the queue if it stands behind the head. No save that lets it in can be on its way: for that, a save
-    /// that removes the head has to come first, and this transaction has the row of the name until the claim is gone.
+    /// Takes an exclusive claim out of the queue if it stands behind the head. No save that lets it in can be on its way: for that, a
+    /// save that removes the head has to come first, and this transaction has the row of the name until the claim is gone. Readers
+    /// and permits are let in together with the head.
     pub fn leave(&self, name: &Name, claim: ClaimId) -> [String; 5] {
         let (waiter, hex) = (self.table("waiter"), text::name(name));
+        let alone =
+            [Mode::Exclusive, Mode::Fair, Mode::Write].map(|mode| mode_columns(mode).0.to_string());
         [
             "BEGIN".into(),
             self.lock_row_now("lock", name),
             format!("SET @h=(SELECT MIN(seq) FROM {waiter} WHERE name={hex} AND until>{NOW})"),
             format!(
-                "DELETE FROM {waiter} WHERE name={hex} AND claim={} AND seq>@h",
-                text::claim(claim)
+                "DELETE FROM {waiter} WHERE name={hex} AND claim={} AND seq>@h AND mode IN ({})",
+                text::claim(claim),
+                alone.join(",")
             ),
             "COMMIT".into(),
         ]
