@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use crate::claims::until;
+use crate::claims::{release, until};
 use crate::common::*;
+use lockkeeper::Error;
 use lockkeeper::store::mysql::MySqlStore;
 use lockkeeper::store::{Attempt, Claim, Mode, Store};
 use lockkeeper_testkit::servers::mariadb::MariaDbServer;
@@ -114,4 +115,38 @@ async fn a_session_that_was_reset_grants_nothing_by_times_of_another_zone() {
         }
     }
     serves(&reset).await;
+}
+
+/// A commit that the server failed at may have happened all the same.
+#[tokio::test]
+async fn an_error_at_the_commit_of_a_single_statement_is_in_doubt() {
+    let server = shared();
+    let text = b"#HY000Got error 5 during COMMIT";
+    let mut error = vec![text.len() as u8 + 3, 0, 0, 1, 0xff];
+    error.extend_from_slice(&1180_u16.to_le_bytes());
+    error.extend_from_slice(text);
+    for (statement, what) in [
+        ("claim=NULL", "a release"),
+        ("LAST_INSERT_ID(GREATEST(token", "a take"),
+    ] {
+        let proxy = Proxy::to(server.port());
+        let url = format!(
+            "{}?prefix={}{PATIENT}",
+            server.url_at(proxy.port()),
+            prefix()
+        );
+        let store = open(&url).await;
+        let held = claim("x", Mode::Exclusive);
+        granted(&store, &held).await;
+        proxy.replace_reply(statement, &error);
+        let outcome = match what {
+            "a release" => release(&store, &held).await.map(drop),
+            _ => {
+                let takes = waiting("y", Mode::Exclusive);
+                store.try_acquire(&takes).await.map(drop)
+            }
+        };
+        let unknown = matches!(outcome, Err(Error::OutcomeUnknown { .. }));
+        assert!(unknown, "{what}: {outcome:?}");
+    }
 }

@@ -188,7 +188,10 @@ impl MySql {
         if let Some(Said::Failed(error)) = said.last()
             && said.len() <= work
         {
-            let in_commit = whole && said.len() == work;
+            let in_commit = match whole {
+                true => said.len() == work,
+                false => changes && fault::is_of_commit(error),
+            };
             return Err(undone(error, in_commit, ops.len() > 1));
         }
         for keeper in remote.iter().skip(1) {
