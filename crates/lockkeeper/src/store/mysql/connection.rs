@@ -205,7 +205,10 @@ async fn own(
             biased;
             () = retired.notified() => break "the server's role, settings or tables have changed".to_owned(),
             request = requests.recv() => request,
-            reason = packets.unasked() => break reason,
+            () = packets.unasked() => {
+                let parting = tokio::time::timeout(limit, packets.parting()).await;
+                break parting.unwrap_or_else(|_| "the server began to say something".into());
+            }
         };
         let Some(request) = request else { return };
         let silence = Silence::after(limit + request.takes * 4 / 3);
