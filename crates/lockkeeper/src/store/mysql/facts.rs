@@ -96,8 +96,10 @@ impl Facts {
             .first()
             .and_then(|row| number(row, 1))
             .unwrap_or_default();
-        let wsrep =
-            connection.rows("SHOW GLOBAL VARIABLES WHERE Variable_name='wsrep_on' AND Value='ON'");
+        let wsrep = connection.rows(
+            "SHOW GLOBAL VARIABLES WHERE (Variable_name='wsrep_on' AND Value='ON') \
+             OR (Variable_name='group_replication_single_primary_mode' AND Value='OFF')",
+        );
         let others = if is_mariadb {
             "SELECT @@gtid_slave_pos<>''"
         } else {
@@ -201,7 +203,7 @@ impl Facts {
             tracing::warn!(
                 target: SETUP_TARGET,
                 %server,
-                "the server is a Galera node: name the same node in every client, as only one may grant"
+                "the server is a node of a cluster with several writers: name the same node in every client, as only one may grant"
             );
         }
     }

@@ -428,6 +428,12 @@ impl Tables {
         let Some((seen, tail)) = save.seen else {
             columns.push(("waited", (waited | joins).to_string()));
             columns.push(("tail", joins.to_string()));
+            if save.grants {
+                // Others may have forgotten a later hold of the name since the load.
+                let meta = self.table("meta");
+                let token = save.token;
+                only_if += &format!(" AND EXISTS(SELECT 1 FROM {meta} WHERE floor<{token})");
+            }
             let (names, values): (Vec<&str>, Vec<String>) = columns.into_iter().unzip();
             return format!(
                 "INSERT IGNORE INTO {lock} (name,{}) SELECT {name},{} FROM DUAL WHERE TRUE{only_if}",
