@@ -207,7 +207,7 @@ impl Builder {
         self
     }
 
-    /// Who is told what happens.
+    /// The observer that is told what happens.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Builder {
         self.observer = Some(observer);
         self
@@ -387,7 +387,7 @@ impl Lockkeeper {
     }
 
     /// Ends every hold of a name and moves its fence past them. Answers who held it. The holders learn of it
-    /// by a hint, or at their next renewal if that is lost. Whoever holds the name next has a higher token, so
+    /// by a hint, or at their next renewal if that is lost. The next holder of the name has a higher token, so
     /// that a resource which has seen it refuses the old holders' writes.
     ///
     /// # Errors
@@ -511,7 +511,7 @@ impl Lockkeeper {
         });
     }
 
-    /// Acquires nothing more (whoever waits gets [`Error::Closed`]), and waits until every dropped guard's
+    /// Acquires nothing more (waiters get [`Error::Closed`]), and waits until every dropped guard's
     /// release has been done and those who waited have left the queue. Guards that are still alive stay
     /// valid and are renewed.
     ///

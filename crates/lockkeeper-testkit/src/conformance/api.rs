@@ -255,7 +255,7 @@ pub(super) async fn field_loss_is_told_before_the_lease_ends(s: Subject) {
     assert!(!guard.is_held());
 }
 
-/// Who takes part in a crowd, and how often.
+/// How many tasks a crowd has, and how often each takes part.
 const TASKS: usize = 5;
 const ROUNDS: usize = 12;
 

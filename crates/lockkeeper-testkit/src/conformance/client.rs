@@ -114,7 +114,7 @@ impl Client {
         }
     }
 
-    /// Queues a fresh claim behind whoever holds.
+    /// Queues a fresh claim behind the holder.
     #[track_caller]
     pub fn queued(&self, claim: Claim) -> impl Future<Output = Claim> {
         let caller = std::panic::Location::caller();

@@ -1,4 +1,4 @@
-//! Whom the store connects to, as whom, and what it refuses.
+//! Which server the store connects to, as which user, and what it refuses.
 
 use std::time::Duration;
 

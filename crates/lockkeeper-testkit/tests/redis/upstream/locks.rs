@@ -91,7 +91,7 @@ async fn an_owner_re_enters_and_nobody_else_does() {
     assert!(elsewhere.try_acquire().await.expect("answers").is_some());
 }
 
-/// Who has no owner cannot re-enter, through whatever lock object, and is not stuck.
+/// A task without an owner cannot re-enter, through whatever lock object, and is not stuck.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_an_owner_a_second_acquire_is_refused() {
     let server = RedisServer::start();

@@ -131,7 +131,7 @@ impl Inner {
         self.sleep(self.node_timeout / 8).await;
     }
 
-    /// Who has not answered by now is behind.
+    /// A node that has not answered by now is behind.
     fn overdue<T>(&self, requests: &Gather<T>, silent: &mut [Option<String>]) {
         for number in requests.pending() {
             self.nodes[number].overdue();

@@ -172,7 +172,7 @@ local function make_room(id)
   fields.mode, fields[id], fields[id .. ':write'], modes[id] = 'write', nil, 1, 'w'
 end
 
--- Tells whoever waits, in Redisson's words, that a hold of this mode ended.
+-- Tells the waiters, in Redisson's words, that a hold of this mode ended.
 local function announce(mode)
   if mode == 'x' then
     redis.call('PUBLISH', 'redisson_lock__channel:' .. tag, 0)
