@@ -50,8 +50,8 @@
 //!   most a second.
 //!
 //! **Not guaranteed**: a lock cannot stop a program that was paused in the middle of a write. Only the resource can, by its
-//! token. A process that is forked without `exec` does not hold what its parent holds: there every verb is
-//! [`Error::Forked`]. `docs/guarantees.md` in the repository gives the reasons and the assumptions.
+//! token: `docs/fencing.md` in the repository has recipes. A process that is forked without `exec` does not hold what its parent
+//! holds: there every verb is [`Error::Forked`]. `docs/guarantees.md` gives the reasons and the assumptions.
 //!
 //! # Stores
 //! | URL | locks hold among | feature |
@@ -227,3 +227,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/observing.md")]
 struct Observing;
+
+/// Compiles what the page about tokens shows.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/fencing.md")]
+struct Fencing;
