@@ -232,3 +232,8 @@ struct Observing;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/fencing.md")]
 struct Fencing;
+
+/// Compiles what the page of recipes shows.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/recipes.md")]
+struct Recipes;
