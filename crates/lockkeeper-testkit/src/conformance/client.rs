@@ -97,7 +97,13 @@ impl Client {
         let caller = std::panic::Location::caller();
         async move {
             match self.attempt(claim).await {
-                Attempt::Granted(grant) => grant,
+                Attempt::Granted(grant) => {
+                    assert!(
+                        grant.tokens >= 1,
+                        "{caller}: {claim:?} has no token of its own"
+                    );
+                    grant
+                }
                 other => panic!("{caller}: {claim:?} should be granted, was {other:?}"),
             }
         }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use lockkeeper::store::memory::MemoryStore;
+use lockkeeper::store::{Answer, Attempt, Claim, Grant, Store};
 use lockkeeper::{Error, Event, Guard, Lockkeeper, LossCause, Observer, Owner};
 
 use crate::common::{Fault, LEASE, MS, SHORT, Tampered, Verb, acquired, eventually, waiters};
@@ -347,4 +348,35 @@ async fn guards_dropped_in_odd_places_release() {
         .join()
         .expect("no panic");
     free().await;
+}
+
+/// A store that grants a run of no tokens, against the contract.
+#[derive(Debug, Default)]
+struct Stingy(MemoryStore);
+
+impl Store for Stingy {
+    lockkeeper::forward!(0: capabilities facts);
+    lockkeeper::forward!(0: withdraw renew release subscribe inspect list break_lock latch);
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
+        Box::pin(async {
+            Ok(match self.0.try_acquire(claim).await? {
+                Attempt::Granted(grant) => Attempt::Granted(Grant::new(grant.token, 0)),
+                other => other,
+            })
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_grant_of_no_tokens_is_one_of_one() {
+    let builder = Lockkeeper::builder().store(Arc::new(Stingy::default()));
+    let keeper = builder.connect().await.expect("connects");
+    for _ in 0..2 {
+        let lock = keeper.lock("x").expect("a name");
+        // A panic of the first would leave the second waiting.
+        let task = tokio::spawn(async move { lock.acquire().await?.release().await });
+        let ended = tokio::time::timeout(SHORT * 20, task).await;
+        let ended = ended.expect("it does not wait for ever");
+        ended.expect("no panic").expect("acquired and released");
+    }
 }

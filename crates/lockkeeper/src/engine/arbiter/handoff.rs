@@ -110,7 +110,8 @@ impl Arbiter {
                 state.reign = Some(Reign {
                     hold: self.hold(Mode::Exclusive, won, self.core.lease, true),
                     next_token: token.get(),
-                    tokens: won.grant.tokens,
+                    // The task that won has one, whatever the store says.
+                    tokens: won.grant.tokens.max(1),
                     passed: 0,
                     since,
                 });
@@ -123,7 +124,7 @@ impl Arbiter {
         let reign = state.reign.as_mut()?;
         reign.tokens = reign.tokens.checked_sub(1)?;
         let token = Token::new(reign.next_token);
-        reign.next_token += 1;
+        reign.next_token = reign.next_token.saturating_add(1);
         let hold = reign.hold.clone();
         Some(self.seat(state, hold, owner, token, Seat::Handed))
     }
