@@ -297,6 +297,22 @@ impl Error {
         }
     }
 
+    /// The same failure of what is safe to do again.
+    pub(crate) fn not_in_doubt(self) -> Error {
+        match self {
+            Error::OutcomeUnknown {
+                store,
+                reason,
+                system,
+            } => Error::Unavailable {
+                store,
+                reason,
+                system,
+            },
+            other => other,
+        }
+    }
+
     /// Whether the same call may succeed later without anyone changing anything.
     pub fn is_transient(&self) -> bool {
         matches!(
