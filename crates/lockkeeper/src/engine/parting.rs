@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use super::hold::Hold;
 use super::observers::Observers;
+use crate::clock::Moment;
+use crate::store::Released;
 use crate::{Error, Event, Token};
 
 #[derive(Debug)]
@@ -13,6 +15,8 @@ pub(crate) struct Parting {
     token: Token,
     /// How long it was held, if its end is to be told.
     held: Option<Duration>,
+    /// The store has the hold, unless it was lost: it was held when it was let go of, and no request since may have ended it.
+    pub is_there: bool,
     /// It was told that the store did not confirm the release.
     failed: bool,
 }
@@ -23,12 +27,14 @@ impl Parting {
             hold,
             token,
             held,
+            is_there: false,
             failed: false,
         }
     }
 
     /// The store did not confirm the release. It is told once.
     pub fn failed(&mut self, error: &Error, observers: &Observers) {
+        self.is_there &= !matches!(error, Error::OutcomeUnknown { .. });
         if !std::mem::replace(&mut self.failed, true) {
             observers.event(&Event::ReleaseFailed {
                 name: &self.hold.name,
@@ -37,6 +43,12 @@ impl Parting {
                 error,
             });
         }
+    }
+
+    /// The release was tried again and answered like this. Returns whether that shows that the hold was lost.
+    pub fn shows_loss(&self, released: &Released) -> bool {
+        // By its deadline the hold had not ended in the store by itself.
+        self.is_there && !released.was_held && Moment::now() < self.hold.deadline()
     }
 
     /// Nothing more is done for the release.

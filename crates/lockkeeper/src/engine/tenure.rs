@@ -107,6 +107,8 @@ pub(crate) struct Departure {
     was_held: bool,
     /// Local tasks wait for the same hold: queue their next claim in the same step.
     requeue: bool,
+    /// The release is on its way, and may have been done.
+    in_doubt: bool,
     /// What became of the release, once it is known.
     answer: Option<Answer>,
     seat: Seat,
@@ -119,9 +121,15 @@ enum Answer {
 }
 
 impl Departure {
-    pub fn new(arbiter: &Arc<Arbiter>, parting: Parting, seat: Seat, requeue: bool) -> Departure {
+    pub fn new(
+        arbiter: &Arc<Arbiter>,
+        mut parting: Parting,
+        seat: Seat,
+        requeue: bool,
+    ) -> Departure {
         let hold = parting.hold.clone();
         let was_held = hold.release();
+        parting.is_there = was_held;
         arbiter.core.watchdog.forget(&hold);
         if !was_held {
             arbiter.tell_lost(&hold);
@@ -134,6 +142,7 @@ impl Departure {
             requeue,
             answer: None,
             seat,
+            in_doubt: false,
         }
     }
 
@@ -156,7 +165,9 @@ impl Departure {
             requeue,
         };
         let sent = Moment::now();
+        self.in_doubt = true;
         let answer = arbiter.core.answer(store.release(&release)).await;
+        self.in_doubt = false;
         let shared = &arbiter.core.shared;
         shared.heard(&self.hold.name, &answer);
         match answer {
@@ -261,9 +272,10 @@ impl Drop for Departure {
             None => Some(self.arbiter.leaving()),
             Some(_) => None,
         };
-        let Some(parting) = self.parting.take() else {
+        let Some(mut parting) = self.parting.take() else {
             unreachable!("taken only by an answer");
         };
+        parting.is_there &= !self.in_doubt;
         // A renewal may have reached the store just now. An extension lasts longer than that.
         let length = self.hold.length();
         let lease = length.max(self.hold.ends_at().remaining());

@@ -126,6 +126,61 @@ async fn a_break_that_only_the_release_notices_is_told_with_its_reason() {
     assert!(next.is_held());
 }
 
+/// A lock of the keeper that another one has broken, without the keeper having heard of it.
+async fn broken_unheard(store: &Arc<Tampered>, keeper: &Lockkeeper) -> Guard {
+    store.set(Verb::Renew, Some(Fault::Refused));
+    let guard = acquired(keeper).await;
+    let other = store.keeper(LEASE).await;
+    other.break_lock("x", "a test").await.expect("breaks");
+    assert!(guard.is_held(), "nobody has told it");
+    guard
+}
+
+#[tokio::test]
+async fn a_loss_that_only_a_repeated_release_finds_is_told() {
+    for drops in [false, true] {
+        let store = Tampered::new();
+        let (keeper, told) = observed(&store, LEASE).await;
+        let guard = broken_unheard(&store, &keeper).await;
+        store.set(Verb::Release, Some(Fault::Refused));
+        match drops {
+            true => drop(guard),
+            false => {
+                let failed = guard.release().await.expect_err("the store is away");
+                assert!(failed.is_transient(), "{failed:?}");
+            }
+        }
+        eventually("it is tried", async || store.count(Verb::Release) > 0).await;
+        store.set(Verb::Release, None);
+        eventually("it is over", async || {
+            told.events().contains(&String::from("x released"))
+        })
+        .await;
+        let events = told.events();
+        assert_eq!(events.len(), 2, "{events:?}");
+        assert!(events[0].starts_with("x lost: "), "{events:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_hold_that_an_earlier_release_may_have_ended_is_not_lost() {
+    for cancelled in [false, true] {
+        let store = Tampered::new();
+        let (keeper, told) = observed(&store, LEASE).await;
+        let guard = acquired(&keeper).await;
+        let fault = match cancelled {
+            true => Fault::Silent,
+            false => Fault::AnswerLost,
+        };
+        store.set(Verb::Release, Some(fault));
+        let released = tokio::time::timeout(MS(50), guard.release()).await;
+        assert_eq!(released.is_err(), cancelled, "{released:?}");
+        store.set(Verb::Release, None);
+        eventually("it is over", async || !told.events().is_empty()).await;
+        assert_eq!(told.events(), ["x released"]);
+    }
+}
+
 #[tokio::test]
 async fn an_old_break_is_not_the_cause_of_a_later_loss() {
     let store = Tampered::new();
