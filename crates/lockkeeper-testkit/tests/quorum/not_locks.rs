@@ -30,6 +30,7 @@ async fn a_break_keeps_data_of_an_application() {
             &["SET", "data", "draft"][..],
             &["HSET", "data", "name", "a customer"],
             &["HSET", "data", "mode", "read", "page", "12"],
+            &["HSET", "data", "canary-field", "a secret"],
             &["RPUSH", "data", "first"],
             &["SADD", "data", "one"],
         ] {
@@ -39,6 +40,7 @@ async fn a_break_keeps_data_of_an_application() {
             let refused = store.break_lock(&break_of(&wish)).await;
             let error = refused.expect_err("it is no lock").to_string();
             assert!(error.contains("something else"), "{data:?}: {error}");
+            assert!(!error.contains("canary"), "{data:?}: {error}");
             assert!(!is_granted(&store, &wish).await, "{data:?}");
             let _ = store.inspect(&wish.name).await;
             assert_eq!(release(&store, &wish).await, Ok(false), "{data:?}");
@@ -46,4 +48,20 @@ async fn a_break_keeps_data_of_an_application() {
             on_each(&nodes, &["DEL", "data"]);
         }
     }
+}
+
+/// They look like the holds of some client, so only a break, which would delete them, has to know better.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counters_of_an_application_are_not_broken() {
+    let nodes = Independent::start(3);
+    let url = nodes.url_at_once("120s&node_timeout=5s");
+    let store = open(&url).await;
+    on_each(&nodes, &["HSET", "data", "canary-field:12", "3"]);
+    let before = dump(&nodes);
+    let wish = claim("data", Mode::Exclusive);
+    let refused = store.break_lock(&break_of(&wish)).await;
+    let error = refused.expect_err("it is no lock").to_string();
+    assert!(error.contains("something else"), "{error}");
+    assert!(!error.contains("canary"), "{error}");
+    assert_eq!(dump(&nodes), before);
 }

@@ -163,7 +163,7 @@ local function load_hash()
     local is_hold = (string.find(field, ':%d+$') or string.find(field, ':%d+:write$')) and string.find(value, '^%d+')
     if not is_hold and not (field == 'mode' and (value == 'read' or value == 'write'))
       and string.sub(field, 1, #'lockkeeper:') ~= 'lockkeeper:' then
-      alien = 'a hash that has the field ' .. string.sub(field, 1, 40)
+      alien = 'a hash with a field that no lock has'
       return
     end
   end
