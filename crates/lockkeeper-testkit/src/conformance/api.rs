@@ -213,7 +213,7 @@ pub(super) async fn field_unlock_tells_what_became_of_it(s: Subject) {
     let next = next.expect("acquires");
     match guard.release().await {
         Err(Error::Lost {
-            cause: LossCause::Broken(Some(broken)),
+            cause: LossCause::Broken(broken),
             now_held_by: Some(holder),
             ..
         }) => {

@@ -283,7 +283,7 @@ async fn one_that_is_broken_before_its_first_renewal_is_lost() {
     assert!(matches!(
         guard.release().await,
         Err(Error::Lost {
-            cause: LossCause::Broken(Some(_)),
+            cause: LossCause::Broken(_),
             ..
         })
     ));

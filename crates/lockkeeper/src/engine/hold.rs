@@ -10,6 +10,7 @@ use super::arbiter::Arbiter;
 use super::lease::{Due, Lease, Standing};
 use super::loss::Loss;
 use super::observers::Observers;
+use super::parting::Ended;
 use super::waiting::Won;
 use crate::clock::Moment;
 use crate::store::{ClaimId, LockInfo, Mode, Renewal};
@@ -201,49 +202,67 @@ impl Hold {
         }
     }
 
-    /// The store says that the hold is gone.
-    pub fn gone(&self, observers: &Observers) {
-        let is_news = {
-            let mut lease = self.lease();
-            // Where the clock was first, the cause is that, which others may have been told by now. Set under the mutex:
-            // a holder that sees the loss finds its cause.
-            if is_held(lease.standing(Moment::now())) {
-                self.gone.store(true, SeqCst);
-            }
-            lease.lose()
-        };
-        if is_news {
-            self.tell_lost(observers);
+    /// The store says that the hold is gone. Returns whether it was not over yet.
+    pub fn gone(&self) -> bool {
+        let mut lease = self.lease();
+        // Where the clock was first, the cause is that, which others may have been told by now. Set under the mutex:
+        // a holder that sees the loss finds its cause.
+        if is_held(lease.standing(Moment::now())) {
+            self.gone.store(true, SeqCst);
         }
+        lease.lose()
     }
 
     /// The store did not have the hold any more when it was released.
-    pub fn was_gone(&self, observers: &Observers) {
+    pub fn was_gone(&self) {
         self.gone.store(true, SeqCst);
-        self.tell_lost(observers);
     }
 
-    /// Tells that the hold is lost, unless that was told.
+    /// The hold is lost, for all but observers. Returns whether that is news.
+    pub fn begin_loss(&self) -> bool {
+        let is_news = self.loss.begin();
+        if is_news {
+            self.changed.notify_waiters();
+            if let Some(arbiter) = self.arbiter.upgrade() {
+                arbiter.hold_lost(self.claim);
+            }
+        }
+        is_news
+    }
+
+    /// Tells the loss, and the releases that came to their end meanwhile. Called once.
     pub fn tell_lost(&self, observers: &Observers) {
-        if !self.loss.begin() {
-            return;
-        }
-        self.changed.notify_waiters();
-        if let Some(arbiter) = self.arbiter.upgrade() {
-            arbiter.hold_lost(self.claim);
-        }
         observers.event(&Event::Lost {
             name: &self.name,
             token: self.token(),
             mode: self.mode,
             cause: self.loss_cause(),
         });
-        self.loss.is_told();
+        loop {
+            let ended = self.loss.go_on();
+            if ended.is_empty() {
+                return;
+            }
+            for one in ended {
+                self.event_released(&one, observers);
+            }
+        }
     }
 
-    /// Waits until a loss that another thread is telling has been told.
-    pub fn wait_until_told(&self) {
-        self.loss.wait_until_told();
+    /// Tells that a task's turn has ended: after the loss, if there is one.
+    pub fn tell_released(&self, ended: Ended, observers: &Observers) {
+        if let Some(ended) = self.loss.put_behind(ended) {
+            self.event_released(&ended, observers);
+        }
+    }
+
+    fn event_released(&self, ended: &Ended, observers: &Observers) {
+        observers.event(&Event::Released {
+            name: &self.name,
+            token: ended.token,
+            mode: self.mode,
+            held: ended.held,
+        });
     }
 
     /// Why the hold was lost, if it was, as far as it is known by now.
@@ -275,7 +294,7 @@ impl Hold {
         };
         let since = SystemTime::now() - Moment::now().since(self.since);
         if self.loss_cause() == LossCause::NotHeld && broken.at + SKEW >= since {
-            let _ = self.cause.set(LossCause::Broken(Some(broken.clone())));
+            let _ = self.cause.set(LossCause::Broken(broken.clone()));
         }
     }
 

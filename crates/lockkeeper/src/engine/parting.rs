@@ -9,6 +9,14 @@ use crate::clock::Moment;
 use crate::store::Released;
 use crate::{Error, Event, Token};
 
+/// A task's turn with a hold that is over.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub token: Token,
+    /// How long it was.
+    pub held: Duration,
+}
+
 #[derive(Debug)]
 pub(crate) struct Parting {
     pub hold: Arc<Hold>,
@@ -54,12 +62,8 @@ impl Parting {
     /// Nothing more is done for the release.
     pub fn over(self, observers: &Observers) {
         if let Some(held) = self.held {
-            observers.event(&Event::Released {
-                name: &self.hold.name,
-                token: self.token,
-                mode: self.hold.mode,
-                held,
-            });
+            let token = self.token;
+            self.hold.tell_released(Ended { token, held }, observers);
         }
     }
 }

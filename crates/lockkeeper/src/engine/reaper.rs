@@ -99,7 +99,8 @@ impl Undo {
             if let Some(parting) = &mut parting {
                 match &answer {
                     Ok(Some(released)) if parting.shows_loss(released) => {
-                        parting.hold.was_gone(observers);
+                        parting.hold.was_gone();
+                        core.shared.tell_lost(&parting.hold);
                     }
                     Ok(_) => {}
                     Err(error) => parting.failed(error, observers),

@@ -1,5 +1,6 @@
 //! One owner's turn at a lock, and how it ends.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::task::{Context, Waker};
@@ -9,6 +10,7 @@ use super::arbiter::{Arbiter, Left};
 use super::background::Pends;
 use super::handle::Handle;
 use super::hold::Hold;
+use super::loss::{CAUSE_PATIENCE, Teller};
 use super::parting::Parting;
 use super::waiting::Contest;
 use crate::clock::Moment;
@@ -17,9 +19,6 @@ use crate::owner::OwnerId;
 use crate::store::caller::apart;
 use crate::store::{Release, Released};
 use crate::{Error, LossCause, Token};
-
-/// How long to look for the cause of a loss before the work that it ends returns without one.
-const CAUSE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How a tenure shares its hold with others in this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +108,8 @@ pub(crate) struct Departure {
     requeue: bool,
     /// The release is on its way, and may have been done.
     in_doubt: bool,
+    /// The release found that the hold was lost, and nobody else did.
+    teller: Option<Teller>,
     /// What became of the release, once it is known.
     answer: Option<Answer>,
     seat: Seat,
@@ -131,8 +132,9 @@ impl Departure {
         let was_held = hold.release();
         parting.is_there = was_held;
         arbiter.core.watchdog.forget(&hold);
+        // Before the release is told, also where the watchdog has not come to it yet.
         if !was_held {
-            arbiter.tell_lost(&hold);
+            arbiter.core.shared.tell_lost(&hold);
         }
         Departure {
             arbiter: arbiter.clone(),
@@ -143,6 +145,7 @@ impl Departure {
             answer: None,
             seat,
             in_doubt: false,
+            teller: None,
         }
     }
 
@@ -177,7 +180,8 @@ impl Departure {
                 arbiter.core.answered(sent);
                 self.move_on(next, Some((released, sent)));
                 if self.was_held && !released.was_held {
-                    self.hold.was_gone(&shared.observers);
+                    self.hold.was_gone();
+                    self.teller = shared.lost(&self.hold);
                 }
                 if let Some(parting) = self.parting.take() {
                     parting.over(&shared.observers);
@@ -185,7 +189,7 @@ impl Departure {
                 if self.was_held && released.was_held {
                     return Ok(ReleaseOutcome::Released);
                 }
-                Err(loss(&arbiter, &self.hold).await)
+                Err(self.loss().await)
             }
             // Dropped here: the claim that was to be queued is withdrawn, and the release tried again.
             Err(error) => {
@@ -199,6 +203,26 @@ impl Departure {
                     false => Err(self.hold.lost_error()),
                 }
             }
+        }
+    }
+
+    /// The error of a release that found the hold lost. The loss is told when its cause is known, or may not be soon.
+    async fn loss(&mut self) -> Error {
+        let (arbiter, hold) = (self.arbiter.clone(), self.hold.clone());
+        let mut lost = pin!(loss(&arbiter, &hold));
+        let soon = arbiter
+            .core
+            .background
+            .sleep_until(Moment::now() + CAUSE_PATIENCE);
+        let known = tokio::select! {
+            biased;
+            lost = &mut lost => Some(lost),
+            () = soon => None,
+        };
+        drop(self.teller.take());
+        match known {
+            Some(lost) => lost,
+            None => lost.await,
         }
     }
 
@@ -264,7 +288,14 @@ async fn loss(arbiter: &Arbiter, hold: &Hold) -> Error {
 
 impl Drop for Departure {
     fn drop(&mut self) {
-        if self.answer == Some(Answer::Done) || self.arbiter.core.home.is_left() {
+        let teller = self.teller.take();
+        if self.arbiter.core.home.is_left() {
+            return std::mem::forget(teller);
+        }
+        if let Some(teller) = teller {
+            teller.tell();
+        }
+        if self.answer == Some(Answer::Done) {
             return;
         }
         // Cancelled, as if the guard had been dropped.
@@ -336,7 +367,7 @@ impl Tenure {
 
     /// The store says that the hold is gone. Returns the error of what cannot go on.
     pub async fn gone(&self) -> Error {
-        self.hold.gone(&self.arbiter.core.shared.observers);
+        self.arbiter.core.shared.gone(&self.hold);
         self.loss_soon().await
     }
 }
