@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 
@@ -13,10 +13,10 @@ use super::observers::Observers;
 use super::parting::Ended;
 use super::waiting::Won;
 use crate::clock::Moment;
-use crate::store::{ClaimId, LockInfo, Mode, Renewal};
+use crate::store::{Broken, ClaimId, Fencing, LockInfo, Mode, Renewal};
 use crate::{Error, Event, Label, LossCause, Name, Token};
 
-/// How much the clocks of a store and of this machine may differ for a break to be taken for that of a lost hold.
+/// How much the clocks of a store and of this machine may differ where a break is told from one before the hold.
 const SKEW: Duration = Duration::from_secs(60);
 
 fn is_held(standing: Standing) -> bool {
@@ -36,6 +36,8 @@ pub(crate) struct Hold {
     look: AtomicU64,
     /// How many readers of this process use the hold. Changed only under the arbiter's mutex.
     sharers: AtomicU32,
+    /// The first token of its run.
+    first: Token,
     /// The token of the task that came to it last.
     token: AtomicU64,
     /// The store said that it has the hold no more.
@@ -68,6 +70,7 @@ impl Hold {
             changed: Notify::new(),
             look: AtomicU64::new(0),
             sharers: AtomicU32::new(0),
+            first: won.grant.token,
             token: AtomicU64::new(won.grant.token.get()),
             gone: AtomicBool::new(false),
             failing: AtomicBool::new(false),
@@ -286,15 +289,26 @@ impl Hold {
         }
     }
 
-    /// The store has shown this of the name after the hold was found to be gone: whether it was broken. A break is this
-    /// hold's if it came after the grant. The two times are of two clocks, which may differ by as much as [`SKEW`].
-    pub fn explain(&self, info: &LockInfo) {
+    /// The store has shown this of the name after the hold was found to be gone: whether it was broken.
+    pub fn explain(&self, info: &LockInfo, fencing: Fencing) {
         let Some(broken) = &info.broken else {
             return;
         };
-        let since = SystemTime::now() - Moment::now().since(self.since);
-        if self.loss_cause() == LossCause::NotHeld && broken.at + SKEW >= since {
+        if self.loss_cause() == LossCause::NotHeld && self.was_there(broken, fencing) {
             let _ = self.cause.set(LossCause::Broken(broken.clone()));
+        }
+    }
+
+    /// Whether the hold was granted before this break, and so ended by it.
+    fn was_there(&self, broken: &Broken, fencing: Fencing) -> bool {
+        let since = SystemTime::now() - Moment::now().since(self.since);
+        let by_token = UNIX_EPOCH + Duration::from_micros(self.first.get());
+        match fencing {
+            // A break moves the fence to its time or past it, so a later grant has a token above that. A token far ahead of
+            // the clock, as after that was set back, says nothing of the time.
+            Fencing::DataOrClock if by_token <= since + SKEW => broken.at >= by_token,
+            // The two times are of two clocks.
+            _ => broken.at + SKEW >= since,
         }
     }
 

@@ -93,8 +93,9 @@ impl Teller {
         let Ok(_turn) = self.shared.asks.acquire().await else {
             return;
         };
-        if let Ok(Some(info)) = self.shared.store.inspect(&self.hold.name).await {
-            self.hold.explain(&info);
+        let store = &self.shared.store;
+        if let Ok(Some(info)) = store.inspect(&self.hold.name).await {
+            self.hold.explain(&info, store.capabilities().fencing);
         }
     }
 }

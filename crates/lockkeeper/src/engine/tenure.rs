@@ -276,7 +276,7 @@ async fn loss(arbiter: &Arbiter, hold: &Hold) -> Error {
     let Ok(Some(info)) = info else {
         return hold.lost_error();
     };
-    hold.explain(&info);
+    hold.explain(&info, core.store().capabilities().fencing);
     let mut others = info.holders.into_iter();
     let other = others.find(|holder| holder.claim != hold.claim);
     Error::Lost {

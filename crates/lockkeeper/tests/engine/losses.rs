@@ -274,6 +274,24 @@ async fn a_cancelled_release_tells_the_loss_with_its_reason() {
 }
 
 #[tokio::test]
+async fn a_break_before_the_grant_is_not_the_cause() {
+    let store = Tampered::new();
+    let (keeper, told) = observed(&store, LEASE).await;
+    keeper.break_lock("x", "an old one").await.expect("breaks");
+    let guard = acquired(&keeper).await;
+    // Behind the keeper's back: no hint comes.
+    let name = Name::new("x").expect("a name");
+    let gone = store.inner.withdraw(&name, guard.claim()).await;
+    gone.expect("works");
+    match guard.release().await {
+        Err(Error::Lost { cause, .. }) => assert_eq!(cause, LossCause::NotHeld),
+        other => panic!("{other:?}"),
+    }
+    let lost = ["x lost: the store no longer had it", "x released"];
+    assert_eq!(told.events(), lost);
+}
+
+#[tokio::test]
 async fn an_old_break_is_not_the_cause_of_a_later_loss() {
     let store = Tampered::new();
     let (keeper, _) = observed(&store, LEASE).await;
