@@ -286,9 +286,10 @@ impl Lockkeeper {
         self.clone().into()
     }
 
-    /// The one arbiter of a name.
+    /// The one arbiter of a name that the store can keep.
     pub(crate) fn arbiter(&self, name: Name) -> Result<Arc<Arbiter>, Error> {
         self.core.home.check()?;
+        self.core.store().check_name(&name)?;
         Ok(self.core.arbiter(name))
     }
 
@@ -305,7 +306,7 @@ impl Lockkeeper {
     /// A lock.
     ///
     /// # Errors
-    /// [`Error::InvalidName`].
+    /// [`Error::InvalidName`] as for a [`lock`](Lockkeeper::lock), also for a name that the store cannot keep.
     pub fn lock(&self, name: &str) -> Result<Lock, Error> {
         Ok(Lock::new(self.arbiter(Name::new(name)?)?))
     }
@@ -313,7 +314,7 @@ impl Lockkeeper {
     /// A lock with readers and writers.
     ///
     /// # Errors
-    /// [`Error::InvalidName`], or [`Error::Unsupported`] by this store.
+    /// [`Error::InvalidName`] as for a [`lock`](Lockkeeper::lock), or [`Error::Unsupported`] by this store.
     pub fn rwlock(&self, name: &str) -> Result<RwLock, Error> {
         self.supports(self.capabilities().read_write, "read-write locks")?;
         Ok(RwLock::new(self.arbiter(Name::new(name)?)?))
@@ -322,7 +323,7 @@ impl Lockkeeper {
     /// A semaphore of so many permits. All who use it must name the same number.
     ///
     /// # Errors
-    /// [`Error::InvalidName`], [`Error::InvalidArgument`] for no permits, or [`Error::Unsupported`].
+    /// [`Error::InvalidName`] as for a [`lock`](Lockkeeper::lock), [`Error::InvalidArgument`] for no permits, or [`Error::Unsupported`].
     pub fn semaphore(&self, name: &str, permits: u32) -> Result<Semaphore, Error> {
         self.supports(self.capabilities().permits, "semaphores")?;
         Semaphore::new(self.arbiter(Name::new(name)?)?, permits)
@@ -331,16 +332,18 @@ impl Lockkeeper {
     /// A count-down latch.
     ///
     /// # Errors
-    /// [`Error::InvalidName`], or [`Error::Unsupported`] by this store.
+    /// [`Error::InvalidName`] as for a [`lock`](Lockkeeper::lock), or [`Error::Unsupported`] by this store.
     pub fn latch(&self, name: &str) -> Result<Latch, Error> {
         self.supports(self.capabilities().latches, "latches")?;
-        Ok(Latch::new(self.core.clone(), Name::new(name)?))
+        let name = Name::new(name)?;
+        self.core.store().check_name(&name)?;
+        Ok(Latch::new(self.core.clone(), name))
     }
 
     /// Several locks that are acquired together. A name that comes twice is one lock, held once, with one guard.
     ///
     /// # Errors
-    /// [`Error::InvalidName`], or [`Error::InvalidArgument`] for no names.
+    /// [`Error::InvalidName`] as for a [`lock`](Lockkeeper::lock), or [`Error::InvalidArgument`] for no names.
     pub fn multi_lock<'a>(
         &self,
         names: impl IntoIterator<Item = &'a str>,

@@ -1,6 +1,7 @@
 //! Keys of an application that have the name of a lock: a break on nodes never deletes them.
 
 use lockkeeper::store::{Mode, Store};
+use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::servers::independent::Independent;
 
 use crate::claims::break_of;
@@ -64,4 +65,19 @@ async fn counters_of_an_application_are_not_broken() {
     assert!(error.contains("something else"), "{error}");
     assert!(!error.contains("canary"), "{error}");
     assert_eq!(dump(&nodes), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_of_our_own_keys_is_refused_at_once() {
+    let nodes = Independent::start(3);
+    let url = nodes.url_at_once("120s&node_timeout=5s");
+    for dialect in ["redisson", "plain"] {
+        let keeper = Lockkeeper::connect(&format!("{url}&dialect={dialect}")).await;
+        let keeper = keeper.expect("connects");
+        for name in ["lockkeeper_x", "redisson_lock_token:{x}"] {
+            let lock = keeper.lock(name);
+            let refused = matches!(lock, Err(Error::InvalidName { .. }));
+            assert!(refused, "{dialect} {name}: {lock:?}");
+        }
+    }
 }

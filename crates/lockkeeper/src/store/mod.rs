@@ -127,6 +127,14 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// no other process can use names itself, for instance by its address (`{self:p}`).
     fn place(&self) -> String;
 
+    /// Whether it can keep a lock and a latch of this name. It asks nobody, and every verb refuses what it refuses.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] says why not.
+    fn check_name(&self, _name: &Name) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// One atomic try. Busy is a value. With [`Claim::enqueue`], a busy try also queues the claim (or keeps
     /// its place, when it is queued already).
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt>;

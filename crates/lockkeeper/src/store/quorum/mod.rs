@@ -247,6 +247,9 @@ impl Store for QuorumStore {
     fn place(&self) -> String {
         self.0.place.clone()
     }
+    fn check_name(&self, name: &Name) -> Result<(), Error> {
+        self.0.dialect.keys(name).map(drop)
+    }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(self.0.acquire(claim))
     }
