@@ -106,15 +106,17 @@ async fn an_observer_that_panics_does_not_stop_renewals() {
             assert!(!matches!(event, Event::AtRisk { .. } | Event::Lost { .. }));
         }
     }
+    // A panic prints a backtrace, on the thread that renews.
+    let lease = SHORT * 5;
     let builder = Lockkeeper::builder().store(Tampered::new());
-    let builder = builder.observer(Arc::new(Panics)).lease(SHORT);
+    let builder = builder.observer(Arc::new(Panics)).lease(lease);
     let keeper = builder.connect().await.expect("connects");
     let fixed = keeper.lock("x").and_then(|lock| lock.fixed_lease(MS(200)));
     let fixed = fixed.expect("a lock").acquire().await.expect("acquired");
     let renewed = keeper.lock("y").expect("a name").acquire().await;
     let renewed = renewed.expect("acquired");
     assert!(tokio::time::timeout(LEASE, fixed.lost()).await.is_ok());
-    tokio::time::sleep(SHORT * 2).await;
+    tokio::time::sleep(lease * 2).await;
     assert!(renewed.is_held());
 }
 
