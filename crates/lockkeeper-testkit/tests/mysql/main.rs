@@ -13,6 +13,8 @@ mod model;
 mod names;
 mod replicas;
 mod server;
+#[path = "../support/switch_over.rs"]
+mod switch_over;
 mod waiting;
 
 use std::sync::Arc;

@@ -14,7 +14,10 @@ mod handing_on;
 mod load;
 mod model;
 mod opening;
+mod roles;
 mod rows;
+#[path = "../support/switch_over.rs"]
+mod switch_over;
 mod ways;
 
 use std::sync::Arc;

@@ -12,6 +12,7 @@ use super::statements::Tables;
 use super::text::{NOW, hex};
 use crate::clock::Moment;
 use crate::store::common::ServerClock;
+use crate::store::sql::hosts;
 use crate::{Error, SETUP_TARGET};
 
 /// The version of the tables that this program knows.
@@ -33,31 +34,33 @@ pub(super) struct Session {
     pub is_mariadb: bool,
 }
 
-/// Makes a session on the first server that takes writes.
+/// Makes a session on the first server that takes writes. `again`: the store is open, and waits for a server that changes its role.
 pub(super) async fn open(
     config: &Config,
     clock: &ServerClock,
     pillow: &str,
+    again: bool,
 ) -> Result<Session, Error> {
-    let mut why = None;
+    let may_change = again || config.addresses.len() > 1;
+    let mut tried = Vec::with_capacity(config.addresses.len());
     for address in &config.addresses {
         let opened = match Connection::open(config, address).await {
-            Ok(connection) => prepare(config, connection, clock, pillow).await,
+            Ok(connection) => prepare(config, connection, clock, (pillow, may_change)).await,
             Err(error) => Err(error),
         };
         match opened {
             Ok(session) => return Ok(session),
-            Err(error) => why = why.or(Some(error)),
+            Err(error) => tried.push((address, error)),
         }
     }
-    Err(why.unwrap_or_else(|| KIND.unavailable("there is no server")))
+    Err(hosts::none_of(&KIND, tried))
 }
 
 async fn prepare(
     config: &Config,
     connection: Connection,
     clock: &ServerClock,
-    pillow: &str,
+    (pillow, may_change): (&str, bool),
 ) -> Result<Session, Error> {
     let is_mariadb = connection.version.contains("MariaDB");
     let sent = Moment::now();
@@ -69,10 +72,11 @@ async fn prepare(
         .map_err(Fault::of_look)?;
     clock.saw(facts.now, sent, Moment::now());
     if facts.read_only {
-        return Err(KIND.refused(format!(
+        let reason = format!(
             "{} is read only, as a replica is; name the primary, or all servers with commas between them",
             connection.address
-        )));
+        );
+        return Err(hosts::takes_no_writes(&KIND, may_change, reason));
     }
     if facts.binlog_by_statement {
         return Err(KIND.refused(format!(
@@ -81,7 +85,7 @@ async fn prepare(
         )));
     }
     let mut tables = Tables::new(&config.prefix);
-    let meta = judge(&connection, &tables, config, &facts).await?;
+    let meta = judge(&connection, &tables, config, &facts, may_change).await?;
     facts.warn(&connection);
     tables.terms = facts.terms(&tables.table("meta"), &meta);
     let got = connection.rows(format!("SELECT GET_LOCK('{pillow}',0)"));
@@ -126,6 +130,7 @@ async fn judge(
     tables: &Tables,
     config: &Config,
     facts: &Facts,
+    may_change: bool,
 ) -> Result<Meta, Error> {
     for _ in 0..TRIES {
         let meta = read_meta(connection, tables, config).await?;
@@ -133,10 +138,11 @@ async fn judge(
             return Ok(meta);
         }
         if facts.is_second_writer(&meta) {
-            return Err(KIND.refused(format!(
+            let reason = format!(
                 "another node of the cluster has taken over from {} a moment ago; name the same node in every client",
                 connection.address
-            )));
+            );
+            return Err(hosts::takes_no_writes(&KIND, may_change, reason));
         }
         let arrived = arrive(connection, tables, config, facts, &meta);
         arrived.await.map_err(Fault::of_change)?;

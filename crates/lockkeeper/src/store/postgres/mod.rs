@@ -138,7 +138,7 @@ impl fmt::Debug for Postgres {
 impl Postgres {
     async fn connect(config: Config) -> Result<Arc<Postgres>, Error> {
         let mailbox = Mailbox::default();
-        let link = Arc::new(Link::connect(&config, &mailbox).await?);
+        let link = Arc::new(Link::connect(&config, &mailbox, false).await?);
         let engine = Arc::new_cyclic(|me| Postgres {
             me: me.clone(),
             capabilities: Capabilities {
@@ -437,7 +437,7 @@ impl Supervised for Supervisor {
             let engine = self.0.upgrade().ok_or(Error::Closed)?;
             (engine.config.clone(), engine.mailbox.clone())
         };
-        Ok(Arc::new(Link::connect(&config, &mailbox).await?))
+        Ok(Arc::new(Link::connect(&config, &mailbox, true).await?))
     }
 
     async fn serve(&mut self, link: &Arc<Link>) -> String {

@@ -9,6 +9,7 @@ use super::config::{Config, KIND, USUAL_LEASE};
 use super::connection::Link;
 use super::statements::{VERSION, quoted, tables};
 use crate::store::sql::engine::length;
+use crate::store::sql::hosts::takes_no_writes;
 use crate::{Error, SETUP_TARGET};
 
 /// How long the beginning may take as a whole, once the server has let us in.
@@ -37,8 +38,14 @@ fn text(row: &SimpleQueryRow, at: usize) -> &str {
     row.try_get(at).ok().flatten().unwrap_or_default()
 }
 
-/// Makes a new connection ready. `told` is the server process that let us in.
-pub(super) async fn prepare(link: &mut Link, config: &Config, told: u32) -> Result<(), Error> {
+/// Makes a new connection ready. `told` is the server process that let us in; `may_change` says whether a server that takes no writes
+/// is waited for.
+pub(super) async fn prepare(
+    link: &mut Link,
+    config: &Config,
+    told: u32,
+    may_change: bool,
+) -> Result<(), Error> {
     let ask = async |link: &Link, text: &str| link.rows(text, PATIENCE, &config.schema).await;
     let one = |rows: Vec<SimpleQueryRow>| {
         let rows = rows.into_iter().next();
@@ -61,7 +68,9 @@ pub(super) async fn prepare(link: &mut Link, config: &Config, told: u32) -> Resu
         return Err(KIND.refused("its version is below 12; use a newer server"));
     }
     if text(&facts, 1) == "t" {
-        return Err(KIND.refused(
+        return Err(takes_no_writes(
+            &KIND,
+            may_change,
             "this server is a replica; name the primary, or all of them with commas in between",
         ));
     }
@@ -71,7 +80,9 @@ pub(super) async fn prepare(link: &mut Link, config: &Config, told: u32) -> Resu
         ));
     }
     if text(&facts, 3) == "on" {
-        return Err(KIND.refused(
+        return Err(takes_no_writes(
+            &KIND,
+            may_change,
             "default_transaction_read_only is on for this user or database; set it to off",
         ));
     }

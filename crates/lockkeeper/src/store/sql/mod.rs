@@ -4,11 +4,12 @@
 //! (`Take`, `Free`, `Append`, `Prolong`). For the rest a name is *loaded*, the rules are applied, and what they changed is
 //! *saved* if nobody else was faster (compare-and-set); else it is loaded again.
 //!
-//! `engine` is what an engine does, `batch` gathers what is asked meanwhile into one transaction, `verbs` are the verbs of the contract,
+//! `engine` is what an engine does, `hosts` says what it means if none of the servers can be used, `batch` gathers what is asked meanwhile into one transaction, `verbs` are the verbs of the contract,
 //! `plan` turns changes into a save, `wake` knows which claims wait.
 
 mod batch;
 pub(super) mod engine;
+pub(super) mod hosts;
 mod join;
 mod plan;
 mod verbs;
