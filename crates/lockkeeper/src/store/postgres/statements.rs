@@ -362,8 +362,9 @@ pub(super) struct Dialect {
 impl Dialect {
     /// Fills in the schema, the clock and [`OWN`].
     pub fn fill(&self, sql: &str) -> String {
-        let sql = sql.replace("{s}", &self.schema).replace("{t}", CLOCK);
-        sql.replace("{own}", OWN)
+        let sql = sql.replace("{t}", CLOCK).replace("{own}", OWN);
+        // The last: its name may look like one of the others.
+        sql.replace("{s}", &self.schema)
     }
 
     /// Prepares every statement.
@@ -391,10 +392,10 @@ impl Dialect {
             text.push_str(");\n");
             return;
         }
-        let sql = self.fill(sql);
-        let mut rest = sql.as_str();
+        // Parameters first: a schema may have a dollar in its name.
+        let mut rest = sql;
         while let Some(at) = rest.find('$') {
-            text.push_str(&rest[..at]);
+            text.push_str(&self.fill(&rest[..at]));
             let digits = rest[at + 1..].bytes().take_while(u8::is_ascii_digit);
             let end = at + 1 + digits.count();
             let number: usize = rest[at + 1..end].parse().unwrap_or(1);
@@ -408,7 +409,7 @@ impl Dialect {
             }
             rest = &rest[end..];
         }
-        text.push_str(rest);
+        text.push_str(&self.fill(rest));
         text.push_str(";\n");
     }
 }
@@ -440,8 +441,8 @@ pub(super) fn identifier(name: &str) -> String {
 
 /// The tables of a schema.
 pub(super) fn tables(schema: &str, max_lease: i64) -> String {
-    let text = SCHEMA.replace("{s}", &identifier(schema));
-    text.replace("{max_lease}", &max_lease.to_string())
+    let text = SCHEMA.replace("{max_lease}", &max_lease.to_string());
+    text.replace("{s}", &identifier(schema))
 }
 
 #[cfg(test)]
@@ -478,5 +479,23 @@ mod tests {
         let mut text = String::new();
         dialect.say(&mut text, COUNT, &[Value::Text("$1; DROP")]);
         assert!(text.contains("w.name = (E'$1; DROP')::text"), "{text}");
+    }
+
+    #[test]
+    fn a_schema_is_never_taken_for_a_parameter_or_a_template() {
+        for name in ["a$b", "a$1", "{t}", "{own}", "{s}"] {
+            let dialect = Dialect {
+                schema: identifier(name),
+                prepared: false,
+            };
+            let mut text = String::new();
+            dialect.say(&mut text, COUNT, &[Value::Text("it's")]);
+            let waiters = format!("\"{name}\".waiter");
+            assert!(text.contains(&waiters), "{text}");
+            assert!(text.contains("w.name = (E'it''s')::text"), "{text}");
+            assert!(dialect.prepare().contains(&waiters));
+            assert!(tables(name, 7).contains(&waiters));
+        }
+        assert!(tables("{max_lease}", 7).contains("\"{max_lease}\".meta"));
     }
 }
