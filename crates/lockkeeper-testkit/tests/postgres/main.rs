@@ -16,6 +16,7 @@ mod model;
 mod opening;
 mod roles;
 mod rows;
+mod sessions;
 #[path = "../support/switch_over.rs"]
 mod switch_over;
 mod ways;

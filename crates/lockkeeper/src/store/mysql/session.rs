@@ -101,9 +101,10 @@ async fn prepare(
 
 /// Settings of the session, whatever the server's defaults are.
 pub(super) async fn settle(connection: &Connection, is_mariadb: bool) -> Result<(), Fault> {
-    // Assignments from left to right, and no update refused for having no key; a session that idles for hours is kept.
+    // Assignments from left to right, and no update refused for having no key. A keeper looks every 15 s at least: a session that idles for
+    // a minute is that of a machine that is gone.
     let mut settings = "SET SESSION time_zone='+00:00',autocommit=1,sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',\
-        sql_safe_updates=0,sql_select_limit=18446744073709551615,wait_timeout=28800,lock_wait_timeout=2,innodb_lock_wait_timeout=1"
+        sql_safe_updates=0,sql_select_limit=18446744073709551615,wait_timeout=60,lock_wait_timeout=2,innodb_lock_wait_timeout=1"
         .to_owned();
     settings += match is_mariadb {
         true => ",max_statement_time=0,idle_write_transaction_timeout=1",

@@ -21,6 +21,7 @@ use super::setup;
 use super::statements::{Dialect, identifier};
 use super::{fault, wake};
 use crate::Error;
+use crate::store::common::keep_alive::keep_alive;
 use crate::store::common::{AbortOnDrop, Address, tls, warn_of_plain_text};
 use crate::store::sql::{hosts, wake::Mailbox};
 
@@ -213,7 +214,7 @@ async fn dial(address: &Address, config: &Config) -> Result<Box<dyn Stream>, Err
     let stream = TcpStream::connect((host, port)).await;
     let mut stream = stream.map_err(unreachable)?;
     stream.set_nodelay(true).map_err(unreachable)?;
-    let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
+    keep_alive(&stream);
     let Some(trust) = &config.tls else {
         return Ok(Box::new(stream));
     };

@@ -8,6 +8,7 @@ use tokio_postgres::SimpleQueryRow;
 use super::config::{Config, KIND, USUAL_LEASE};
 use super::connection::Link;
 use super::statements::{VERSION, quoted, tables};
+use crate::store::common::keep_alive;
 use crate::store::sql::engine::length;
 use crate::store::sql::hosts::takes_no_writes;
 use crate::{Error, SETUP_TARGET};
@@ -101,7 +102,7 @@ pub(super) async fn prepare(
             );
         }
         false => {
-            // Clients that stand still are ended by the server, whatever it does to others by default.
+            // A keeper that idles keeps its session, whatever the server does to others by default. One whose machine is gone does not.
             let idle = match number >= 140_000 {
                 true => "SET idle_session_timeout TO 0;",
                 false => "",
@@ -113,10 +114,18 @@ pub(super) async fn prepare(
                 synchronous
             };
             let sync = format!("SET synchronous_commit TO {};", quoted(sync));
+            let keep_alive = format!(
+                "SET tcp_keepalives_idle TO {}; SET tcp_keepalives_interval TO {}; SET tcp_keepalives_count TO {}; \
+                 SET tcp_user_timeout TO {};",
+                keep_alive::IDLE.as_secs(),
+                keep_alive::INTERVAL.as_secs(),
+                keep_alive::COUNT,
+                keep_alive::GONE.as_millis()
+            );
             let settings = format!(
                 "SET default_transaction_isolation TO 'read committed'; SET statement_timeout TO 0; \
                  SET lock_timeout TO 0; SET idle_in_transaction_session_timeout TO 10000; \
-                 SET plan_cache_mode TO force_generic_plan; SET jit TO off; SET client_min_messages TO warning; {idle} {sync}"
+                 SET plan_cache_mode TO force_generic_plan; SET jit TO off; SET client_min_messages TO warning; {idle} {keep_alive} {sync}"
             );
             ask(link, &settings).await?;
         }
