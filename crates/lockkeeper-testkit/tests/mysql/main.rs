@@ -15,6 +15,9 @@ mod replicas;
 mod server;
 #[path = "../support/switch_over.rs"]
 mod switch_over;
+mod tidying;
+#[path = "../support/tidying.rs"]
+mod tidying_support;
 mod waiting;
 
 use std::sync::Arc;

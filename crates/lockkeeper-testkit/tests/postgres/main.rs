@@ -19,6 +19,9 @@ mod rows;
 mod sessions;
 #[path = "../support/switch_over.rs"]
 mod switch_over;
+mod tidying;
+#[path = "../support/tidying.rs"]
+mod tidying_support;
 mod ways;
 
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use super::wake;
 use crate::clock::Moment;
 use crate::store::record::{Hold, Latch, LatchChange, Queue, Queued, Record, wall};
 use crate::store::sql::engine::{
-    Loaded, Op, Reply, Save, claim_of, length, micros, mode_columns, mode_of, moment,
+    Loaded, Looked, Op, Reply, Save, claim_of, length, micros, mode_columns, mode_of, moment,
 };
 use crate::store::{Broken, Claim, Grant, KeeperId, Process, QUEUE_TTL};
 use crate::{Label, Token};
@@ -207,7 +207,16 @@ impl Said<'_> {
                     Value::Text(&process.program),
                 ],
             ),
-            Op::Tidy { limit } => self.say(sql::TIDY, &[Value::Int(*limit as i64)]),
+            Op::Look { after } => self.say(sql::LOOK, &[Value::Text(after)]),
+            Op::Forget(names) => {
+                // The floor first: a name that is forgotten then has a token that is not above it.
+                let floor = names.iter().map(|name| name.token).max().unwrap_or(0);
+                self.say(sql::FLOOR, &[Value::Int(floor)]);
+                for name in names {
+                    let (version, tail) = (Value::Int(name.version), Value::Int(name.tail));
+                    self.say(sql::FORGET, &[Value::Text(&name.name), version, tail]);
+                }
+            }
             Op::LoadLatch { name, id } => {
                 self.say(sql::LATCH, &[Value::Text(name), Value::Claim(*id)]);
             }
@@ -428,7 +437,20 @@ fn reply(op: &Op, rows: &[SimpleQueryRow], response: &mut Response) -> Option<Re
             ),
             None => Reply::Latch(None, Latch::default()),
         },
-        Op::Count { .. } | Op::Tidy { .. } => Reply::Count(int(first("c")?, 1)?.max(0) as usize),
+        Op::Count { .. } => Reply::Count(int(first("c")?, 1)?.max(0) as usize),
+        Op::Look { .. } => {
+            let names = rows.iter().map(|row| {
+                Some(Looked {
+                    name: text(row, 4)?.to_owned(),
+                    version: int(row, 1)?,
+                    tail: int(row, 2)?,
+                    token: int(row, 5)?,
+                    unused: text(row, 6)? == "t",
+                })
+            });
+            Reply::Looked(names.collect::<Option<_>>()?)
+        }
+        Op::Forget(_) => Reply::Done,
         _ => {
             if let Some(row) = first("g") {
                 return Some(Reply::Granted(Grant {

@@ -231,15 +231,32 @@ pub(super) const ENLIST: Statement = (
        ON CONFLICT (id) DO UPDATE SET host = $2, pid = $3, program = $4, seen = EXCLUDED.seen RETURNING 1)
      SELECT 'd', 0, 0, t FROM u, now",
 );
-pub(super) const TIDY: Statement = (
-    "tidy",
+/// Rows `(kind, version, tail, t, name, token, unused)`. The number is written out: the server plans for as few rows.
+pub(super) const LOOK: Statement = (
+    "look",
+    &[TEXT],
+    "WITH now AS MATERIALIZED (SELECT {t} AS t)
+     SELECT 'i', l.version, l.tail, t, l.name, l.token,
+       l.token < t - 3600000000 AND l.broken IS NULL AND (l.claim IS NULL OR l.expires <= t)
+       AND NOT (l.shared > 0 AND EXISTS (SELECT FROM {s}.hold h WHERE h.name = l.name AND h.expires > t))
+       AND NOT (l.waited AND EXISTS (SELECT FROM {s}.waiter w WHERE w.name = l.name AND w.until > t))
+     FROM now, (SELECT * FROM {s}.lock WHERE name > $1 ORDER BY name LIMIT 64) l ORDER BY l.name",
+);
+/// Before names are forgotten.
+pub(super) const FLOOR: Statement = (
+    "floor",
     &[INT],
-    "WITH now AS MATERIALIZED (SELECT {t} AS t),
-     gone AS (DELETE FROM {s}.lock WHERE name IN (SELECT l.name FROM {s}.lock l, now
-         WHERE l.claim IS NULL AND NOT l.waited AND l.shared = 0 AND l.broken IS NULL AND l.token < t - 3600000000
-         LIMIT $1 FOR UPDATE OF l SKIP LOCKED) RETURNING token),
-     u AS (UPDATE {s}.meta SET floor = greatest(floor, (SELECT max(token) FROM gone)) WHERE EXISTS (SELECT FROM gone) RETURNING 1)
-     SELECT 'c', (SELECT count(*) FROM gone), 0, t FROM now",
+    "UPDATE {s}.meta SET floor = $1 WHERE floor < $1",
+);
+/// Every change of a name, of its holds and of its queue moves its version or its tail, so none of these rows is in use.
+pub(super) const FORGET: Statement = (
+    "forget",
+    &[TEXT, INT, INT],
+    "WITH free AS MATERIALIZED (SELECT name FROM {s}.lock WHERE name = $1 AND version = $2 AND tail = $3 FOR UPDATE SKIP LOCKED),
+     gone AS (DELETE FROM {s}.lock l USING free WHERE l.name = free.name RETURNING l.name),
+     h AS (DELETE FROM {s}.hold h USING gone WHERE h.name = gone.name),
+     w AS (DELETE FROM {s}.waiter w USING gone WHERE w.name = gone.name)
+     SELECT 'd', 0, 0, 0 FROM gone",
 );
 
 /// Rows `(kind, version, count, t, arrived)`.
@@ -298,7 +315,9 @@ const ALL: &[Statement] = &[
     NAMES,
     PROCESSES,
     ENLIST,
-    TIDY,
+    LOOK,
+    FLOOR,
+    FORGET,
     LATCH,
     LATCH_SET,
     LATCH_ARRIVE,
@@ -497,5 +516,11 @@ mod tests {
             assert!(tables(name, 7).contains(&waiters));
         }
         assert!(tables("{max_lease}", 7).contains("\"{max_lease}\".meta"));
+    }
+
+    #[test]
+    fn a_look_is_as_long_as_the_store_believes() {
+        let limit = format!("LIMIT {})", crate::store::sql::engine::LOOK);
+        assert!(LOOK.2.contains(&limit));
     }
 }
