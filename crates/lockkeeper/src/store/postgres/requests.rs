@@ -25,6 +25,19 @@ pub(super) struct Request {
     before: usize,
     /// How many statements each step has.
     each: Vec<usize>,
+    /// Whether it notifies anybody.
+    pub notifies: bool,
+}
+
+/// How a transaction is done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct How {
+    /// Its commit waits for the disk.
+    pub durable: bool,
+    /// It does not wait for a row that somebody keeps.
+    pub hurried: bool,
+    /// It notifies nobody: the server cannot take it.
+    pub silent: bool,
 }
 
 /// What the server answered.
@@ -42,16 +55,11 @@ pub(super) struct Response {
 pub(super) struct Malformed;
 
 impl Request {
-    /// Steps as one transaction. One that is `hurried` does not wait for a row that somebody keeps.
-    pub fn new(
-        dialect: &Dialect,
-        ops: &[Op],
-        (durable, hurried): (bool, bool),
-        limits: &str,
-    ) -> Request {
+    /// Steps as one transaction.
+    pub fn new(dialect: &Dialect, ops: &[Op], how: How, limits: &str) -> Request {
         let mut text = String::new();
         let mut before = 0;
-        let lazy = !durable && ops.iter().any(|op| op.is_durable().is_some());
+        let lazy = !how.durable && ops.iter().any(|op| op.is_durable().is_some());
         if !dialect.prepared {
             // The session may be another's: all that matters is said each time.
             text.push_str("BEGIN ISOLATION LEVEL READ COMMITTED;\n");
@@ -65,7 +73,7 @@ impl Request {
             text.push_str(";\n");
             before += 1;
         }
-        if hurried {
+        if how.hurried {
             text.push_str(HURRY);
             before += 1;
         }
@@ -76,13 +84,19 @@ impl Request {
                 text: &mut text,
                 many: 0,
             };
-            said.op(op, durable);
+            said.op(op, how);
             each.push(said.many);
         }
         if !dialect.prepared {
             text.push_str("COMMIT;");
         }
-        Request { text, before, each }
+        let wakes = |op: &Op| matches!(op, Op::Save(save) if !save.wake.is_empty());
+        Request {
+            text,
+            before,
+            each,
+            notifies: !how.durable && !how.silent && ops.iter().any(wakes),
+        }
     }
 
     /// Reads the answer.
@@ -139,7 +153,7 @@ impl Said<'_> {
         self.many += 1;
     }
 
-    fn op(&mut self, op: &Op, durable: bool) {
+    fn op(&mut self, op: &Op, how: How) {
         match op {
             Op::Take { claim, not_after } => {
                 let version = crate::store::sql::new_version();
@@ -178,7 +192,7 @@ impl Said<'_> {
             Op::Load { name, limit } => {
                 self.say(sql::LOAD, &[Value::Text(name), Value::Int(*limit as i64)]);
             }
-            Op::Save(save) => self.save(save, durable),
+            Op::Save(save) => self.save(save, how),
             Op::Count { name } => self.say(sql::COUNT, &[Value::Text(name)]),
             Op::Names {
                 prefix,
@@ -267,7 +281,7 @@ impl Said<'_> {
         );
     }
 
-    fn save(&mut self, save: &Save, durable: bool) {
+    fn save(&mut self, save: &Save, how: How) {
         let name = Value::Text(&save.name);
         let version = Value::Int(save.version);
         let (seen, tail) = save.seen.unwrap_or_default();
@@ -348,7 +362,7 @@ impl Said<'_> {
             self.enqueue(name, version, entry);
         }
         // A commit that waits for the disk would keep every other commit with a notification waiting.
-        if !durable {
+        if !how.durable && !how.silent {
             for wake in &save.wake {
                 let (channel, payload) = wake::message(&save.name, wake);
                 let values = [name, version, Value::Text(&channel), Value::Text(&payload)];
@@ -601,13 +615,29 @@ mod tests {
             schema: "s".into(),
             prepared: true,
         };
-        let lazy = Request::new(&dialect, &[save()], (false, false), "");
+        let how = How::default();
+        let lazy = Request::new(&dialect, &[save()], how, "");
         assert!(lazy.text.contains("lk_notify") && lazy.text.contains("synchronous_commit TO off"));
         assert_eq!((lazy.before, lazy.each), (1, vec![3]));
-        let durable = Request::new(&dialect, &[save()], (true, false), "");
+        let silent = How {
+            silent: true,
+            ..how
+        };
+        let silent = Request::new(&dialect, &[save()], silent, "");
+        assert!(!silent.text.contains("notify"));
+        assert_eq!((silent.before, silent.each), (1, vec![2]));
+        let how = How {
+            durable: true,
+            ..how
+        };
+        let durable = Request::new(&dialect, &[save()], how, "");
         assert!(!durable.text.contains("notify") && !durable.text.contains("synchronous_commit"));
         assert_eq!((durable.before, durable.each), (0, vec![2]));
-        let hurried = Request::new(&dialect, &[save()], (true, true), "");
+        let how = How {
+            hurried: true,
+            ..how
+        };
+        let hurried = Request::new(&dialect, &[save()], how, "");
         assert!(hurried.text.starts_with(HURRY));
         assert_eq!((hurried.before, hurried.each), (1, vec![2]));
     }
@@ -619,7 +649,11 @@ mod tests {
             schema: "s".into(),
             prepared: false,
         };
-        let request = Request::new(&dialect, &[save()], (true, false), "SET LOCAL a TO b;\n");
+        let how = How {
+            durable: true,
+            ..How::default()
+        };
+        let request = Request::new(&dialect, &[save()], how, "SET LOCAL a TO b;\n");
         assert!(
             request
                 .text
