@@ -42,6 +42,8 @@ pub(super) struct Terms {
     pub may_grant: String,
     /// For a SELECT from `meta`: the session still knows the server right.
     pub fits: String,
+    /// For a SELECT from `meta`: from when on the server may grant.
+    pub ready_at: &'static str,
 }
 
 impl Default for Terms {
@@ -50,6 +52,7 @@ impl Default for Terms {
         Terms {
             may_grant: "FALSE".into(),
             fits: "FALSE".into(),
+            ready_at: "ready_at",
         }
     }
 }
@@ -132,8 +135,10 @@ impl Facts {
         meta.started != 0 && (meta.started - self.started).abs() < SAME_START
     }
 
-    /// What has to stay true for a session that begins with this. `table` is that of `meta`.
-    pub fn terms(&self, table: &str, meta: &Meta) -> Terms {
+    /// What has to stay true for a session that begins with this. `table` is that of `meta`. A client that is told never to sit out may
+    /// be granted at any time.
+    pub fn terms(&self, table: &str, meta: &Meta, sits_out: bool) -> Terms {
+        let ready_at = if sits_out { "ready_at" } else { "0" };
         let identity = hex(self.identity.as_bytes());
         // A server that is read only is no primary, even to a user who may write there.
         let mut server = format!(
@@ -146,9 +151,10 @@ impl Facts {
         let written = format!("server={identity} AND started={}", meta.started);
         Terms {
             may_grant: format!(
-                "{server} AND EXISTS(SELECT 1 FROM {table} WHERE {written} AND ready_at<={NOW})"
+                "{server} AND EXISTS(SELECT 1 FROM {table} WHERE {written} AND {ready_at}<={NOW})"
             ),
             fits: format!("{server} AND {written}"),
+            ready_at,
         }
     }
 

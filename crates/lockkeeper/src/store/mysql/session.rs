@@ -87,13 +87,13 @@ async fn prepare(
     let mut tables = Tables::new(&config.prefix);
     let meta = judge(&connection, &tables, config, &facts, may_change).await?;
     facts.warn(&connection);
-    tables.terms = facts.terms(&tables.table("meta"), &meta);
+    tables.terms = facts.terms(&tables.table("meta"), &meta, config.sits_out);
     let got = connection.rows(format!("SELECT GET_LOCK('{pillow}',0)"));
     got.await.map_err(Fault::of_look)?;
     Ok(Session {
         connection: Arc::new(connection),
         tables,
-        ready_at: meta.ready_at,
+        ready_at: if config.sits_out { meta.ready_at } else { 0 },
         pillow: pillow.to_owned(),
         is_mariadb,
     })
@@ -214,7 +214,8 @@ async fn arrive(
     facts: &Facts,
     before: &Meta,
 ) -> Result<(), Fault> {
-    let waits = config.sits_out && facts.has_to_wait(before);
+    // Also if this client is told never to sit out: others are not.
+    let waits = facts.has_to_wait(before);
     let ready_at = if waits {
         format!("GREATEST(ready_at,{NOW}+CAST(max_lease*1.01 AS SIGNED)+1000000)")
     } else {
@@ -229,7 +230,7 @@ async fn arrive(
         before.started
     );
     connection.one(update).await.and_then(failed)?;
-    if waits {
+    if waits && config.sits_out {
         tracing::warn!(
             target: SETUP_TARGET,
             server = %connection.address,

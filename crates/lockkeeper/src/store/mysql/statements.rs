@@ -61,7 +61,8 @@ impl Tables {
     /// Reads the time, the number of breaks, when the server may grant, and whether the session still knows it right.
     pub fn look(&self) -> String {
         format!(
-            "SELECT {NOW},breaks,ready_at,{} FROM {}",
+            "SELECT {NOW},breaks,{},{} FROM {}",
+            self.terms.ready_at,
             self.terms.fits,
             self.table("meta")
         )

@@ -92,6 +92,7 @@ impl Link {
             dialect: Dialect {
                 schema: identifier(&config.schema),
                 prepared: true,
+                sits_out: config.sit_out,
             },
             limits: String::new(),
             facts: setup::Facts::default(),

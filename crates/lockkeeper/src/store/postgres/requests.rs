@@ -614,6 +614,7 @@ mod tests {
         let dialect = Dialect {
             schema: "s".into(),
             prepared: true,
+            sits_out: true,
         };
         let how = How::default();
         let lazy = Request::new(&dialect, &[save()], how, "");
@@ -648,6 +649,7 @@ mod tests {
         let dialect = Dialect {
             schema: "s".into(),
             prepared: false,
+            sits_out: true,
         };
         let how = How {
             durable: true,

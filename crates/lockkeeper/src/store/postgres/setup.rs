@@ -241,6 +241,8 @@ async fn install(link: &Link, config: &Config) -> Result<(), Error> {
 /// on a promoted standby; a copy has the name of another system or database in it, or was written by another transaction than it says.
 ///
 /// A time that is later than any can be is the work of a clock that was set back.
+///
+/// A client that is told never to sit out writes the same, for all others, and goes on at once.
 pub(super) async fn awaken(
     link: &Link,
     config: &Config,
@@ -248,17 +250,12 @@ pub(super) async fn awaken(
     sits_out: i64,
 ) -> Result<u64, Error> {
     let system = quoted(system);
-    let (ready_at, too_late) = if config.sit_out {
-        let too_late = format!("OR a.ready_at > EXCLUDED.ready_at + {SLACK}");
-        (format!("{{t}} + {sits_out}"), too_late)
-    } else {
-        ("0".into(), String::new())
-    };
     let text_of = link.dialect.fill(&format!(
-        "INSERT INTO {{s}}.alive AS a SELECT 1, {system}, {ready_at}, txid_current() & 4294967295 \
+        "INSERT INTO {{s}}.alive AS a SELECT 1, {system}, {{t}} + {sits_out}, txid_current() & 4294967295 \
          ON CONFLICT (one) DO UPDATE SET system = EXCLUDED.system, ready_at = EXCLUDED.ready_at, born = EXCLUDED.born \
-         WHERE a.system <> EXCLUDED.system OR a.born <> a.xmin::text::bigint {too_late}; \
-         SELECT ready_at FROM {{s}}.alive"
+         WHERE a.system <> EXCLUDED.system OR a.born <> a.xmin::text::bigint \
+           OR a.ready_at > EXCLUDED.ready_at + {SLACK}; \
+         SELECT {{ready_at}} FROM {{s}}.alive"
     ));
     let rows = link.rows(&text_of, PATIENCE, &config.schema).await?;
     let ready_at = rows.first().map(|row| text(row, 0).parse().unwrap_or(0));

@@ -4,7 +4,8 @@
 //! rows locked. Behind a pooler there are no prepared statements, and the same text is sent with its values in it.
 //!
 //! In a statement `{s}` is the schema, `{t}` the clock as it is when that place is reached, and `now.t` the clock at its
-//! beginning. `{own}` is [`OWN`]. Each statement that has an answer returns rows `(kind, a, b, t)`.
+//! beginning. `{own}` is [`OWN`], and `{ready_at}` from when on the server may grant: always, to a client that is told never to sit
+//! out. Each statement that has an answer returns rows `(kind, a, b, t)`.
 
 use std::fmt::Write;
 
@@ -33,7 +34,7 @@ pub(super) const TAKE: Statement = (
     "take",
     &[TEXT, BYTES, INT, INT, INT, TEXT, INT, INT],
     "WITH now AS MATERIALIZED (SELECT {t} AS t),
-     may AS MATERIALIZED (SELECT t FROM now WHERE EXISTS (SELECT FROM {s}.alive WHERE {own} AND ready_at <= t)),
+     may AS MATERIALIZED (SELECT t FROM now WHERE EXISTS (SELECT FROM {s}.alive WHERE {own} AND {ready_at} <= t)),
      u AS (UPDATE {s}.lock l SET version = l.version + 1, first = greatest(l.token + 1, may.t),
          tokens = least($5, greatest(may.t + 1000000 - greatest(l.token + 1, may.t), 1)),
          token = greatest(l.token + 1, may.t)
@@ -105,7 +106,7 @@ pub(super) const LOAD: Statement = (
     "load",
     &[TEXT, INT],
     "WITH now AS MATERIALIZED (SELECT {t} AS t), l AS MATERIALIZED (SELECT * FROM {s}.lock WHERE name = $1)
-     SELECT 'm', (SELECT ready_at FROM {s}.alive WHERE {own}), (SELECT floor FROM {s}.meta), t, NULL::bigint, NULL::bigint, NULL, NULL::bigint,
+     SELECT 'm', (SELECT {ready_at} FROM {s}.alive WHERE {own}), (SELECT floor FROM {s}.meta), t, NULL::bigint, NULL::bigint, NULL, NULL::bigint,
        NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL, NULL FROM now
      UNION ALL SELECT 'l', version, tail, 0, token, broken, encode(claim, 'hex'), mode, 0, 0, first, tokens, lease, expires, since,
        label, reason FROM l
@@ -128,7 +129,7 @@ pub(super) const SAVE: Statement = (
          expires = $14, since = $15, label = $16, shared = $17, waited = $18 OR l.tail > $3 OR $21 > 0, reason = $19,
          broken = $20, tail = l.tail + $21
        FROM now WHERE l.name = $1 AND l.version = $2 AND (NOT $4 OR l.tail = $3) AND ($6 = 0 OR {t} <= $6)
-         AND (NOT $5 OR EXISTS (SELECT FROM {s}.alive WHERE {own} AND ready_at <= now.t)) RETURNING 1)
+         AND (NOT $5 OR EXISTS (SELECT FROM {s}.alive WHERE {own} AND {ready_at} <= now.t)) RETURNING 1)
      SELECT 'd', 0, 0, t FROM u, now UNION ALL SELECT 't', 0, 0, t FROM now",
 );
 
@@ -141,7 +142,7 @@ pub(super) const SAVE_NEW: Statement = (
          reason, broken)
        SELECT $1, $7, $21, $18 OR $21 > 0, $17, $8, $9, $10, $11, $12, $13, $14, $15, $16, $19, $20 FROM now
        WHERE $2 = 0 AND $3 = 0 AND NOT $4 IS NULL AND ($6 = 0 OR {t} <= $6)
-         AND (NOT $5 OR EXISTS (SELECT FROM {s}.alive WHERE {own} AND ready_at <= t))
+         AND (NOT $5 OR EXISTS (SELECT FROM {s}.alive WHERE {own} AND {ready_at} <= t))
          AND EXISTS (SELECT FROM {s}.meta WHERE floor < $8 OR NOT $5)
        ON CONFLICT DO NOTHING RETURNING 1)
      SELECT 'd', 0, 0, t FROM u, now UNION ALL SELECT 't', 0, 0, t FROM now",
@@ -376,12 +377,20 @@ pub(super) struct Dialect {
     pub schema: String,
     /// Whether statements are prepared.
     pub prepared: bool,
+    /// Whether a server that may have forgotten grants sits out.
+    pub sits_out: bool,
 }
 
 impl Dialect {
-    /// Fills in the schema, the clock and [`OWN`].
+    /// Fills in the schema, the clock, [`OWN`] and from when on the server may grant.
     pub fn fill(&self, sql: &str) -> String {
         let sql = sql.replace("{t}", CLOCK).replace("{own}", OWN);
+        let ready_at = if self.sits_out {
+            "ready_at"
+        } else {
+            "0::bigint"
+        };
+        let sql = sql.replace("{ready_at}", ready_at);
         // The last: its name may look like one of the others.
         sql.replace("{s}", &self.schema)
     }
@@ -494,6 +503,7 @@ mod tests {
         let dialect = Dialect {
             schema: "s".into(),
             prepared: false,
+            sits_out: true,
         };
         let mut text = String::new();
         dialect.say(&mut text, COUNT, &[Value::Text("$1; DROP")]);
@@ -506,6 +516,7 @@ mod tests {
             let dialect = Dialect {
                 schema: identifier(name),
                 prepared: false,
+                sits_out: true,
             };
             let mut text = String::new();
             dialect.say(&mut text, COUNT, &[Value::Text("it's")]);
