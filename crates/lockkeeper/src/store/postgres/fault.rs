@@ -48,6 +48,10 @@ pub(super) fn of_connecting(error: &tokio_postgres::Error, schema: &str) -> Erro
             said.message()
         )),
         "3D000" => KIND.refused(format!("{}; create it", said.message())),
+        "53300" => KIND.unavailable(format!(
+            "{}; a keeper needs one connection: raise max_connections",
+            said.message()
+        )),
         _ if explains(said) => refused(said, schema),
         _ => unavailable(said),
     }

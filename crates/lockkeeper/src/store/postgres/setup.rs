@@ -107,6 +107,10 @@ pub(super) async fn prepare(
                 true => "SET idle_session_timeout TO 0;",
                 false => "",
             };
+            let transaction = match number >= 170_000 {
+                true => "SET transaction_timeout TO 0;",
+                false => "",
+            };
             // Also where it is not off now: a server that is told so later does not take it from a session that has said what it wants.
             let sync = if synchronous == "off" {
                 "on"
@@ -125,7 +129,7 @@ pub(super) async fn prepare(
             let settings = format!(
                 "SET default_transaction_isolation TO 'read committed'; SET statement_timeout TO 0; \
                  SET lock_timeout TO 0; SET idle_in_transaction_session_timeout TO 10000; \
-                 SET plan_cache_mode TO force_generic_plan; SET jit TO off; SET client_min_messages TO warning; {idle} {keep_alive} {sync}"
+                 SET plan_cache_mode TO force_generic_plan; SET jit TO off; SET client_min_messages TO warning; {idle} {transaction} {keep_alive} {sync}"
             );
             ask(link, &settings).await?;
         }
