@@ -204,6 +204,16 @@ fn schema_prints_what_an_administrator_runs() {
     ] {
         assert!(text.contains(words), "{text}");
     }
+    let text = finish(&mut bare(&[
+        "schema", "mysql", "--user", "app", "--prefix", "own_",
+    ]));
+    let text = text.code(0).out();
+    for words in [
+        "CREATE TABLE IF NOT EXISTS own_lock",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON own_waiter TO 'app'@'%'",
+    ] {
+        assert!(text.contains(words), "{text}");
+    }
     finish(&mut bare(&["schema", "oracle"])).code(2);
 }
 
