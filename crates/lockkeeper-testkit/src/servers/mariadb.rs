@@ -18,7 +18,7 @@ use crate::retries;
 
 /// How long a server may take to answer.
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
-/// Who the tests are to it.
+/// The user that the tests are to it.
 const USER: &str = "keeper";
 /// The user's password.
 pub const PASSWORD: &str = "canary";

@@ -268,3 +268,16 @@ async fn after_the_clock_was_set_back_a_longer_renewal_counts() {
         granted(&rival, &claim_for(LEASE, &name, Mode::Exclusive)).await;
     }
 }
+
+/// A client that is told never to sit out says so for itself. Others that come after it still do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_never_sits_out_lets_others_sit_out() {
+    let unsynced = &["--innodb-flush-log-at-trx-commit=0"];
+    let mut server = MariaDbServer::start_as(unsynced);
+    drop(open(&url(&server)).await);
+    start_anew(&mut server, unsynced).await;
+    let never = open(&format!("{}&sit_out=never", url(&server))).await;
+    granted(&never, &short("never")).await;
+    assert_eq!(never.health().ready_in, Duration::ZERO);
+    sits_out(&open(&url(&server)).await).await;
+}

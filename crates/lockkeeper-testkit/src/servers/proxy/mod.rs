@@ -260,7 +260,7 @@ impl Shared {
                 _ = rules.wait_for(|rules| rules.ended) => return,
                 client = listener.accept() => client,
             };
-            // Before the look at `refuses`: whoever refuses cuts afterwards.
+            // Before the look at `refuses`: a refusal is set first, and then connections are cut.
             let generation = self.rules.borrow().generation;
             match client {
                 Ok((client, _)) if !self.refuses.load(SeqCst) => {

@@ -18,6 +18,7 @@ use super::login::{Denied, Greeting, Login};
 use super::packet::{Packets, Stream};
 use super::reply::{Reply, Said, exchange};
 use crate::Error;
+use crate::store::common::keep_alive::keep_alive;
 use crate::store::common::{AbortOnDrop, Address, Silence, Trust, tls};
 
 /// One text, and what becomes of it.
@@ -365,6 +366,7 @@ async fn dial(address: &Address) -> Result<Box<dyn Stream>, Error> {
             let stream = TcpStream::connect((host.as_str(), *port)).await;
             let stream = stream.map_err(unreachable)?;
             stream.set_nodelay(true).map_err(unreachable)?;
+            keep_alive(&stream);
             Ok(Box::new(stream))
         }
         Address::Unix(path) => {

@@ -71,7 +71,7 @@ impl Hub {
     async fn open(&self, number: u64) -> Result<Arc<Session>, Error> {
         // A name of its own each time: the server may not have noticed yet that the last connection is gone.
         let pillow = format!("lw:{}:{number}", self.id.simple());
-        let session = session::open(&self.config, &self.clock, &pillow).await?;
+        let session = session::open(&self.config, &self.clock, &pillow, number > 1).await?;
         Ok(Arc::new(session))
     }
 

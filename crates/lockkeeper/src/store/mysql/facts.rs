@@ -53,6 +53,8 @@ pub(super) struct Terms {
     pub same_lock: String,
     /// `hold` is the table that the session knows.
     pub same_hold: String,
+    /// For a SELECT from `meta`: from when on the server may grant.
+    pub ready_at: &'static str,
 }
 
 impl Default for Terms {
@@ -63,6 +65,7 @@ impl Default for Terms {
             fits: "FALSE".into(),
             same_lock: "FALSE".into(),
             same_hold: "FALSE".into(),
+            ready_at: "ready_at",
         }
     }
 }
@@ -161,10 +164,11 @@ impl Facts {
         meta.started != 0 && (meta.started - self.started).abs() < SAME_START
     }
 
-    /// What has to stay true for a session that begins with this.
-    pub fn terms(&self, tables: &Tables, meta: &Meta) -> Terms {
+    /// What has to stay true for a session that begins with this. A client that is told never to sit out may be granted at any time.
+    pub fn terms(&self, tables: &Tables, meta: &Meta, sits_out: bool) -> Terms {
         let table = tables.table("meta");
         let same = |table: &str, at: i64| format!("{}={at}", made(&tables.table(table)));
+        let ready_at = if sits_out { "ready_at" } else { "0" };
         let identity = hex(self.identity.as_bytes());
         // A server that is read only is no primary, even to a user who may write there.
         let mut server = format!(
@@ -181,11 +185,12 @@ impl Facts {
         );
         Terms {
             may_grant: format!(
-                "{server} AND EXISTS(SELECT 1 FROM {table} WHERE {written} AND ready_at<={NOW})"
+                "{server} AND EXISTS(SELECT 1 FROM {table} WHERE {written} AND {ready_at}<={NOW})"
             ),
             fits: format!("{server} AND {written} AND NOT {}", too_late()),
             same_lock: same("lock", meta.lock_made),
             same_hold: same("hold", meta.hold_made),
+            ready_at,
         }
     }
 

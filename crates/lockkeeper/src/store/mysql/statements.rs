@@ -9,7 +9,7 @@ use super::reply::{Reply as Said, Row};
 use super::rows;
 use super::text::{self, NOW, in_time};
 use crate::store::record::LatchChange;
-use crate::store::sql::engine::{Op, Reply, Save, Wake, micros, mode_columns};
+use crate::store::sql::engine::{LOOK, Looked, Op, Reply, Save, Wake, micros, mode_columns};
 use crate::store::{Claim, ClaimId, Grant, Mode, QUEUE_TTL};
 use crate::{Name, Token};
 
@@ -85,7 +85,8 @@ impl Tables {
     /// Reads the time, the number of breaks, when the server may grant, and whether the session still knows it and these tables right.
     pub fn look(&self, at: Tested) -> String {
         format!(
-            "SELECT {NOW},breaks,ready_at,{} FROM {}",
+            "SELECT {NOW},breaks,{},{} FROM {}",
+            self.terms.ready_at,
             self.fits(at),
             self.table("meta")
         )
@@ -204,7 +205,8 @@ impl Tables {
                     ),
                 ]
             }
-            Op::Tidy { limit } => self.tidy(*limit),
+            Op::Look { after } => vec![self.look_for_unused(after)],
+            Op::Forget(names) => self.forget(names),
             Op::LoadLatch { name, id } => vec![format!(
                 "SELECT version,remaining,EXISTS(SELECT 1 FROM {} WHERE name={name} AND id={}) FROM {} WHERE name={name}",
                 self.table("arrival"),
@@ -469,21 +471,48 @@ impl Tables {
         )
     }
 
-    /// The floor first: a name that is forgotten then has a token that is not above it.
-    fn tidy(&self, limit: usize) -> Vec<String> {
+    fn look_for_unused(&self, after: &str) -> String {
+        let alive = |table: &str, until: &str| {
+            let table = self.table(table);
+            format!("EXISTS(SELECT 1 FROM {table} o WHERE o.name=l.name AND o.{until}>{NOW})")
+        };
+        format!(
+            "SELECT name,version,tail,token,token<{NOW}-{UNUSED} AND broken IS NULL AND (claim IS NULL OR expires<={NOW}) \
+             AND NOT(shared>0 AND {}) AND NOT(waited=1 AND {}) FROM {} l WHERE name>{} ORDER BY name LIMIT {LOOK}",
+            alive("hold", "expires"),
+            alive("waiter", "until"),
+            self.table("lock"),
+            text::hex(after.as_bytes())
+        )
+    }
+
+    /// Without waiting for a row. The floor first: a name that is forgotten then has a token that is not above it.
+    ///
+    /// Every change of a name, of its holds and of its queue moves its version or its tail, so none of these rows is in use.
+    fn forget(&self, names: &[Looked]) -> Vec<String> {
+        let hex = |name: &Looked| text::hex(name.name.as_bytes());
+        let all: Vec<String> = names.iter().map(hex).collect();
+        let floor = names.iter().map(|name| name.token).max().unwrap_or(0);
         let (lock, meta) = (self.table("lock"), self.table("meta"));
-        let idle = format!(
-            "waited=0 AND shared=0 AND broken IS NULL AND token<{NOW}-{UNUSED} AND (claim IS NULL OR expires<={NOW})"
-        );
-        vec![
+        let mut statements = vec![
             format!(
-                "UPDATE {meta} SET floor=GREATEST(floor,(SELECT COALESCE(MAX(token),0) FROM (SELECT token FROM {lock} \
-                 WHERE {idle} LIMIT {limit}) idle))"
+                "SELECT 1 FROM {lock} WHERE name IN ({}) ORDER BY name FOR UPDATE NOWAIT",
+                all.join(",")
             ),
-            format!(
-                "DELETE FROM {lock} WHERE {idle} AND token<=(SELECT floor FROM {meta}) LIMIT {limit}"
-            ),
-        ]
+            format!("UPDATE {meta} SET floor={floor} WHERE floor<{floor}"),
+        ];
+        for name in names {
+            let (hex, version, tail) = (hex(name), name.version, name.tail);
+            let same = format!("name={hex} AND version={version} AND tail={tail}");
+            for table in ["hold", "waiter"] {
+                let table = self.table(table);
+                statements.push(format!(
+                    "DELETE FROM {table} WHERE name={hex} AND EXISTS(SELECT 1 FROM {lock} WHERE {same})"
+                ));
+            }
+            statements.push(format!("DELETE FROM {lock} WHERE {same}"));
+        }
+        statements
     }
 
     fn save_latch(
@@ -569,7 +598,8 @@ pub(super) fn read(op: &Op, said: &[Said]) -> Option<Reply> {
         }
         Op::Free { .. } | Op::Save(_) | Op::SaveLatch { .. } => done(changed(said.first()?)? > 0),
         Op::Enlist(..) => Reply::Done,
-        Op::Tidy { .. } => Reply::Count(changed(said.last()?)? as usize),
+        Op::Look { .. } => rows::looked(selected(said)?)?,
+        Op::Forget(_) => Reply::Done,
         Op::Load { limit, .. } => rows::loaded(selected(said)?, *limit)?,
         Op::Count { .. } => Reply::Count(rows::number(selected(said)?.first()?, 0)?),
         Op::Names { .. } => rows::names(selected(said)?)?,
