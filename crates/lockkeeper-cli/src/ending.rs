@@ -107,7 +107,7 @@ pub fn finish(
     if outcome.lost || cause.is_some() {
         report.outcome = "lost";
         let why = match (cause, trouble, &released) {
-            (Some(LossCause::Broken(Some(broken))), ..) => {
+            (Some(LossCause::Broken(broken)), ..) => {
                 format!(" (broken: {})", plain(&broken.reason))
             }
             (_, Some(error), _) => format!(" ({error})"),

@@ -83,7 +83,7 @@ impl From<Error> for Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
-        // Whoever read our output, such as `head`, has seen enough.
+        // The program that read our output, such as `head`, has seen enough.
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Failure {
                 code: 0,

@@ -35,7 +35,7 @@ fn lives_in(stat: &str, group: Pid) -> bool {
     };
     let mut fields = fields.split(' ');
     let (state, pgrp) = (fields.next(), fields.nth(1));
-    // Whoever is dead may wait long for its parent to ask for its status.
+    // A dead process may wait long for its parent to ask for its status.
     !matches!(state, Some("Z" | "X")) && pgrp.is_some_and(|p| p.parse() == Ok(group.as_raw()))
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::output::plain;
 
-/// How long a note may take. Whoever should read it may have stopped reading.
+/// How long a note may take. Its reader may have stopped reading.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Short remarks: printed to standard error as they come, or kept for the JSON report.
@@ -46,7 +46,7 @@ impl Notes {
     }
 }
 
-/// Writes to standard error, but does not wait for whoever should read it: the lock must be kept, and the
+/// Writes to standard error, but does not wait for the reader: the lock must be kept, and the
 /// command ended, in time.
 pub fn say(text: &str) {
     say_line(format!("lockkeeper: {text}"));

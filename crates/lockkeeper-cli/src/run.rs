@@ -335,7 +335,7 @@ async fn acquire(keeper: &Lockkeeper, wanted: &Wanted<'_>) -> Result<Option<Guar
         Some(Duration::ZERO) => lock.try_acquire().await?,
         Some(wait) => lock.acquire_within(wait).await?,
     };
-    // Whoever let go of it may have granted it for a moment only. The command begins with the whole lease, or at least
+    // The releaser may have granted it for a moment only. The command begins with the whole lease, or at least
     // not before the first renewal was tried.
     if let Some(guard) = &guard
         && !guard.is_held_for(lease / 2)

@@ -15,7 +15,7 @@ use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 #[derive(Debug)]
 pub struct Terminal {
     tty: File,
-    /// Who has the terminal while it is lent, and its modes of before.
+    /// The group that has the terminal while it is lent, and its modes of before.
     lent: Option<(Pid, Option<Termios>)>,
 }
 

@@ -119,7 +119,7 @@ async fn look(keeper: &Lockkeeper, args: &Args, store: &StoreArgs) -> Result<(),
     loop {
         let now = match keeper.inspect(&args.name).await {
             Ok(info) => Seen::new(info),
-            // Whoever watches wants to see when it comes back.
+            // A watcher wants to see when it comes back.
             Err(error) if error.is_transient() => {
                 notes::write_line(&format!("lockkeeper: {error}; still watching"));
                 tokio::time::sleep(LONGEST_SLEEP).await;

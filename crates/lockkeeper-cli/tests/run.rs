@@ -59,7 +59,7 @@ fn the_command_knows_its_lock_but_not_the_store() {
     assert!(tokens[0] < tokens[1], "tokens grow: {tokens:?}");
 }
 
-/// Whoever waited on Redis is granted a second by who lets go. Its command starts with the whole lease all the same.
+/// A waiter on Redis is granted a second by the release. Its command starts with the whole lease all the same.
 #[test]
 fn who_waited_begins_with_the_whole_lease() {
     let server = RedisServer::start();
@@ -208,7 +208,7 @@ fn what_cannot_be_run_leaves_the_lock_free() {
 fn nothing_is_left_but_the_database() {
     let place = Place::new();
     let holder = place.hold(&[], "x", "while [ ! -e go ]; do sleep 0.1; done");
-    // More than once: whoever ends may only just be in time.
+    // More than once: a command that ends may only just be in time.
     for _ in 0..5 {
         place.done(&["ls"]).code(0);
         place

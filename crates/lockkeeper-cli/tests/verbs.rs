@@ -113,7 +113,7 @@ fn break_says_who_held() {
     assert_eq!(place.show("x")["broken"]["reason"], "r");
     let shows = || place.done(&["show", "x"]).code(0).out();
     assert!(shows().contains(" ago: r"), "{}", shows());
-    // Whoever comes next has nothing to do with it.
+    // The next holder has nothing to do with it.
     let next = place.hold(&[], "x", "exec sleep 600");
     assert!(shows().contains(", before this hold: r"), "{}", shows());
     drop(next);
@@ -204,6 +204,16 @@ fn schema_prints_what_an_administrator_runs() {
     ] {
         assert!(text.contains(words), "{text}");
     }
+    let text = finish(&mut bare(&[
+        "schema", "mysql", "--user", "app", "--prefix", "own_",
+    ]));
+    let text = text.code(0).out();
+    for words in [
+        "CREATE TABLE IF NOT EXISTS own_lock",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON own_waiter TO 'app'@'%'",
+    ] {
+        assert!(text.contains(words), "{text}");
+    }
     finish(&mut bare(&["schema", "oracle"])).code(2);
 }
 
@@ -214,7 +224,7 @@ fn run_asks_a_quorum_for_no_longer_lease_than_it_grants() {
     let run = |args: &[&str]| finish(bare(args).env("LOCKKEEPER_STORE", &url));
     let ran = run(&["run", "x", "--", "echo", "ran"]).code(0);
     assert_eq!(ran.out().trim(), "ran");
-    // Whoever asks for more is told.
+    // A command that asks for more is told.
     run(&["run", "--lease", "30s", "x", "--", "true"]).code(2);
 }
 

@@ -1,4 +1,4 @@
-//! Serving HTTP to whoever comes, also to those who come in masses, say nothing, or never listen.
+//! Serving HTTP to all clients, also to those that come in masses, say nothing, or never listen.
 //!
 //! - A connection that sends no request for a while, or not all of it, is closed.
 //! - So is one that does not read what it is sent: nothing is kept for it for ever.
@@ -58,7 +58,7 @@ pub async fn serve(
             },
         }
     }
-    // Who comes now is told at once that nobody is here.
+    // A client that comes now is told at once that nobody is here.
     drop(listener);
     close.send_replace(());
     while inside.join_next().await.is_some() {}

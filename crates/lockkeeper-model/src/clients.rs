@@ -25,7 +25,7 @@ impl Scene {
                 link.requests.sort();
             }
         }
-        // Who sits out is known without asking.
+        // A client knows without asking which nodes sit out.
         for node in 0..NODES {
             if state.nodes[node].links[client].vote.is_some() && state.current(client) == Some(id) {
                 self.hear_vote(state, client, node);

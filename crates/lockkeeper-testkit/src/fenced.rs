@@ -1,10 +1,10 @@
 //! A resource that refuses late writers: a number in a file.
 //!
 //! The file is the resource's own book: one line of fixed width for every accepted write, the last one being
-//! its state. Whoever is killed in the middle leaves at most a cut last line, which the next writer removes.
+//! its state. A writer that is killed in the middle leaves at most a cut last line, which the next writer removes.
 //! The books are complete whatever became of the writers, so they show a lost update for certain.
 //!
-//! Who changes a resource by what it has read must show its token with the *read* as well. Otherwise a sleeper
+//! A holder that changes a resource by what it has read must show its token with the *read* as well. Otherwise a sleeper
 //! can still write between the read and the first write of its successor, who then overwrites it.
 
 use std::fs::{File, OpenOptions};

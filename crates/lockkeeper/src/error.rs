@@ -142,7 +142,7 @@ pub enum Error {
 /// let guard = keeper.lock("report")?.acquire().await?;
 /// keeper.break_lock("report", "it hangs").await?;
 ///
-/// let Err(Error::Lost { cause: LossCause::Broken(Some(broken)), .. }) = guard.release().await else {
+/// let Err(Error::Lost { cause: LossCause::Broken(broken), .. }) = guard.release().await else {
 ///     unreachable!("a lost lock is never released in silence");
 /// };
 /// assert_eq!(broken.reason, "it hangs");
@@ -151,22 +151,21 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossCause {
-    /// An administrator broke it; with the reason and the time where the store tells them.
-    Broken(Option<Broken>),
+    /// An administrator broke it, for this reason and at this time.
+    Broken(Broken),
     /// No renewal succeeded before its lease was about to end: the store was away, or this process stood still.
     NotRenewed,
     /// Its lease was a [fixed](crate::Lock::fixed_lease) one, and is over.
     LeaseOver,
     /// The store does not have the hold any more: its lease ended there, its data were lost, or somebody removed them. A break is
-    /// this too, where the store was not asked for the reason or did not tell it: always in [`Event::Lost`](crate::Event::Lost).
+    /// this too, where the store was not asked for the reason or did not tell it within a second.
     NotHeld,
 }
 
 impl fmt::Display for LossCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LossCause::Broken(Some(broken)) => write!(f, "it was broken ({})", broken.reason),
-            LossCause::Broken(None) => f.write_str("it was broken"),
+            LossCause::Broken(broken) => write!(f, "it was broken ({})", broken.reason),
             LossCause::NotRenewed => f.write_str("it was not renewed in time"),
             LossCause::LeaseOver => f.write_str("its fixed lease is over"),
             LossCause::NotHeld => f.write_str("the store no longer had it"),
@@ -289,6 +288,22 @@ impl Error {
                 reason,
                 system,
             } => Error::OutcomeUnknown {
+                store,
+                reason,
+                system,
+            },
+            other => other,
+        }
+    }
+
+    /// The same failure of what is safe to do again.
+    pub(crate) fn not_in_doubt(self) -> Error {
+        match self {
+            Error::OutcomeUnknown {
+                store,
+                reason,
+                system,
+            } => Error::Unavailable {
                 store,
                 reason,
                 system,

@@ -45,8 +45,7 @@ use crate::{Error, Name, Token};
 /// # Dropping
 /// Dropping a guard releases the lock, in the background where the store takes time; only an
 /// [`Observer`](crate::Observer) learns whether it had been lost. [`release`](Guard::release) tells. If the guard is the last of its keeper's handles, dropping it waits for
-/// the store's answer, at most a second; [`Lockkeeper`](crate::Lockkeeper) names the exception. `release` does not block there. Both block,
-/// at most a second, while an observer is told on another thread that this lock is lost: the release is told after that.
+/// the store's answer, at most a second; [`Lockkeeper`](crate::Lockkeeper) names the exception. `release` does not block there.
 #[must_use = "a lock is released when its guard is dropped"]
 pub struct Guard(Entry);
 

@@ -207,7 +207,7 @@ impl Builder {
         self
     }
 
-    /// Who is told what happens.
+    /// The observer that is told what happens.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Builder {
         self.observer = Some(observer);
         self
@@ -286,9 +286,10 @@ impl Lockkeeper {
         self.clone().into()
     }
 
-    /// The one arbiter of a name.
+    /// The one arbiter of a name that the store can keep.
     pub(crate) fn arbiter(&self, name: Name) -> Result<Arc<Arbiter>, Error> {
         self.core.home.check()?;
+        self.core.store().check_name(&name)?;
         Ok(self.core.arbiter(name))
     }
 
@@ -305,7 +306,7 @@ impl Lockkeeper {
     /// A lock.
     ///
     /// # Errors
-    /// [`Error::InvalidName`].
+    /// [`Error::InvalidName`] as for a [`lock`](Lockkeeper::lock), also for a name that the store cannot keep.
     pub fn lock(&self, name: &str) -> Result<Lock, Error> {
         Ok(Lock::new(self.arbiter(Name::new(name)?)?))
     }
@@ -313,7 +314,7 @@ impl Lockkeeper {
     /// A lock with readers and writers.
     ///
     /// # Errors
-    /// [`Error::InvalidName`], or [`Error::Unsupported`] by this store.
+    /// [`Error::InvalidName`] as for a [`lock`](Lockkeeper::lock), or [`Error::Unsupported`] by this store.
     pub fn rwlock(&self, name: &str) -> Result<RwLock, Error> {
         self.supports(self.capabilities().read_write, "read-write locks")?;
         Ok(RwLock::new(self.arbiter(Name::new(name)?)?))
@@ -322,7 +323,7 @@ impl Lockkeeper {
     /// A semaphore of so many permits. All who use it must name the same number.
     ///
     /// # Errors
-    /// [`Error::InvalidName`], [`Error::InvalidArgument`] for no permits, or [`Error::Unsupported`].
+    /// [`Error::InvalidName`] as for a [`lock`](Lockkeeper::lock), [`Error::InvalidArgument`] for no permits, or [`Error::Unsupported`].
     pub fn semaphore(&self, name: &str, permits: u32) -> Result<Semaphore, Error> {
         self.supports(self.capabilities().permits, "semaphores")?;
         Semaphore::new(self.arbiter(Name::new(name)?)?, permits)
@@ -331,16 +332,18 @@ impl Lockkeeper {
     /// A count-down latch.
     ///
     /// # Errors
-    /// [`Error::InvalidName`], or [`Error::Unsupported`] by this store.
+    /// [`Error::InvalidName`] as for a [`lock`](Lockkeeper::lock), or [`Error::Unsupported`] by this store.
     pub fn latch(&self, name: &str) -> Result<Latch, Error> {
         self.supports(self.capabilities().latches, "latches")?;
-        Ok(Latch::new(self.core.clone(), Name::new(name)?))
+        let name = Name::new(name)?;
+        self.core.store().check_name(&name)?;
+        Ok(Latch::new(self.core.clone(), name))
     }
 
     /// Several locks that are acquired together. A name that comes twice is one lock, held once, with one guard.
     ///
     /// # Errors
-    /// [`Error::InvalidName`], or [`Error::InvalidArgument`] for no names.
+    /// [`Error::InvalidName`] as for a [`lock`](Lockkeeper::lock), or [`Error::InvalidArgument`] for no names.
     pub fn multi_lock<'a>(
         &self,
         names: impl IntoIterator<Item = &'a str>,
@@ -387,7 +390,7 @@ impl Lockkeeper {
     }
 
     /// Ends every hold of a name and moves its fence past them. Answers who held it. The holders learn of it
-    /// by a hint, or at their next renewal if that is lost. Whoever holds the name next has a higher token, so
+    /// by a hint, or at their next renewal if that is lost. The next holder of the name has a higher token, so
     /// that a resource which has seen it refuses the old holders' writes.
     ///
     /// # Errors
@@ -511,7 +514,7 @@ impl Lockkeeper {
         });
     }
 
-    /// Acquires nothing more (whoever waits gets [`Error::Closed`]), and waits until every dropped guard's
+    /// Acquires nothing more (waiters get [`Error::Closed`]), and waits until every dropped guard's
     /// release has been done and those who waited have left the queue. Guards that are still alive stay
     /// valid and are renewed.
     ///

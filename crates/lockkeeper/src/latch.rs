@@ -90,7 +90,8 @@ impl Latch {
     /// Waits until the latch is open.
     ///
     /// # Errors
-    /// A store error; one that may pass is reported once it has lasted as long as the keeper's lease.
+    /// A store error; one that may pass is reported once it has lasted as long as the keeper's lease, or until the end of
+    /// the wait.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -98,7 +99,7 @@ impl Latch {
         self.wait_until(Moment::NEVER).await.map(|_| ())
     }
 
-    /// Waits until the latch is open, at most `timeout`; false if that was not enough.
+    /// Waits until the latch is open, at most `timeout`; false if the store said to the end that it is closed.
     ///
     /// # Errors
     /// As [`wait`](Latch::wait).
@@ -111,27 +112,30 @@ impl Latch {
 
     async fn wait_until(&self, deadline: Moment) -> Result<bool, Error> {
         self.core.home.check()?;
-        let mut failing_since = None;
+        // Since when the store fails, and how it last did.
+        let mut trouble: Option<(Moment, Error)> = None;
         let mut subscription = None;
         loop {
             let count = tokio::select! {
                 biased;
                 count = self.subscribed_count(&mut subscription) => count,
-                () = self.core.background.sleep_until(deadline) => return Ok(false),
+                () = self.core.background.sleep_until(deadline) => return in_vain(trouble),
             };
             let now = Moment::now();
             match count {
                 Ok(0) => return Ok(true),
-                Ok(_) => failing_since = None,
+                Ok(_) => trouble = None,
                 Err(error) => {
-                    let since = *failing_since.get_or_insert(now);
+                    let since = trouble.map_or(now, |(since, _)| since);
                     if !error.is_transient() || now.since(since) >= self.core.lease {
                         return Err(error);
                     }
+                    // A count that was only read leaves nothing in doubt.
+                    trouble = Some((since, error.not_in_doubt()));
                 }
             }
             if now >= deadline {
-                return Ok(false);
+                return in_vain(trouble);
             }
             let hint = async {
                 match &subscription {
@@ -176,4 +180,9 @@ impl Latch {
         }
         answer
     }
+}
+
+/// Time ran out: the latch was closed, as far as is known.
+fn in_vain(trouble: Option<(Moment, Error)>) -> Result<bool, Error> {
+    trouble.map_or(Ok(false), |(_, error)| Err(error))
 }

@@ -42,16 +42,16 @@
 //! - **It never lies about holding**: [`Guard::is_held`] turns false and [`Guard::lost`] fires *before* the
 //!   lease can have ended in the store, on a clock that cannot be set and does not stop in suspend.
 //! - **Fenced**: each grant's [`Token`] is higher than all before it, so a resource can refuse a late writer.
-//! - **No deadlock by death**: a holder that dies is followed at once (embedded stores) or when its lease
-//!   ends.
+//! - **No deadlock by death**: a holder that dies is followed at once (embedded stores), when its session ends (ZooKeeper) or when its
+//!   lease ends (all others).
 //! - **No stealing**: only the claim that holds can release or renew, however late a request arrives.
 //! - **Cancel safe**: any future here may be dropped at any point; nothing stays behind.
 //! - **Nothing held at the end**: when a program ends by itself, its last handle waits until its locks are released, at
 //!   most a second.
 //!
 //! **Not guaranteed**: a lock cannot stop a program that was paused in the middle of a write. Only the resource can, by its
-//! token. A process that is forked without `exec` does not hold what its parent holds: there every verb is
-//! [`Error::Forked`]. `docs/guarantees.md` in the repository gives the reasons and the assumptions.
+//! token: `docs/fencing.md` in the repository has recipes. A process that is forked without `exec` does not hold what its parent
+//! holds: there every verb is [`Error::Forked`]. `docs/guarantees.md` gives the reasons and the assumptions.
 //!
 //! # Stores
 //! | URL | locks hold among | feature |
@@ -63,6 +63,10 @@
 //! | `redis+cluster://HOST[:PORT],…` | the same, on a cluster | `redis` |
 //! | `rediss:`, `rediss+sentinel:`, `rediss+cluster:` | the same with TLS | `redis`, `tls` |
 //! | `redlock://HOST[:PORT],HOST[:PORT],HOST[:PORT]` | machines of a network, while a majority of independent servers is up | `redlock` |
+//! | `postgres://[USER[:PASSWORD]@]HOST[:PORT][,…]/DATABASE`, `postgresql:` | machines of a network, in a PostgreSQL database | `postgres` |
+//! | `mysql://[USER[:PASSWORD]@]HOST[:PORT][,…]/DATABASE`, `mariadb:` | machines of a network, in a MySQL or MariaDB database | `mysql` |
+//! | `zk://[USER:PASSWORD@]HOST[:PORT],…[/CHROOT]`, `zookeeper:` | machines of a network, and Curator's clients, while a majority of the ensemble is up | `zookeeper` |
+//! | `zks://…` | the same with TLS | `zookeeper`, `tls` |
 //!
 //! Without a URL, [`Builder::connect`] takes the environment variable `LOCKKEEPER_STORE`, else a SQLite file in the user's
 //! state folder. A `%` in front of two hexadecimal digits writes any byte of a user, a password or a path. Options follow a `?` and
@@ -70,17 +74,27 @@
 //!
 //! | option | of | default | |
 //! | --- | --- | --- | --- |
-//! | `connect_timeout`, `response_timeout` | Redis | `2s` | 10 ms to 10 s |
+//! | `connect_timeout`, `response_timeout` | Redis, redlock, SQL | `2s`, PostgreSQL: `3s` | 10 ms to 10 s |
+//! | `connect_timeout`, `timeout` | ZooKeeper | `5s` | 10 ms to 10 s; `timeout` is for an answer |
 //! | `dialect` | Redis, redlock | `redisson` | `plain` is the `SET NX PX` recipe of other libraries |
 //! | `prefix` | Redis, redlock | none | what every key begins with |
+//! | `prefix`, `schema` | MySQL, PostgreSQL | `lockkeeper_`, `lockkeeper` | what the names of the tables begin with; the schema that has them |
 //! | `db` | Redis | 0 | the database, where the path does not say it |
-//! | `password_file` | Redis, redlock | none | a file whose first line is the password |
+//! | `password_file` | every network store | none | a file whose first line is the password |
 //! | `replicas`, `replicas_timeout` | Redis | 0, `1s` | how many replicas have to confirm a grant, and within what time |
 //! | `token_retention` | Redis, redlock | `forever`, plain: `30d` | how long a name's last token stays after its last use |
 //! | `sentinel_user`, `sentinel_password_file` | Sentinels | none | who we are to them |
 //! | `ca`, `cert`, `key`, `insecure=yes` | with TLS | the system's authorities | files in PEM; `insecure` trusts any server |
-//! | `max_lease`, `node_timeout` | redlock | `30s`, `500ms` | the longest lease of any client; how long one node may take |
+//! | `max_lease` | redlock, SQL | `30s` | the longest lease of any client |
+//! | `node_timeout` | redlock | `500ms` | how long one node may take |
 //! | `tls=yes`, `quarantine=off` | redlock | | TLS to all nodes; **unsafe**: a restarted node votes at once |
+//! | `sslmode` | SQL | `disable` on this machine, else `require` | `require` and `verify-full` both verify the certificate |
+//! | `host`, `port` | SQL | none | a socket instead of a host; `port` of PostgreSQL alone |
+//! | `sit_out` | SQL | `auto` | `never`: the server forgets no commit, and grants at once after a crash |
+//! | `session_timeout` | ZooKeeper | `45s` | what to ask the servers for; leases last up to two thirds of what they grant |
+//! | `also`, `tokens=native`, `acl=open` | ZooKeeper | | other recipes to keep out (`rw`, `kazoo`); tokens are czxids; nodes are for everybody |
+//!
+//! SQL stands for PostgreSQL, MySQL and MariaDB. `docs/redis.md`, `quorum.md`, `sql.md` and `zookeeper.md` in the repository have the details.
 //!
 //! On Redis and `redlock:` the name of a lock is a key, among your own of the same database. So name a lock otherwise than your data,
 //! or set `prefix`. A lock at a key of yours is [`Error::Refused`] on Redis; on `redlock:`, and as text in dialect `plain`, your key
@@ -90,8 +104,9 @@
 //! store can do.
 //!
 //! # Features
-//! `sqlite`, `redis`, `redlock` and `tls` are on by default; any one alone builds. `default-features = false, features = ["redis"]` leaves SQLite's C
-//! code and TLS out. The error for a URL whose feature is off names it.
+//! `sqlite`, `redis`, `redlock` and `tls` are on by default; `postgres`, `mysql` and `zookeeper` are not. Any one alone builds.
+//! `default-features = false, features = ["redis"]` leaves SQLite's C code and TLS out. The error for a URL whose feature is off
+//! names it.
 //!
 //! | feature | gives |
 //! | --- | --- |
@@ -130,7 +145,7 @@
 //! | --- | --- |
 //! | a name | 1 to [`MAX_NAME_BYTES`] bytes of text without control characters |
 //! | a label | 1 to [`MAX_LABEL_BYTES`] bytes |
-//! | a lease | [`MIN_LEASE`], 100 ms, to [`MAX_LEASE`], 24 hours; on `redlock:` at most `max_lease` |
+//! | a lease | [`MIN_LEASE`], 100 ms, to [`MAX_LEASE`], 24 hours; on `redlock:` and in a database at most `max_lease`; on ZooKeeper at most two thirds of the session's time-out |
 //! | the safety margin: how much sooner than the lease a lock that is not renewed counts as lost | a tenth of the lease, at least 50 ms |
 //! | tasks that wait for one lock in one process | 100,000 |
 //! | re-entries of one lock | 65,535 |
@@ -212,3 +227,13 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/observing.md")]
 struct Observing;
+
+/// Compiles what the page about tokens shows.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/fencing.md")]
+struct Fencing;
+
+/// Compiles what the page of recipes shows.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/recipes.md")]
+struct Recipes;

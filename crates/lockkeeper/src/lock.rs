@@ -39,7 +39,7 @@ use crate::{Error, Guard, Label, Name, Owner};
 /// first come, first served among all.
 ///
 /// # What this does not protect against
-/// See [`Guard`]. Whoever holds the lock and acquires it again without an [`Owner`] waits for itself. And a lock
+/// See [`Guard`]. A task that holds the lock and acquires it again without an [`Owner`] waits for itself. And a lock
 /// is slower than a `tokio::sync::Mutex`: inside one process use that.
 #[derive(Clone, Debug)]
 pub struct Lock {

@@ -14,7 +14,7 @@ use taking::Taking;
 /// They are taken in the order of their names, whatever order they are given in, so two callers can never
 /// wait for each other. [`MultiLock::new`] takes locks of several stores.
 ///
-/// Clients of other projects, Redisson's among them, keep no such order. Whoever waits for one of these lets go of the
+/// Clients of other projects, Redisson's among them, keep no such order. A claim that waits for one of these lets go of the
 /// locks that it has by then, after 50 ms and later more, and takes them again.
 ///
 /// ```

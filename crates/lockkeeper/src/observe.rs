@@ -123,8 +123,8 @@ pub enum Event<'a> {
         token: Token,
         /// How it was held.
         mode: Mode,
-        /// Why, as far as it is known at once. Of a break the store has only said [`NotHeld`](LossCause::NotHeld) by then; the error
-        /// of [`release`](crate::Guard::release) has its reason.
+        /// Why. Where the store says that it has the hold no more, it is asked for the reason of a break, for a second at most:
+        /// [`lost`](crate::Guard::lost) may come before this event.
         cause: LossCause,
     },
     /// A renewal failed; it is tried again until the deadline. Told once for a hold, until a renewal succeeds.

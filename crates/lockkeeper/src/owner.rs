@@ -1,4 +1,4 @@
-//! Who may re-enter a lock it already holds.
+//! An owner may re-enter a lock that it already holds.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,7 +60,7 @@ impl Owner {
 
     /// Runs a future in which every acquire that names no owner is this owner's.
     ///
-    /// Whoever opens a scope promises sequential use: two futures inside it that run side by side (`join!`,
+    /// The caller that opens a scope promises sequential use: two futures inside it that run side by side (`join!`,
     /// `select!`) are one owner and do *not* exclude each other. Tasks spawned inside are outside of it.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
         SCOPE.scope(self.0, future).await

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// A lock alone cannot stop a holder that was paused longer than its lease from writing late. The resource
 /// can, by refusing any token lower than the highest it has seen: send the token with each write, and see
-/// [`FenceGate`].
+/// [`FenceGate`]. `docs/fencing.md` in the repository has recipes for Redis and SQLite, which are tested.
 ///
 /// ```
 /// use lockkeeper::Token;

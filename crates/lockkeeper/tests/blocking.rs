@@ -166,7 +166,7 @@ fn a_thread_waits_for_a_loss_only_as_long_as_it_says() {
 fn cause<T: std::fmt::Debug>(lost: Result<T, Error>) -> String {
     match lost {
         Err(Error::Lost { cause, .. }) => match cause {
-            LossCause::Broken(Some(broken)) => broken.reason,
+            LossCause::Broken(broken) => broken.reason,
             cause => cause.to_string(),
         },
         other => panic!("{other:?}"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-use common::{LEASE, MS, Tampered, Verb, eventually, waiters};
+use common::{Fault, LEASE, MS, Tampered, Verb, eventually, waiters};
 use lockkeeper::*;
 
 #[tokio::test]
@@ -202,6 +202,24 @@ async fn multi_locks_take_all_or_nothing() {
     held.release().await.expect("released");
     assert!(multi.acquire().await.expect("acquired").is_held());
     assert!(keeper.multi_lock([]).is_err());
+}
+
+#[tokio::test]
+async fn a_wait_for_a_latch_whose_store_is_away_says_so() {
+    let store = Tampered::new();
+    let keeper = store.keeper(LEASE).await;
+    let latch = keeper.latch("x").expect("a name");
+    assert!(latch.set(1).await.expect("set"));
+    let late = latch.wait_within(MS(50)).await;
+    assert_eq!(late, Ok(false), "the store says that it is closed");
+    for away in [Fault::Refused, Fault::AnswerLost] {
+        store.set(Verb::Other, Some(away));
+        let late = latch.wait_within(MS(50)).await;
+        assert!(matches!(late, Err(Error::Unavailable { .. })), "{late:?}");
+    }
+    store.set(Verb::Other, None);
+    let late = latch.wait_within(MS(50)).await;
+    assert_eq!(late, Ok(false));
 }
 
 #[tokio::test]

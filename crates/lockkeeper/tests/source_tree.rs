@@ -3,26 +3,15 @@
 use std::path::{Path, PathBuf};
 
 /// What a folder of `src` must not name in its code. Comments may.
-const RULES: [(&str, &[&str]); 5] = [
+const RULES: &[(&str, &[&str])] = &[
     // What network stores share knows none of them.
-    (
-        "store/common",
-        &[
-            "redis",
-            "redlock",
-            "quorum",
-            "sqlite",
-            "memory",
-            "zookeeper",
-        ],
-    ),
+    ("store/common", KINDS),
+    ("store/common", &["memory"]),
     // The rules of a lock do no I/O, and know no store.
+    ("store/record", KINDS),
     (
         "store/record",
-        &[
-            "redis", "redlock", "quorum", "sqlite", "memory", "common", "tokio", "std::fs",
-            "std::net",
-        ],
+        &["memory", "common", "tokio", "std::fs", "std::net"],
     ),
     // The quorum's decisions are as pure.
     ("store/quorum/protocol", &["redis", "tokio", "common"]),
@@ -36,8 +25,67 @@ const RULES: [(&str, &[&str]); 5] = [
             "super::redlock",
         ],
     ),
+    // What SQL stores share names them as features only.
+    (
+        "store/sql",
+        &[
+            "store::postgres",
+            "super::postgres",
+            "store::mysql",
+            "super::mysql",
+            "mariadb",
+        ],
+    ),
+    // A store knows no other, but for a quorum.
+    (
+        "store/sqlite",
+        &[
+            "redis",
+            "redlock",
+            "quorum",
+            "postgres",
+            "mysql",
+            "zookeeper",
+        ],
+    ),
+    ("store/redis", &["sqlite", "postgres", "mysql", "zookeeper"]),
+    (
+        "store/quorum",
+        &["sqlite", "postgres", "mysql", "zookeeper"],
+    ),
+    (
+        "store/postgres",
+        &["sqlite", "redis", "redlock", "quorum", "mysql", "zookeeper"],
+    ),
+    (
+        "store/mysql",
+        &[
+            "sqlite",
+            "redis",
+            "redlock",
+            "quorum",
+            "postgres",
+            "zookeeper",
+        ],
+    ),
+    (
+        "store/zookeeper",
+        &["sqlite", "redis", "redlock", "quorum", "postgres", "mysql"],
+    ),
     // The engine stands over any store.
-    ("engine", &["redis", "redlock", "quorum", "sqlite"]),
+    ("engine", KINDS),
+];
+
+/// What the kinds of stores with a driver are called.
+const KINDS: &[&str] = &[
+    "redis",
+    "redlock",
+    "quorum",
+    "sqlite",
+    "postgres",
+    "mysql",
+    "mariadb",
+    "zookeeper",
 ];
 
 /// Where a text names what it must not: the number of the line, and the line.
@@ -79,7 +127,7 @@ fn source(folder: &str) -> Vec<PathBuf> {
 #[test]
 fn no_folder_names_what_it_must_not_know() {
     let mut found = Vec::new();
-    for (folder, forbidden) in RULES {
+    for &(folder, forbidden) in RULES {
         for file in source(folder) {
             let text = std::fs::read_to_string(&file).expect("a text");
             for (line, code) in offences(&text, forbidden) {
@@ -112,11 +160,28 @@ fn an_import_and_a_path_are_seen_and_a_comment_is_not() {
 }
 
 /// Which feature compiles a folder of `src/store`.
-const FEATURES: [(&str, &str); 3] = [
+const FEATURES: [(&str, &str); 6] = [
+    ("mysql", "mysql"),
+    ("postgres", "postgres"),
     ("quorum", "redlock"),
     ("redis", "redis"),
     ("sqlite", "sqlite"),
+    ("zookeeper", "zookeeper"),
 ];
+
+#[test]
+fn every_folder_of_a_store_has_a_feature() {
+    let shared = ["common", "record", "sql"];
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store");
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let name = entry.file_name().into_string().expect("a name");
+        let known = FEATURES.iter().any(|(store, _)| *store == name);
+        if entry.path().is_dir() && !shared.contains(&name.as_str()) {
+            assert!(known, "{name}: which feature, and what must it not name?");
+        }
+    }
+}
 
 #[test]
 fn each_store_is_behind_its_feature() {

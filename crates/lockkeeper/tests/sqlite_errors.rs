@@ -210,7 +210,7 @@ fn a_file_locked_by_another_program_is_unavailable_in_time_and_comes_back() {
 
 #[test]
 fn a_deleted_or_replaced_file_is_noticed() {
-    // Without its log or the memory next to it, too, whoever comes next sees nothing of us.
+    // Without its log or the memory next to it, too, the next store sees nothing of us.
     for file in ["locks.db", "locks.db-wal", "locks.db-shm"] {
         let folder = folder();
         let store = SqliteStore::open(&folder.path().join("locks.db")).expect("opens");

@@ -60,7 +60,7 @@ enum Step {
     Reopen,
 }
 
-/// Whom a break means: everyone, a claim, or a token that is so far from the last one that was given out.
+/// The holders that a break means: everyone, a claim, or a token that is so far from the last one that was given out.
 #[derive(Clone, Copy, Debug)]
 enum Target {
     All,

@@ -222,7 +222,7 @@ fn what_a_killed_process_held_is_free_at_once() {
     let killed = Instant::now();
     child.kill().expect("kills");
     child.wait().expect("ends");
-    // Nobody releases anything: the hint comes from whoever notices.
+    // Nobody releases anything: the hint comes from the store that notices.
     hinted(&subscription);
     assert!(is_granted(acquire(&store, &waiting)));
     assert!(killed.elapsed() < SOON, "its lease would have run for 30 s");
@@ -253,7 +253,7 @@ fn a_try_finds_the_dead_without_waiting_for_a_hint() {
     assert!(!is_granted(acquire(&store, &claims.next())));
     child.kill().expect("kills");
     child.wait().expect("ends");
-    // The claim above waits and gets it; it is ours, and whoever withdraws it lets the next in.
+    // The claim above waits and gets it; it is ours, and a withdrawal lets the next in.
     let next = claims.next();
     let attempt = acquire(&store, &next);
     let info = block_on(store.inspect(&next.name))
@@ -288,7 +288,7 @@ fn opening_cleans_up_after_a_crash() {
     assert_eq!(left, 2, "only the lock and the socket of the open store");
 }
 
-/// A new file is there all at once, under one name: whoever opens it meanwhile takes it for what it is.
+/// A new file is there all at once, under one name: a store that opens it meanwhile takes it for what it is.
 #[test]
 fn a_file_that_many_open_first_is_opened_by_all() {
     const ROUNDS: usize = 100;

@@ -1,4 +1,4 @@
-//! Who is measured: the programs of `bench/peers`, and how they are built and started.
+//! What is measured: the programs of `bench/peers`, and how they are built and started.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -119,7 +119,7 @@ fn notes(page: &mut String, report: &Report) {
         "## How it is measured\n\n\
          - A pair is one acquire and one release; the release is waited for. Leases are 30 s, renewed by Lockkeeper and \
          Redisson only, and every client speaks TCP.\n\
-         - *wait* is how long acquiring took. Whoever waits at the end of a window waits on until it had its turn: that \
+         - *wait* is how long acquiring took. A task that waits at the end of a window waits on until it had its turn: that \
          counts as a wait, not as a pair of the window. Where the releaser takes the lock again at once while others sleep, \
          nearly all waits are its own, short ones, and p99 shows nothing of the others: see the longest wait and the shares.\n\
          - *tasks*, *processes*: most pairs of one to the fewest of another. *without*: tasks that got none at all, in the \
@@ -131,7 +131,7 @@ fn notes(page: &mut String, report: &Report) {
          - *held*: how long the lock was really held. Timers of different runtimes are not alike.\n\
          - *hand-off*: from just before the release in one process until acquired in the other, which has waited for 40 ms \
          or more by then. The first does not ask again, and the two change places.\n\
-         \n## Who was measured, and how it waits\n\n| library | version | settings |\n| --- | --- | --- |\n",
+         \n## What was measured, and how it waits\n\n| library | version | settings |\n| --- | --- | --- |\n",
     );
     for peer in &report.peers {
         let version = match (&peer.version, &peer.left_out) {

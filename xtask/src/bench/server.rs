@@ -208,7 +208,7 @@ impl Watch {
     }
 }
 
-/// Who calls which commands: clients, or scripts inside the server. The server's own counters do not tell the two
+/// Where the calls of each command came from: clients, or scripts inside the server. The server's own counters do not tell the two
 /// apart, `total_commands_processed` included.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {

@@ -1,8 +1,8 @@
 //! `lockkeeper bench`: how fast and how fair locks on a store are, beside what the same costs without them.
 //!
 //! # Layout
-//! [`scenarios`], [`handoff`], [`waiters`], [`held`] and [`quorum`] are what is measured. [`lap`] is one pair and whoever repeats it,
-//! [`side`] lets ours and a [`reference`] ([`redis`], [`sql`] and [`zookeeper`] have that of their servers, [`network`] chooses) take turns, [`workers`] are other processes, [`counting`] counts what
+//! [`scenarios`], [`handoff`], [`waiters`], [`held`] and [`quorum`] are what is measured. [`lap`] is one pair and the tasks
+//! that repeat it, [`side`] lets ours and a [`reference`] ([`redis`], [`sql`] and [`zookeeper`] have that of their servers, [`network`] chooses) take turns, [`workers`] are other processes, [`counting`] counts what
 //! is asked of the store, [`tally`] adds up, [`report`] and [`table`] tell.
 
 mod counting;
@@ -142,7 +142,7 @@ pub fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
 /// Runs as another process of a bench.
 pub fn worker() -> ExitCode {
     let obey = || {
-        // Whoever started us decides when to stop, also on Ctrl-C: to leave nothing behind.
+        // The program that started us decides when to stop, also on Ctrl-C: to leave nothing behind.
         signal_hook::flag::register(signal_hook::consts::SIGINT, &lap::INTERRUPTED)?;
         workers::obey(&runtime()?)
     };

@@ -128,7 +128,7 @@ impl Quantiles {
     }
 }
 
-/// Who got how much, over all windows.
+/// How much each task and process got, over all windows.
 #[derive(Clone, Debug, Serialize)]
 pub struct Fairness {
     /// The most pairs of a task over the least; `None` if one got nothing.

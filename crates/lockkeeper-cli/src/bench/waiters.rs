@@ -20,7 +20,7 @@ use super::workers::{Answer, Order, Worker};
 const PROCESSES: usize = 4;
 /// What a crowd is compared with.
 const FEW: usize = 100;
-/// Whoever did not get the lock by then is without.
+/// A waiter that did not get the lock by then is without.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// What the commands of a release may differ by chance: connections are looked after meanwhile.
 const CHANCE: f64 = 1.1;

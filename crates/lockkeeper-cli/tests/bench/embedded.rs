@@ -105,7 +105,7 @@ fn many_locks_are_held_and_none_is_lost() {
     for store in ["memory:", &sqlite(folder.path())] {
         let report = bench(
             store,
-            &["--scenario", "held", "--locks", "300", "--lease", "1500ms"],
+            &["--scenario", "held", "--locks", "300", "--lease", "5s"],
         );
         let held = &scenarios(&report)[0];
         assert_eq!(

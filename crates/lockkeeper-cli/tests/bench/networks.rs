@@ -6,7 +6,10 @@ use lockkeeper_testkit::servers::zookeeper::ZooKeeperServer;
 
 use super::{bench, check_figure, check_nothing_held, scenarios};
 
-const SOME: [&str; 6] = [
+const SOME: [&str; 8] = [
+    // A pair waits for several commits: on a busy machine half a second may see none.
+    "--seconds",
+    "2",
     "--scenario",
     "serial",
     "--scenario",

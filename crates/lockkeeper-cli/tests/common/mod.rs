@@ -28,12 +28,25 @@ pub fn for_ever(begin: &str) -> String {
 /// A folder with a store in it.
 pub struct Place {
     folder: TempDir,
+    store: Option<String>,
 }
 
 impl Place {
     pub fn new() -> Place {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        Place { folder }
+        Place {
+            folder,
+            store: None,
+        }
+    }
+
+    /// A folder, and a store elsewhere.
+    pub fn on(store: String) -> Place {
+        let store = Some(store);
+        Place {
+            store,
+            ..Place::new()
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -41,7 +54,8 @@ impl Place {
     }
 
     pub fn url(&self) -> String {
-        format!("sqlite:{}", self.path("locks.db").display())
+        let own = || format!("sqlite:{}", self.path("locks.db").display());
+        self.store.clone().unwrap_or_else(own)
     }
 
     /// The program once more, under another name.

@@ -1,4 +1,4 @@
-//! `DEL`, whoever holds.
+//! `DEL` without a look at the holder.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! Who is let in. The page starts processes, so no other site that a browser has open may use it.
+//! Which requests are let in. The page starts processes, so no other site that a browser has open may use it.
 //!
-//! - A host that is a name other than `localhost` may have been made to point here by whoever owns it (DNS rebinding):
+//! - A host that is a name other than `localhost` may have been made to point here by its owner (DNS rebinding):
 //!   only addresses and `localhost` are answered.
 //! - Actions need an `Origin`, which browsers add by themselves and no page can change, and it has to be ours.
 //! - Nothing of ours is shown within another site's page, or runs what is not ours.

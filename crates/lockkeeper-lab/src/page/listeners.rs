@@ -28,7 +28,7 @@ pub fn message(value: &impl Serialize) -> Message {
     serde_json::to_string(value).unwrap_or_default().into()
 }
 
-/// Who is told everything, in order.
+/// The listeners that are told everything, in order.
 #[derive(Debug, Default)]
 pub struct Listeners(Vec<mpsc::Sender<Message>>);
 
@@ -57,7 +57,7 @@ impl Listeners {
     }
 }
 
-/// Who is told what is, and not what was: a browser that falls behind misses what nobody needs any more.
+/// The listeners that are told what is, and not what was: a browser that falls behind misses what nobody needs any more.
 #[derive(Debug, Default)]
 pub struct Watchers(watch::Sender<Message>);
 

@@ -234,7 +234,7 @@ impl Locks {
             };
             tokio::select! {
                 () = tokio::time::sleep(rest) => {}
-                // Whoever comes does not wait.
+                // A new watcher does not wait.
                 () = self.come.notified() => {}
             }
         }

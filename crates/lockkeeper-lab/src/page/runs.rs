@@ -1,4 +1,4 @@
-//! Chapters that are run from the page: one at a time, the others in a queue, whoever watches.
+//! Chapters that are run from the page: one at a time, the others in a queue, whether or not anybody watches.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -43,7 +43,7 @@ impl Actor {
         let mut child = Command::new(program)
             .arg(VERB)
             .env_remove(STORE_VARIABLE)
-            // Whoever presses Ctrl-C means the laboratory, which then ends its actors.
+            // A Ctrl-C means the laboratory, which then ends its actors.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -10,7 +10,7 @@ use super::timeline::{Doing, Lane, Mark, MarkKind, Span, Step, Timeline};
 use super::update::Update;
 use crate::text::Text;
 
-/// Who is told what happens. Nobody has to listen.
+/// The listeners that are told what happens. Nobody has to listen.
 pub type Updates = mpsc::UnboundedSender<Update>;
 
 /// One side, while it goes on. Actors' lines arrive on threads of their own.
@@ -45,7 +45,7 @@ impl Board {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells whoever listens.
+    /// Tells the listeners.
     pub fn tell(&self, update: Update) {
         let _ = self.updates.send(update);
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Who an actor is: its first line.
+/// The part of an actor: its first line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Casting {
     /// Its name.
@@ -59,7 +59,7 @@ pub enum Order {
     WriteBlindly,
     /// Let go.
     Release,
-    /// All of it: wait for the lock, read, think, write, let go. Who does not get the lock does nothing.
+    /// All of it: wait for the lock, read, think, write, let go. An actor that does not get the lock does nothing.
     Sell {
         /// How long to wait.
         within_ms: u64,

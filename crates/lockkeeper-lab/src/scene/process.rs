@@ -92,7 +92,7 @@ enum Held {
     Shared(Arc<AnyGuard>, Watch),
 }
 
-/// Who looks at a hold.
+/// The tasks that look at a hold.
 type Watch = JoinSet<()>;
 
 struct Actor {

@@ -54,7 +54,7 @@ impl Instance {
         command.args(["--lock", kind]);
         command.envs(store.map(|url| (STORE_VARIABLE, url)));
         let mut child = command
-            // Whoever presses Ctrl-C means us: it ends with its standard input.
+            // A Ctrl-C means us: the instance ends with its standard input.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -45,7 +45,7 @@ pub(super) enum Outcome {
 }
 
 impl Shop {
-    /// Sells one to whoever asks.
+    /// Sells one to the customer that asks.
     pub async fn sell(&self, item: Item, locked: bool) -> Outcome {
         let held = match locked {
             true => {
@@ -77,7 +77,7 @@ impl Shop {
             return Outcome::SoldOut(read, token);
         }
         self.deciding.fetch_add(1, SeqCst);
-        // Whoever was to say so may be gone.
+        // The sender may be gone.
         let _ = self.decides.clone().wait_for(|decides| *decides).await;
         if !self.work.is_zero() {
             tokio::time::sleep(self.work).await;

@@ -1,4 +1,4 @@
-//! Who is let in.
+//! Which requests are let in.
 
 use crate::common::{Place, bare, finish};
 use crate::http::{Response, ask};

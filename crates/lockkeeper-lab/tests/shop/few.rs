@@ -5,7 +5,9 @@ use std::time::Duration;
 use lockkeeper::Lockkeeper;
 use lockkeeper_lab::shop::ServeOptions;
 use lockkeeper_lab::shop::lock::LockKind;
+use lockkeeper_testkit::servers::postgres::PostgresServer;
 use lockkeeper_testkit::servers::redis::RedisServer;
+use lockkeeper_testkit::servers::zookeeper::ZooKeeperServer;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -81,6 +83,27 @@ fn goods_on_sqlite() {
 #[test]
 fn goods_on_redis() {
     goods(on_redis(&RedisServer::start()));
+}
+
+/// The locks on a server of another kind, and the stock beside it.
+fn under(url: String) {
+    let place = Place::new();
+    let work = Duration::from_millis(20);
+    let options = place.options(LockKind::Ours(url));
+    let options = ServeOptions { work, ..options };
+    let report = crowd(&start_many(2, &options), "/redisLock/saleGoodsLock", 10);
+    assert_eq!((report.tally.sold, report.tally.refused), (5, 5));
+    assert!(report.held());
+}
+
+#[test]
+fn goods_under_a_lock_on_postgres() {
+    under(PostgresServer::start().url());
+}
+
+#[test]
+fn goods_under_a_lock_on_zookeeper() {
+    under(ZooKeeperServer::start().url("locks"));
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn assert_held(report: &Report) {
     assert_eq!(books.account.stock, 0);
     assert_eq!((books.oversold, books.lost_updates), (0, 0));
     assert!(report.held());
-    // Whoever was told so has one; only who was told nothing may have one as well.
+    // A customer that was told so has one; only one that was told nothing may have one as well.
     let tally = report.tally;
     assert!(tally.sold <= u64::from(STOCK), "{tally:?}");
     assert!(tally.sold + tally.unknown >= u64::from(STOCK), "{tally:?}");

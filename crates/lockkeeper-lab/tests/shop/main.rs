@@ -1,4 +1,4 @@
-//! The shop, by real instances: what it sells under which lock, whoever is killed, and what it refuses.
+//! The shop, by real instances: what it sells under which lock, whichever process is killed, and what it refuses.
 
 #[path = "../common/mod.rs"]
 mod common;

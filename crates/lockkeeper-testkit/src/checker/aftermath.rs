@@ -44,7 +44,7 @@ fn recovered(run: &Run, recovery: Duration, found: &mut Vec<Violation>) {
     }
 }
 
-/// Whoever still holds at its deadline has to be told. A process that was stopped is told when it goes on.
+/// A holder that still holds at its deadline has to be told. A process that was stopped is told when it goes on.
 fn told(run: &Run, lock: &Lock, notice: Duration, found: &mut Vec<Violation>) {
     let stopped = |acquire: &Acquire| {
         let mut faults = run.faults.iter();

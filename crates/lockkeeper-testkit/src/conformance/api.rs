@@ -213,7 +213,7 @@ pub(super) async fn field_unlock_tells_what_became_of_it(s: Subject) {
     let next = next.expect("acquires");
     match guard.release().await {
         Err(Error::Lost {
-            cause: LossCause::Broken(Some(broken)),
+            cause: LossCause::Broken(broken),
             now_held_by: Some(holder),
             ..
         }) => {
@@ -255,7 +255,7 @@ pub(super) async fn field_loss_is_told_before_the_lease_ends(s: Subject) {
     assert!(!guard.is_held());
 }
 
-/// Who takes part in a crowd, and how often.
+/// How many tasks a crowd has, and how often each takes part.
 const TASKS: usize = 5;
 const ROUNDS: usize = 12;
 

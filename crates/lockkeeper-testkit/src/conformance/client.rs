@@ -97,7 +97,13 @@ impl Client {
         let caller = std::panic::Location::caller();
         async move {
             match self.attempt(claim).await {
-                Attempt::Granted(grant) => grant,
+                Attempt::Granted(grant) => {
+                    assert!(
+                        grant.tokens >= 1,
+                        "{caller}: {claim:?} has no token of its own"
+                    );
+                    grant
+                }
                 other => panic!("{caller}: {claim:?} should be granted, was {other:?}"),
             }
         }
@@ -114,7 +120,7 @@ impl Client {
         }
     }
 
-    /// Queues a fresh claim behind whoever holds.
+    /// Queues a fresh claim behind the holder.
     #[track_caller]
     pub fn queued(&self, claim: Claim) -> impl Future<Output = Claim> {
         let caller = std::panic::Location::caller();

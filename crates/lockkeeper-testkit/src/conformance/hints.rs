@@ -75,7 +75,7 @@ pub(super) async fn a_break_hints_the_keeper_that_held(s: Subject) {
     assert_eq!(a.renew(&claim, Duration::ZERO).await, Renewed::NotHeld);
 }
 
-/// Whoever looks at a name at each hint about it would otherwise wake itself for ever.
+/// A watcher that looks at a name at each hint about it would otherwise wake itself for ever.
 pub(super) async fn looking_hints_nobody(s: Subject) {
     let (a, b) = s.clients();
     let claim = a.claim("looked at");

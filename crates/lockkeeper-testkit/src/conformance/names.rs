@@ -1,7 +1,9 @@
 //! Nothing in a name is special, and no two names are one.
 
+use lockkeeper::clock::Moment;
 use lockkeeper::store::LatchOp::{Read, Set};
-use lockkeeper::{Error, MAX_NAME_BYTES};
+use lockkeeper::store::LatchRequest;
+use lockkeeper::{Error, Lockkeeper, MAX_NAME_BYTES};
 
 use super::Subject;
 use super::client::name;
@@ -104,6 +106,57 @@ async fn check_exactly(s: Subject, names: Vec<String>) {
     }
     names.sort_unstable();
     assert_eq!(a.list("").await, names);
+}
+
+/// Names that some store needs for itself.
+const TAKEN: [&str; 8] = [
+    "lockkeeper_",
+    "lockkeeper_token:{x}",
+    "redisson_lock_token:x",
+    "redisson_lock_queue:{x}",
+    "redisson_lock_timeout:{x}",
+    "zookeeper",
+    ".lockkeeper",
+    ".latches",
+];
+
+#[track_caller]
+fn is_refused<T: std::fmt::Debug>(answer: Result<T, Error>) -> bool {
+    match answer {
+        Ok(_) => false,
+        Err(Error::InvalidName { .. }) => true,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A program has its locks before it needs them, and learns then that a name cannot be one.
+pub(super) async fn a_name_that_is_refused_is_refused_at_once(s: Subject) {
+    let (a, _) = s.clients();
+    let keeper = Lockkeeper::builder().store(s.store()).connect().await;
+    let keeper = keeper.expect("connects");
+    let can = keeper.capabilities();
+    let names = odd().into_iter().chain(similar());
+    for text in names.chain(TAKEN.map(String::from)) {
+        let refused = is_refused(a.store.try_acquire(&a.claim(&text)).await);
+        let check = a.store.check_name(&name(&text));
+        assert_eq!(is_refused(check), refused, "{text:?}");
+        assert_eq!(is_refused(keeper.lock(&text)), refused, "{text:?}");
+        let several = keeper.multi_lock(["plain", &text]);
+        assert_eq!(is_refused(several), refused, "{text:?}");
+        if can.read_write {
+            assert_eq!(is_refused(keeper.rwlock(&text)), refused, "{text:?}");
+        }
+        if can.permits {
+            assert_eq!(is_refused(keeper.semaphore(&text, 1)), refused, "{text:?}");
+        }
+        if can.latches {
+            let latch = keeper.latch(&text).map(drop);
+            assert_eq!(is_refused(latch), refused, "{text:?}");
+            let request = LatchRequest::new(name(&text), a.id(), Read, Moment::NEVER);
+            let asked = a.store.latch(&request).await;
+            assert_eq!(is_refused(asked), refused, "{text:?}");
+        }
+    }
 }
 
 pub(super) async fn odd_names_work_exactly(s: Subject) {

@@ -275,6 +275,7 @@ macro_rules! __conformance_list {
                 looking_hints_nobody
             }
             nothing names {
+                a_name_that_is_refused_is_refused_at_once
                 odd_names_work_exactly: transport
                 similar_names_are_different_names
             }

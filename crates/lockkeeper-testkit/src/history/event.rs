@@ -118,7 +118,7 @@ pub enum Call {
     Release {
         /// The acquire that began the hold.
         hold: u64,
-        /// Who lets go.
+        /// The owner that lets go.
         owner: String,
     },
     /// To end whatever holds there are, as an administrator.

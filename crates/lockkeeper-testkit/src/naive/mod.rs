@@ -23,11 +23,11 @@ use crate::checker::Rule;
 pub enum Mistake {
     /// Nothing.
     None,
-    /// `SETNX` alone: whoever dies with it keeps it.
+    /// `SETNX` alone: a holder that dies keeps it.
     NoExpiry,
-    /// `SETNX`, then `PEXPIRE`: whoever dies in between keeps it.
+    /// `SETNX`, then `PEXPIRE`: a holder that dies in between keeps it.
     ExpireLater,
-    /// `DEL`, whoever holds.
+    /// `DEL` without a look at the holder.
     DelByAnyone,
     /// `GET`, compare, `DEL`: it may have changed hands in between.
     GetThenDel,

@@ -18,7 +18,7 @@ use crate::retries;
 
 /// How long a server may take to answer.
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
-/// Who the tests are to it.
+/// The user that the tests are to it.
 const USER: &str = "keeper";
 /// The user's password.
 pub const PASSWORD: &str = "canary";
@@ -201,6 +201,25 @@ impl MariaDbServer {
             true => Ok(text(&output.stdout)),
             false => Err(text(&output.stderr)),
         }
+    }
+
+    /// The tables of the tests' database, as statements that put them back.
+    ///
+    /// # Panics
+    /// When they cannot be read.
+    pub fn dump(&self) -> String {
+        let output = Command::new("mariadb-dump")
+            .args(["--no-defaults", "--user=root", "--hex-blob"])
+            .arg(format!("--socket={}", self.socket().display()))
+            .arg(DATABASE)
+            .stdin(Stdio::null())
+            .output()
+            .expect("mariadb-dump is installed; see `cargo xtask test`");
+        assert!(output.status.success(), "mariadb-dump: {output:?}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        // What is for the client alone.
+        let lines = text.lines().filter(|line| !line.starts_with("/*M!"));
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// Ends every connection of the tests' users. Returns how many.

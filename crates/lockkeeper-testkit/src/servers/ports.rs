@@ -1,6 +1,6 @@
 //! Ports for servers of tests.
 //!
-//! They are below those that the system gives to whoever asks for any: a server that restarts wants its port back. None is
+//! They are below those that the system gives to a program that asks for any: a server that restarts wants its port back. None is
 //! given twice as long as a process lives: where a server was killed, clients of another test still knock. So each
 //! process has ports of its own, by the hundred.
 

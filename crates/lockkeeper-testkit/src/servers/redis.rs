@@ -256,7 +256,7 @@ impl RedisServer {
         let child = Command::new("redis-server")
             .arg(&config)
             .args(sentinel)
-            // Whoever presses Ctrl-C means us; a server that went first would be missed. Its leash ends it after us.
+            // A Ctrl-C means us; a server that went first would be missed. Its leash ends it after us.
             .process_group(0)
             .envs(self.options.environment.iter().cloned())
             .stdin(Stdio::null())

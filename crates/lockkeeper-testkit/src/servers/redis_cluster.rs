@@ -314,7 +314,7 @@ impl RedisCluster {
         port
     }
 
-    /// Starts a killed node again, as a replica of whoever took over.
+    /// Starts a killed node again, as a replica of the node that took over.
     pub fn revive(&self, port: u16) {
         self.with(port, |node| node.server.restart());
     }

@@ -14,7 +14,7 @@ use crate::peer::{Kind, Peer, Setting, acquire};
 const SHORT: Duration = Duration::from_secs(1);
 /// Does not end during the test.
 const LONG: Duration = Duration::from_secs(60);
-/// Whoever is to be kept out is watched for so long; much more than a poll takes.
+/// A client that is to be kept out is watched for so long; much more than a poll takes.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 struct World {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// How long a peer may take for an answer that is not waited for on purpose.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Whose locks.
+/// The library whose locks they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Python,

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::peer::Call;
 use crate::site::*;
 
-/// Who had the lock, in that order.
+/// The clients that had the lock, in that order.
 type Order = Arc<Mutex<Vec<String>>>;
 
 /// A line of `a`, 1, `b`, 2, `c`, 3: letters are threads of Java's. Each leaves once it had its turn.

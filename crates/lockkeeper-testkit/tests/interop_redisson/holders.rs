@@ -123,7 +123,7 @@ async fn who_waits_in_vain_gives_up(pair: Pair) {
     assert!(Moment::now().since(start) >= A_WHILE);
     assert_eq!(java.does("isHeld").await, true);
     java.does("unlock").await;
-    // Whoever gave up stands in nobody's way.
+    // A client that gave up stands in nobody's way.
     assert!(pair.rust.at_once(&site.keeper, NAME).await.is_some());
     site.ours_left_nothing().await;
 }

@@ -137,7 +137,7 @@ fn one_a_side_do_not_starve_each_other_holding_for_a_millisecond() {
     share(1, 1);
 }
 
-/// Whoever lets go is back long before the other side has heard of it.
+/// A releaser is back long before the other side has heard of it.
 #[test]
 fn one_a_side_do_not_starve_each_other_holding_for_longer() {
     share(1, 20);

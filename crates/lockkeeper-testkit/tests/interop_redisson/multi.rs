@@ -43,7 +43,7 @@ async fn several_locks_at_once_exclude_and_wake_both_sides() {
 /// How often each side had all of its locks.
 #[derive(Default)]
 struct Turns {
-    /// Whoever has all three is alone.
+    /// The client that has all three is alone.
     inside: AtomicBool,
     java: AtomicUsize,
     ours: AtomicUsize,

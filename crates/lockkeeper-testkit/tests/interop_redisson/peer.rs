@@ -106,7 +106,7 @@ impl Peer {
                     let _ = call.send(answer);
                 }
             }
-            // Whoever still waits for an answer learns that there will be none.
+            // A caller that still waits for an answer learns that there will be none.
             open.lock().expect("sound").clear();
         });
         let peer = Peer {

@@ -168,7 +168,7 @@ async fn where_java_never_said_how_many_ours_do() {
     release(two.expect("finishes")).await;
     let ids = tokio::time::timeout(SOON, waits.value()).await;
     let ids = ids.expect("woken");
-    // Whoever leaves last, the number of permits goes with ours: nobody has said that it is for good.
+    // Whichever side leaves last, the number of permits goes with ours: nobody has said that it is for good.
     java.does_with("release", json!({ "ids": ids })).await;
     release(one).await;
     site.nothing_is_left().await;

@@ -1,4 +1,4 @@
-//! Readers share, across sides; writers do not. Who becomes a reader lets readers in.
+//! Readers share, across sides; writers do not. A writer that becomes a reader lets readers in.
 
 use lockkeeper::WriteGuard;
 use serde_json::json;

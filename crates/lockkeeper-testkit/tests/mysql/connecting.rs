@@ -1,8 +1,9 @@
-//! Whom the store connects to, as whom, and what it refuses.
+//! Which server the store connects to, as which user, and what it refuses.
 
 use std::time::Duration;
 
 use crate::common::*;
+use crate::switch_over::is_outlasted;
 use lockkeeper::Error;
 use lockkeeper::store::{Mode, Store};
 use lockkeeper_testkit::servers::certificates::Authority;
@@ -88,13 +89,21 @@ async fn a_server_that_turns_read_only_is_left_and_comes_back() {
     let error = store
         .try_acquire(&claim("meanwhile", Mode::Exclusive))
         .await;
-    assert!(
-        matches!(
-            error,
-            Err(Error::Unavailable { .. } | Error::Refused { .. })
-        ),
-        "{error:?}"
-    );
+    assert!(matches!(error, Err(Error::Unavailable { .. })), "{error:?}");
+    let told = async {
+        let is_told = |error: &Error| error.to_string().contains("as a replica is");
+        let meanwhile = claim("meanwhile", Mode::Exclusive);
+        loop {
+            let error = store.try_acquire(&meanwhile).await;
+            let error = error.expect_err("it is read only");
+            assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+            if is_told(&error) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    in_time("a new connection", told).await;
     server.sql("SET GLOBAL read_only = 0");
     let comes_back = async {
         while store
@@ -106,6 +115,38 @@ async fn a_server_that_turns_read_only_is_left_and_comes_back() {
         }
     };
     in_time("the way back", comes_back).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_and_releases_outlast_a_server_that_is_read_only_for_a_while() {
+    let server = MariaDbServer::start();
+    let (holder, waiter) = (keeper(&server.url()).await, keeper(&server.url()).await);
+    let turn = |on| drop(server.sql(&format!("SET GLOBAL read_only = {}", u8::from(on))));
+    is_outlasted(holder, waiter, turn, "as a replica is").await;
+}
+
+/// Each of several servers is named with its reason, and one that may be the primary in a moment refuses nobody.
+#[tokio::test]
+async fn several_servers_are_named_with_their_reasons() {
+    let replica = MariaDbServer::start_as(&["--read-only=1"]);
+    let port = lockkeeper_testkit::servers::ports::free_port();
+    let hosts = |user: &str| {
+        format!(
+            "mysql://{user}:{PASSWORD}@127.0.0.1:{},127.0.0.1:{port}/{DATABASE}",
+            replica.port()
+        )
+    };
+    for (user, word) in [("keeper", "read only"), ("nobody", "user or password")] {
+        let error = connect(&hosts(user)).await.expect_err("none is usable");
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        let (error, nowhere) = (error.to_string(), format!("127.0.0.1:{port}"));
+        assert!(error.contains(word) && error.contains(&nowhere), "{error}");
+    }
+    let twice = format!(
+        "mysql://nobody:{PASSWORD}@127.0.0.1:{0},127.0.0.1:{0}/{DATABASE}",
+        replica.port()
+    );
+    assert!(refused(connect(&twice).await).contains("user or password"));
 }
 
 #[tokio::test]

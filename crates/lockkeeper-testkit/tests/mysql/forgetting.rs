@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::claims::{claim_for, renewal_for};
+use crate::claims::{claim_for, release, renewal_for};
 use crate::common::*;
 use lockkeeper::Error;
+use lockkeeper::clock::Moment;
 use lockkeeper::store::mysql::MySqlStore;
 use lockkeeper::store::{Attempt, Claim, Mode, Renewed, Store};
 use lockkeeper_testkit::servers::mariadb::{MariaDbOptions, MariaDbServer};
@@ -29,7 +30,7 @@ pub async fn sits_out(store: &MySqlStore) {
             attempt,
             Ok(Attempt::Busy { .. })
                 | Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. })
-        ),
+        ) || was_read_only(&attempt),
         "{attempt:?}"
     );
     let mut waited = Duration::ZERO;
@@ -39,7 +40,7 @@ pub async fn sits_out(store: &MySqlStore) {
                 Ok(Attempt::Granted(_)) => break,
                 // The session may be a new one by now.
                 Ok(_) | Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. }) => {}
-                Err(error) => panic!("{error}"),
+                attempt => assert!(was_read_only(&attempt), "{attempt:?}"),
             }
             waited = waited.max(store.health().ready_in);
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -47,6 +48,12 @@ pub async fn sits_out(store: &MySqlStore) {
     };
     in_time("sitting out", granted).await;
     assert!(waited > Duration::ZERO, "it never said how long");
+}
+
+/// The store has not connected again since the server was read only.
+fn was_read_only(attempt: &Result<Attempt, Error>) -> bool {
+    let error = attempt.as_ref().err().map(Error::to_string);
+    error.is_some_and(|error| error.contains("is read only"))
 }
 
 /// Starts the server again, so late that its two starts differ for sure.
@@ -168,6 +175,67 @@ async fn a_binary_log_that_is_not_synced_may_undo_grants() {
     granted(&open(&url).await, &short("at once")).await;
 }
 
+/// Waits until the second is over in which the tables were made: it is by the second that tables are told apart.
+async fn are_older_than_a_second(server: &MariaDbServer) {
+    let older = "SELECT MAX(create_time) < NOW() FROM information_schema.tables WHERE table_schema = DATABASE()";
+    crate::claims::until("the tables have some age", async || {
+        server.sql(older) == "1"
+    })
+    .await;
+}
+
+/// The tables are put back from a dump, under a client that is connected: the grants since then are forgotten.
+#[tokio::test]
+async fn a_server_with_tables_from_a_dump_sits_out() {
+    let server = MariaDbServer::start();
+    let url = url(&server);
+    let (store, idle) = (open(&url).await, open(&url).await);
+    let unused = server.dump();
+    let before = short("early");
+    granted(&store, &before).await;
+    assert_eq!(release(&store, &before).await, Ok(true));
+    are_older_than_a_second(&server).await;
+    let used = server.dump();
+    for dump in [used, unused] {
+        granted(&store, &short("early")).await;
+        server.sql(&dump);
+        sits_out(&idle).await;
+        server.sql(&dump);
+        sits_out(&open(&url).await).await;
+        crate::claims::until("the first session is made anew", async || {
+            let name = format!("name {:?}", std::time::Instant::now());
+            matches!(
+                store.try_acquire(&short(&name)).await,
+                Ok(Attempt::Granted(_))
+            )
+        })
+        .await;
+    }
+}
+
+/// A server that sits out does so for the longest lease, and not for as long as its clock went back.
+#[tokio::test]
+async fn a_server_whose_clock_was_set_back_sits_out_no_longer() {
+    let wall = WallClock::new();
+    let server = MariaDbServer::start_with(MariaDbOptions {
+        environment: wall.environment(),
+        options: vec!["--innodb-flush-log-at-trx-commit=2".into()],
+        ..MariaDbOptions::default()
+    });
+    let store = open(&server.url()).await;
+    let wants = claim("wants", Mode::Exclusive).with_not_after(Moment::NEVER);
+    busy(&store, &wants).await;
+    assert!(store.health().ready_in > LEASE / 3);
+    wall.behind(Duration::from_secs(3_600));
+    crate::claims::until("it sits out for the longest lease", async || {
+        let attempt = store.try_acquire(&wants).await;
+        let ready_in = store.health().ready_in;
+        let short = LEASE / 3..LEASE + Duration::from_secs(5);
+        matches!(attempt, Ok(Attempt::Busy { .. })) && short.contains(&ready_in)
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn after_the_clock_was_set_back_a_longer_renewal_counts() {
     let (wall, start) = (WallClock::new(), Duration::from_secs(1_800_000_000));
@@ -199,4 +267,17 @@ async fn after_the_clock_was_set_back_a_longer_renewal_counts() {
         wall.stand_at(back + Duration::from_secs(70));
         granted(&rival, &claim_for(LEASE, &name, Mode::Exclusive)).await;
     }
+}
+
+/// A client that is told never to sit out says so for itself. Others that come after it still do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_never_sits_out_lets_others_sit_out() {
+    let unsynced = &["--innodb-flush-log-at-trx-commit=0"];
+    let mut server = MariaDbServer::start_as(unsynced);
+    drop(open(&url(&server)).await);
+    start_anew(&mut server, unsynced).await;
+    let never = open(&format!("{}&sit_out=never", url(&server))).await;
+    granted(&never, &short("never")).await;
+    assert_eq!(never.health().ready_in, Duration::ZERO);
+    sits_out(&open(&url(&server)).await).await;
 }

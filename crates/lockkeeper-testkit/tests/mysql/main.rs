@@ -13,6 +13,12 @@ mod model;
 mod names;
 mod replicas;
 mod server;
+mod state;
+#[path = "../support/switch_over.rs"]
+mod switch_over;
+mod tidying;
+#[path = "../support/tidying.rs"]
+mod tidying_support;
 mod waiting;
 
 use std::sync::Arc;

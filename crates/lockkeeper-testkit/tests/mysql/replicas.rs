@@ -65,6 +65,25 @@ async fn a_promoted_replica_sits_out_and_so_does_the_first_primary_when_it_is_on
     sits_out(&idle).await;
 }
 
+/// Replication left our tables out: the promoted server knows nothing of them, and so of no grant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_promoted_replica_without_the_tables_sits_out() {
+    let first = node(1);
+    let second = MariaDbServer::start_as(&[
+        "--server-id=2",
+        "--log-bin",
+        "--sync-binlog=1",
+        "--replicate-wild-ignore-table=locks.lockkeeper\\_%",
+    ]);
+    follow(&second, &first);
+    granted(&open(&url(&first)).await, &short("early")).await;
+    catch_up(&second, &first);
+    first.sql("SET GLOBAL read_only = 1");
+    promote(&second);
+    assert_eq!(second.sql("SHOW TABLES"), "");
+    sits_out(&open(&url(&second)).await).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_keeper_that_knows_both_servers_follows_a_fail_over() {
     let (mut first, second) = (node(1), node(2));

@@ -50,6 +50,7 @@ async fn isolation_zone_and_time_outs_of_the_server_do_not_matter() {
             "--autocommit=0",
             "--sql-mode=ANSI,SIMULTANEOUS_ASSIGNMENT",
             "--max-statement-time=0.05",
+            "--completion-type=CHAIN",
         ],
         &["--log-bin", "--binlog-format=MIXED", "--sync-binlog=1"],
         &[
@@ -369,4 +370,21 @@ async fn a_snapshot_that_stays_open_delays_nobody() {
     // Old versions of the row are kept for it. They must not be walked for each pair.
     assert!(with < without * 10, "{with:?} instead of {without:?}");
     snapshot.await.expect("no panic");
+}
+
+/// The server ends the session of a keeper whose machine is gone within a minute. A keeper that lives asks more often.
+#[tokio::test]
+async fn a_session_of_a_dead_machine_ends_within_a_minute() {
+    let server = MariaDbServer::start();
+    server.sql("SET GLOBAL log_output = 'TABLE'; SET GLOBAL general_log = 1");
+    let store = open(&server.url()).await;
+    granted(&store, &claim("x", Mode::Exclusive)).await;
+    let _hints = subscribe(&store, &waiting("x", Mode::Exclusive)).await;
+    let said = "SELECT COUNT(*) FROM mysql.general_log WHERE argument LIKE 'SET SESSION %wait\\_timeout=60,%'";
+    let both = async {
+        while server.sql(said) != "2" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    in_time("the session and its bell", both).await;
 }

@@ -88,6 +88,46 @@ async fn a_waiter_behind_the_head_leaves_without_disturbing_a_release() {
     granted(&store, &claim("x", Mode::Exclusive)).await;
 }
 
+/// A release lets in several readers at once. One that leaves meanwhile is not the head, and must not be let in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_leaves_while_a_release_is_on_its_way_is_not_let_in() {
+    let (server, prefix) = (shared(), prefix());
+    let proxy = Proxy::to(server.port());
+    let straight = open(&format!("{}?prefix={prefix}{PATIENT}", server.url())).await;
+    let slow = format!("{}?prefix={prefix}{PATIENT}", server.url_at(proxy.port()));
+    let slow = std::sync::Arc::new(open(&slow).await);
+    let permit = Mode::Permit { limit: 2, count: 1 };
+    for (name, holds, waits) in [
+        ("book", Mode::Exclusive, Mode::Read),
+        ("pool", Mode::Exclusive, permit),
+    ] {
+        let held = claim(name, holds);
+        granted(&slow, &held).await;
+        let queue = [waiting(name, waits), waiting(name, waits)];
+        for one in &queue {
+            busy(&straight, one).await;
+        }
+        proxy.hold_after("REPLACE INTO", 0);
+        let releases = tokio::spawn({
+            let (slow, held) = (slow.clone(), held.clone());
+            async move { release(&*slow, &held).await }
+        });
+        until("the release has looked, and saves", async || {
+            proxy.has_passed()
+        })
+        .await;
+        let left = straight.withdraw(&held.name, queue[1].id).await;
+        left.expect("withdraws");
+        proxy.heal();
+        let released = in_time("the release", releases).await.expect("no panic");
+        assert_eq!(released, Ok(true));
+        let info = straight.inspect(&held.name).await.expect("inspects");
+        let holders = info.map(|info| info.holders).unwrap_or_default();
+        let holders: Vec<_> = holders.iter().map(|holder| holder.claim).collect();
+        assert!(!holders.contains(&queue[1].id), "{name}: {holders:?}");
+    }
+}
+
 /// A user's transaction that checks a token last, as the documents say, and is then stopped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_is_kept_costs_no_other_name_its_lease() {

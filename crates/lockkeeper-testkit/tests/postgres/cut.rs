@@ -111,7 +111,7 @@ async fn stores() -> (Arc<Left>, PostgresStore, PostgresStore) {
 async fn a_connection_may_end_at_any_byte_of_a_verb() {
     let (left, store, straight) = stores().await;
     let (me, other) = (KeeperId::new(), KeeperId::new());
-    // Who it is has been said before the first cut.
+    // The keeper has said who it is before the first cut.
     assert!(granted(&store, &claim(me, 1, "before")).await);
     let mut unknown = 0;
     for way in [0, 1] {

@@ -44,7 +44,7 @@ fn started(settings: &[(&str, &str)]) -> PostgresServer {
     })
 }
 
-/// Nobody is granted before the longest lease is over, the holder goes on, and whoever waits in vain is told why.
+/// Nobody is granted before the longest lease is over, the holder goes on, and a waiter that waits in vain is told why.
 async fn sits_out(store: &PostgresStore, held: &Claim) {
     let attempt = answered(store, &claim("other")).await;
     assert!(matches!(attempt, Attempt::Busy { .. }), "{attempt:?}");

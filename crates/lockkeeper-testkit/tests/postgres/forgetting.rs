@@ -86,3 +86,26 @@ async fn a_session_that_idled_through_a_crash_grants_nothing() {
         sits_out(&idle, &claim(name)).await;
     }
 }
+
+/// A client that is told never to sit out says so for itself. Others that come after it still do.
+#[tokio::test]
+async fn a_client_that_never_sits_out_lets_others_sit_out() {
+    let mut server = PostgresServer::start();
+    let before = claim("before");
+    let attempt = open(&server.url()).await.try_acquire(&before).await;
+    assert!(matches!(attempt, Ok(Attempt::Granted(_))), "{attempt:?}");
+    server.stop_at_once();
+    server.restart();
+    let never = open(&format!("{}&sit_out=never", server.url())).await;
+    let attempt = never.try_acquire(&claim("never")).await;
+    assert!(matches!(attempt, Ok(Attempt::Granted(_))), "{attempt:?}");
+    assert_eq!(never.health().ready_in, Duration::ZERO);
+    sits_out(&open(&server.url()).await, &claim("auto")).await;
+    // By each way to be granted.
+    let queued = claim("never").with_enqueue(true);
+    let attempt = never.try_acquire(&queued).await;
+    assert!(matches!(attempt, Ok(Attempt::Busy { .. })), "{attempt:?}");
+    let reader = claim_for(LEASE, "book", Mode::Read);
+    let attempt = never.try_acquire(&reader).await;
+    assert!(matches!(attempt, Ok(Attempt::Granted(_))), "{attempt:?}");
+}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockkeeper::Lockkeeper;
 use lockkeeper::clock::Moment;
 use lockkeeper::store::postgres::PostgresStore;
 use lockkeeper::store::{Attempt, Claim, Interest, Mode, Store, Subscription};
@@ -152,4 +153,34 @@ async fn a_waiter_that_comes_while_the_connection_is_made_is_told() {
     {}
     assert_eq!(release(&straight, &two).await, Ok(true));
     hinted(&subscribed).await;
+}
+
+/// The queue of notifications is full: nothing that brings one can be committed. A lock is released and handed on all the same, and the
+/// waiter finds out by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_is_handed_on_though_no_notification_can_be_sent() {
+    let server = PostgresServer::start();
+    // It takes 8 GB to fill the queue of this version. So there is a function that says what the server then says.
+    server.sql(
+        "CREATE USER app; GRANT CREATE ON DATABASE postgres TO app; CREATE SCHEMA filled; GRANT USAGE ON SCHEMA filled TO app; \
+         CREATE FUNCTION filled.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN \
+         RAISE EXCEPTION 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END $$; \
+         ALTER ROLE app SET search_path = filled, pg_catalog, public",
+    );
+    let keeper = async || {
+        let connected = Lockkeeper::connect(&server.url_of("app")).await;
+        connected.expect("connects")
+    };
+    let (holder, waiter) = (keeper().await, keeper().await);
+    let guard = holder.lock("x").expect("a lock");
+    let guard = guard.acquire().await.expect("acquires");
+    let waits = waiter.lock("x").expect("a lock");
+    let waits = tokio::spawn(async move { waits.acquire().await.map(drop) });
+    until("it waits", async || {
+        let info = holder.inspect("x").await.expect("looks");
+        info.is_some_and(|info| info.waiters == 1)
+    })
+    .await;
+    guard.release().await.expect("releases");
+    waits.await.expect("no panic").expect("acquires");
 }

@@ -58,6 +58,56 @@ async fn batches_of_many_keepers_never_deadlock() {
     assert!(!log.contains("deadlock detected"), "{log}");
 }
 
+/// Eight keepers take names of their own and one of all, in batches. Returns how long the slowest batch took.
+async fn slowest_batch(server: &PostgresServer) -> Duration {
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..8 {
+        let url = server.url();
+        tasks.spawn(async move {
+            let keeper = Lockkeeper::connect(&url).await?;
+            let mut slowest = Duration::ZERO;
+            for _ in 0..3 {
+                let began = Moment::now();
+                let mut batch = tokio::task::JoinSet::new();
+                for name in 0..4 {
+                    let own = keeper.lock(&format!("own {number} {name}"))?;
+                    batch.spawn(async move { own.acquire().await.map(drop) });
+                }
+                let hot = keeper.lock("hot")?;
+                batch.spawn(async move { hot.acquire().await.map(drop) });
+                for outcome in batch.join_all().await {
+                    outcome?;
+                }
+                slowest = slowest.max(Moment::now().since(began));
+            }
+            Ok::<Duration, lockkeeper::Error>(slowest)
+        });
+    }
+    let mut slowest = Duration::ZERO;
+    for outcome in tasks.join_all().await {
+        slowest = slowest.max(outcome.expect("no acquire fails"));
+    }
+    eprintln!("the slowest batch took {slowest:?}");
+    slowest
+}
+
+/// Each commit that waits for the disk takes a tenth of a second, for which its rows are locked. A wait for such a row ends before that, as
+/// it does for one that a user's transaction keeps; everybody gets in all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_that_are_slow_starve_nobody() {
+    let server = PostgresServer::start_with(PostgresOptions {
+        fsync: true,
+        settings: vec![
+            ("commit_delay".into(), "100000".into()),
+            ("commit_siblings".into(), "0".into()),
+        ],
+        ..PostgresOptions::default()
+    });
+    // Eight turns, of a commit or two each.
+    let slowest = slowest_batch(&server).await;
+    assert!(slowest < Duration::from_secs(20), "{slowest:?}");
+}
+
 /// A session that listens is woken by every notification of the database: only keepers that wait do, or hold for long.
 #[tokio::test]
 async fn idle_keepers_do_not_listen() {

@@ -14,7 +14,14 @@ mod handing_on;
 mod load;
 mod model;
 mod opening;
+mod roles;
 mod rows;
+mod sessions;
+#[path = "../support/switch_over.rs"]
+mod switch_over;
+mod tidying;
+#[path = "../support/tidying.rs"]
+mod tidying_support;
 mod ways;
 
 use std::sync::Arc;

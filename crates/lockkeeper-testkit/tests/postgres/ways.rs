@@ -156,6 +156,36 @@ async fn a_pooler_in_transaction_mode() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// Behind a pooler values are in the text. A schema and a name that look like parameters and quotes are what they are.
+#[tokio::test]
+async fn a_schema_and_names_with_dollars_behind_a_pooler() {
+    let server = PostgresServer::start();
+    let pooler = PgBouncer::to(&server, 2);
+    let url = format!("{}&schema=a%241%24%7Bt%7D%22b", pooler.url());
+    let (one, two) = (open(&url).await, open(&url).await);
+    for name in [
+        "$1",
+        "'); DROP TABLE lock; --",
+        "$$a'\"\\$2${s}{t}",
+        "\\'$9",
+    ] {
+        let claim = claim_for(Duration::from_secs(5), name, Mode::Exclusive);
+        let attempt = one.try_acquire(&claim).await;
+        assert!(matches!(attempt, Ok(Attempt::Granted(_))), "{attempt:?}");
+        let waits = claim_for(Duration::from_secs(5), name, Mode::Exclusive).with_enqueue(true);
+        let attempt = two.try_acquire(&waits).await;
+        assert!(matches!(attempt, Ok(Attempt::Busy { .. })), "{attempt:?}");
+        let info = two.inspect(&claim.name).await.expect("looks");
+        assert_eq!(info.map(|info| info.waiters), Some(1));
+        assert_eq!(release(&one, &claim).await, Ok(true));
+        let attempt = two.try_acquire(&waits).await;
+        assert!(matches!(attempt, Ok(Attempt::Granted(_))), "{attempt:?}");
+        assert_eq!(release(&two, &waits).await, Ok(true));
+    }
+    let tables = server.sql("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'a%'");
+    assert_eq!(tables, ["a$1${t}\"b"]);
+}
+
 /// A store lives on the runtime that connected it. Its callers may run on one that has neither timers nor I/O.
 #[test]
 fn a_caller_needs_no_timers() {

@@ -1,4 +1,4 @@
-//! Whoever waits is told. A quorum has no queue: one of those who wait in a process is, and tells the next.
+//! Waiters are told. A quorum has no queue: one of those who wait in a process is, and tells the next.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -100,7 +100,7 @@ async fn readers_with_leases_of_their_own_wake_together_behind_a_writer() {
             }
         }
         took.sort();
-        // Whoever is not told waits for 650 ms more; on a slow machine the best of several times is still good.
+        // A waiter that is not told waits for 650 ms more; on a slow machine the best of several times is still good.
         let best = took[0];
         assert!(
             best < Duration::from_millis(400),
@@ -109,7 +109,7 @@ async fn readers_with_leases_of_their_own_wake_together_behind_a_writer() {
     }
 }
 
-/// Whoever tries is given the vote of the node that the hold misses, and gives it back, which the other is told.
+/// A try is given the vote of the node that the hold misses, and gives it back, which the other is told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_do_not_keep_each_other_awake_while_a_hold_misses_a_node() {
     const MAX_LEASE: Duration = Duration::from_secs(10);

@@ -50,7 +50,7 @@ async fn with_one_of_three_down_all_works() {
     let kept: Vec<bool> = kept.iter().map(|vote| vote.holds).collect();
     assert_eq!(kept, [true, false, true]);
     assert_eq!(release(&store, &held).await, Ok(true));
-    // Whoever comes now finds it the same way, and the node when it is back.
+    // A client that comes now finds it the same way, and the node when it is back.
     let other = open(&nodes.url_at_once(PATIENT)).await;
     assert!(is_granted(&other, &claim("held", Mode::Exclusive)).await);
     nodes.server(1).restart();
@@ -136,7 +136,7 @@ async fn a_stalled_minority_costs_nothing() {
         assert!(votes(&store, &held) >= 3);
         assert_eq!(release(&store, &held).await, Ok(true));
     }
-    // Whoever waited for a stalled node would have waited for 10 s.
+    // A client that waited for a stalled node would have waited for 10 s.
     let took = Moment::now().since(began);
     assert!(took < Duration::from_secs(10), "{took:?}");
     nodes.servers()[0].resume();
@@ -191,7 +191,7 @@ async fn a_node_that_is_behind_hears_of_a_release_before_it_answers() {
     let store = open(&format!("{url}?{options}")).await;
     let held = claim("held", Mode::Exclusive);
     taken_everywhere(&store, &held, &nodes).await;
-    // Whoever releases may be a process that ends: it cannot wait for the answers of a node that is slow.
+    // A releaser may be a process that ends: it cannot wait for the answers of a node that is slow.
     proxies[2].replies(Way::Held);
     assert!(is_granted(&store, &claim("other", Mode::Exclusive)).await);
     until("it is behind", async || {

@@ -151,7 +151,7 @@ async fn a_key_that_is_no_lock_counts_as_held() {
     }
 }
 
-/// As long as it has none, nobody else can have the name: whoever only asks must not end it.
+/// As long as it has none, nobody else can have the name: a request that only asks must not end it.
 #[tokio::test]
 async fn a_hold_whose_keys_lost_their_ends_gets_them_back_from_a_renewal_only() {
     let nodes = Independent::start(3);

@@ -361,7 +361,7 @@ fn memory_full_on_a_minority() {
             let node = &world.nodes.servers()[node];
             node.command(&["CONFIG", "SET", "maxmemory", value]);
         };
-        // Whoever connects to a node that is full is told so as well.
+        // A client that connects to a node that is full is told so as well.
         let watcher = Watcher::new(&url);
         set(2, "1mb");
         world.bitten("full");

@@ -1,4 +1,4 @@
-//! Without a majority there is no lock, and whoever asks is told so, soon.
+//! Without a majority there is no lock, and a client that asks is told so, soon.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn two_of_three_down_is_said_at_once_and_heals() {
         drop(watcher.take("c").expect("answers").expect("two are enough"));
         world.nodes.server(1).kill();
         fails_clearly(&world, &watcher, &[0, 1]);
-        // Whoever comes now is told as well, by a process that has never seen them.
+        // A client that comes now is told as well, by a process that has never seen them.
         let late = world.holder("late", &world.url(), "1s", &["--patience", "2s"]);
         let said = late.expect_one(&["failed", "busy", "held", "never"]);
         assert!(said.starts_with("failed"), "{said}");
@@ -83,7 +83,7 @@ fn nothing_is_left(world: &World) {
     }
 }
 
-/// Nobody has to do anything, and whoever asks is told who is waited for.
+/// Nobody has to do anything, and a client that asks is told which nodes are waited for.
 #[test]
 fn nodes_that_sit_out_are_named_and_vote_again_by_themselves() {
     in_both_dialects(|query| {

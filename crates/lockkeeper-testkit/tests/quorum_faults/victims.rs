@@ -146,7 +146,7 @@ fn waits(world: &World) -> bool {
     listening.count() >= 3
 }
 
-/// Held on A, B and C of five; C restarts empty. Whoever reaches C, D and E must not get it, because C sits out; with
+/// Held on A, B and C of five; C restarts empty. A client that reaches C, D and E must not get it, because C sits out; with
 /// quarantine switched off it does, and only the fence is left.
 #[test]
 fn a_node_that_forgot_the_lock_does_not_give_it_to_another() {

@@ -78,7 +78,7 @@ impl World {
                 let value = node.strings(&["GET", "a"]).pop()?;
                 Some(value.split(' ').next()?.to_owned())
             }
-            // Who holds is a field; what is known of it, another.
+            // The holder is a field; what is known of it, another.
             false => {
                 let mut fields = node.strings(&["HKEYS", "a"]).into_iter();
                 fields.find_map(|field| Some(field.strip_prefix("lockkeeper:")?.to_owned()))

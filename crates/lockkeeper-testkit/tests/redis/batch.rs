@@ -249,7 +249,7 @@ async fn share(retention: &str, verb: &str) {
                 .parse::<usize>()
                 .expect("a number");
             assert!(*token > before[number] || number == 21, "{number}");
-            // Whoever comes next is above it, whichever of them moved the fence.
+            // The next holder is above it, whichever of them moved the fence.
             assert!(last(number) >= *token, "{number}: {token} {}", last(number));
             let value = server.strings(&["GET", winner.name.as_str()]);
             assert!(value[0].starts_with(&winner.id.to_string()), "{value:?}");

@@ -1,4 +1,4 @@
-//! Whom a break means among clients of Redisson's. Their part is played by the commands that their scripts run.
+//! Which clients of Redisson's a break means. Their part is played by the commands that their scripts run.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Direct grants: whoever lets go tells the next in line what it holds, so that it need not ask.
+//! Direct grants: a release tells the next in line what it holds, so that it need not ask.
 
 use std::time::Duration;
 
@@ -259,7 +259,7 @@ async fn whoever_keeps_it_has_the_whole_lease_soon() {
         retries::count(TOO_SLOW);
     }
     assert!(renewed, "it never was a short one that was renewed");
-    // Who cannot wait for that asks for more.
+    // A holder that cannot wait for that asks for more.
     let guard = passed_on(&server, &two, &one).await;
     guard
         .extend(Duration::from_secs(60))
@@ -283,7 +283,7 @@ async fn one_that_is_broken_before_its_first_renewal_is_lost() {
     assert!(matches!(
         guard.release().await,
         Err(Error::Lost {
-            cause: LossCause::Broken(Some(_)),
+            cause: LossCause::Broken(_),
             ..
         })
     ));

@@ -331,11 +331,11 @@ async fn a_key_of_another_kind_is_refused_and_kept() {
     assert_eq!(server.strings(&["GET", "a string"]), ["x"]);
 }
 
-/// It says so and closes the connection; whoever wrote in the meantime hears only that.
+/// It says so and closes the connection; a client that wrote in the meantime hears only that.
 #[tokio::test]
 async fn a_server_that_is_full_says_so() {
     let server = RedisServer::start();
-    // Whoever makes it so small is the only one.
+    // The connection that makes it so small is the only one.
     let mut only = std::net::TcpStream::connect(("127.0.0.1", server.port())).expect("connects");
     only.write_all(b"CONFIG SET maxclients 1\r\n")
         .expect("asks");

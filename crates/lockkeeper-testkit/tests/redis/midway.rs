@@ -106,7 +106,7 @@ async fn a_hold_whose_key_lost_its_end_gets_one() {
         let held = claim("endless", Mode::Exclusive);
         granted(&store, &held).await;
         assert_eq!(server.command(&["PERSIST", "endless"]), ":1\r\n");
-        // Whoever only asks changes nothing.
+        // A request that only asks changes nothing.
         let asked = store.renew(&[renewal_for(Duration::ZERO, &held)]).await;
         assert_eq!(asked, Ok(vec![Renewed::Renewed]), "{dialect}");
         assert_eq!(left(), -1, "{dialect}");

@@ -7,7 +7,7 @@ use lockkeeper::{Lock, Lockkeeper, MultiGuard, MultiLock, blocking};
 use lockkeeper_testkit::servers::redis::RedisServer;
 
 const SOON: Duration = Duration::from_secs(20);
-/// Much longer than whoever waits for a stranger insists at first.
+/// Much longer than a claim that waits for a stranger insists at first.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 const STRANGER: &str = "5b8e6f6c-9a53-4d37-8b0c-6d1d0f6e6a01:42";

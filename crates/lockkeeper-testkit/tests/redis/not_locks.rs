@@ -8,11 +8,12 @@ use crate::claims::break_of;
 use crate::common::*;
 
 /// Puts data of an application at the name `data`. `mode` and `read` are what a lock for reading has.
-const DATA: [&[&str]; 7] = [
+const DATA: [&[&str]; 8] = [
     &["SET", "data", "{\"name\": \"a customer\"}"],
     &["SET", "data", "draft"],
     &["HSET", "data", "name", "a customer", "age", "42"],
     &["HSET", "data", "mode", "read", "page", "12"],
+    &["HSET", "data", "canary-field", "a secret"],
     &["RPUSH", "data", "first", "second"],
     &["SADD", "data", "one"],
     &["ZADD", "data", "1", "one"],
@@ -29,6 +30,8 @@ fn refused<T: std::fmt::Debug>(what: &[&str], outcome: Result<T, Error>) {
     match outcome {
         Err(Error::Refused { reason, .. }) => {
             assert!(reason.contains("something else"), "{what:?}: {reason}");
+            // Only the name is the caller's own: the data are none of an error's business.
+            assert!(!reason.contains("canary"), "{what:?}: {reason}");
         }
         other => panic!("{what:?}: {other:?}"),
     }
@@ -55,6 +58,19 @@ async fn data_of_an_application_is_refused_and_kept() {
         assert_eq!(dump(&server), before, "{data:?}");
         server.command(&["DEL", "data"]);
     }
+}
+
+/// They look like the holds of some client, so only a break, which would delete them, has to know better.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counters_of_an_application_are_not_broken() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    let data = ["HSET", "data", "canary-field:12", "3"];
+    server.command(&data);
+    let before = dump(&server);
+    let wish = claim("data", Mode::Exclusive);
+    refused(&data, store.break_lock(&break_of(&wish)).await);
+    assert_eq!(dump(&server), before);
 }
 
 /// It may be permits of a Java client, so only what is no claim for permits is refused.

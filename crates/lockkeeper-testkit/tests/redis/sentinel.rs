@@ -165,7 +165,7 @@ async fn a_master_that_only_slept_is_left_behind() {
     follows(&store, &servers, new).await;
     assert!(heals(&store, "after").await > first);
     servers.servers()[old].resume();
-    // It answers again, as a master for a moment; whoever connects now does not stay with it.
+    // It answers again, as a master for a moment; a client that connects now does not stay with it.
     let late = open(&servers.url()).await;
     heals(&late, "late").await;
     aside(|| servers.wait_until_complete(new));

@@ -67,7 +67,7 @@ async fn a_server_that_cannot_be_believed_is_refused_with_the_reason() {
     let text = refusal(&format!("{}?ca={}", elsewhere.url(), ca.display())).await;
     assert!(text.contains("not for 127.0.0.1"), "{text}");
     assert!(text.contains("db.example"), "{text}");
-    // Who asks for it gets in all the same.
+    // A client that asks for it gets in all the same.
     works(&format!("{}?insecure=yes", elsewhere.url())).await;
 }
 

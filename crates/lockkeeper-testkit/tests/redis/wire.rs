@@ -24,7 +24,7 @@ fn java_unlocks(server: &RedisServer, key: &str, channel: &str) {
     server.command(&["PUBLISH", channel, "0"]);
 }
 
-/// Whoever listened had its chance, and nothing is left of that.
+/// The listeners had their chance, and nothing is left of that.
 async fn stood_back(server: &RedisServer, token: &str) {
     until("only its token is left", async || server.keys() == [token]).await;
 }

@@ -102,7 +102,7 @@ async fn while_a_slot_is_split_its_locks_wait_and_nothing_runs_half() {
         }
     }
     assert!(cluster.errors("TRYAGAIN") > before, "it was tried");
-    // Whoever waits long enough gets its answer when the slot has arrived.
+    // A client that waits long enough gets its answer when the slot has arrived.
     let patient = open(&format!(
         "{}?prefix={prefix}&response_timeout=10s",
         cluster.url()

@@ -399,7 +399,7 @@ async fn latches_and_breaks_are_told_across_the_cluster() {
         latch(&one, text, LatchOp::Set(1)).await;
         let interest = Interest::Latch(name(text));
         let waits = one.subscribe(interest).await.expect("subscribes");
-        // Whoever begins to listen looks once more.
+        // A waiter that begins to listen looks once more.
         assert!(hinted(&waits).await);
         assert_eq!(latch(&two, text, LatchOp::CountDown).await, 0);
         assert!(hinted(&waits).await, "{text}");

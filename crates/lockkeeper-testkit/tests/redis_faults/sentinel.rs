@@ -54,7 +54,7 @@ fn the_master_is_killed_under_load() {
     crews.finish(true, || leftovers(&servers));
 }
 
-/// Cuts a master off from its replicas and from whoever would make it one: what it grants now, only it has.
+/// Cuts a master off from its replicas and from the Sentinels that would make it one: what it grants now, only it has.
 fn cut_off(master: &RedisServer) {
     // Not by stopping replicas: they would find it in their sockets later.
     let rules = ["ACL", "SETUSER", "default", "-psync", "-sync"];
@@ -92,7 +92,7 @@ fn a_lock_that_no_replica_had_is_granted_again_and_the_fence_holds() {
     let old = servers.master();
     cut_off(&servers.servers()[old]);
     let mut scenes = crews.map(|(crew, watcher, mut strict, kind)| {
-        // Whoever asks for replicas is told in time that they have nothing of it, and refused what others get.
+        // A client that asks for replicas is told in time that they have nothing of it, and refused what others get.
         strict.expect("lost");
         strict.tell("release").expect("listens");
         strict.expect_one(&["released", "not-held"]);

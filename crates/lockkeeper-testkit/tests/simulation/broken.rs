@@ -22,7 +22,7 @@ pub enum Bug {
     RenewalRecreates,
     /// Renewing prolongs whatever hold there is.
     RenewalUnchecked,
-    /// A release frees the lock, whoever holds it.
+    /// A release frees the lock, without a look at the holder.
     ReleaseUnchecked,
     /// Tokens start over when the lock was free.
     TokensRestart,

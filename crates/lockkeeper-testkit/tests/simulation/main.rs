@@ -30,7 +30,7 @@ fn crowded() -> Plan {
     }
 }
 
-/// Few clients that seldom want it and do not wait: whoever is told busy can tell that it should be free.
+/// Few clients that seldom want it and do not wait: a client that is told busy can tell that it should be free.
 fn sparse() -> Plan {
     Plan {
         clients: 2,

@@ -21,7 +21,7 @@ async fn no_node(server: &ZooKeeperServer) {
     .await;
 }
 
-/// A server ends the connection of whoever sends it more than `jute.maxbuffer`: nobody does.
+/// A server ends the connection of a client that sends it more than `jute.maxbuffer`: none does.
 #[tokio::test(flavor = "multi_thread")]
 async fn more_permits_than_a_request_takes_are_refused_and_told() {
     let server = ZooKeeperServer::start();

@@ -90,7 +90,7 @@ async fn a_lock_does_not_come_beside_a_writer_that_became_a_reader() {
     let node = children.iter().find(|node| node.contains("__WRIT__"));
     let node = format!("/x/a/{}", node.expect("the writer's"));
     let (data, _) = hand.data(&node).expect("reads");
-    // Whoever watches it looks at the line again.
+    // A waiter that watches it looks at the line again.
     hand.set_data(&node, &data).expect("writes");
     stopped(&proxy, before).await;
     let reader = downgrade(&near, &writer).await;

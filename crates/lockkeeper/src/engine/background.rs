@@ -23,12 +23,18 @@ pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Runs futures on the keeper's thread. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Background {
-    handle: Handle,
-    pending: Arc<Pending>,
+    spawner: Spawner,
     stop: Option<oneshot::Sender<()>>,
     /// Closed when the thread has ended.
     ended: Mutex<mpsc::Receiver<()>>,
     thread: ThreadId,
+}
+
+/// Runs futures on the keeper's thread as long as that runs, and drops them after that.
+#[derive(Clone, Debug)]
+pub(crate) struct Spawner {
+    handle: Handle,
+    pending: Arc<Pending>,
 }
 
 /// How long the end of a program waits at most: for the thread, which an observer may block, and for what is on its way
@@ -64,7 +70,7 @@ impl State {
 pub(crate) enum Pends {
     /// Waits in the store's queue, for tasks of this process.
     Contender,
-    /// Takes back what nobody wants any more.
+    /// Takes back what nobody wants any more, or tells a loss.
     CleanUp,
 }
 
@@ -160,8 +166,10 @@ impl Background {
         // It is received: the thread waits for nothing else.
         let _ = give.send(runtime);
         Ok(Background {
-            handle,
-            pending: Arc::default(),
+            spawner: Spawner {
+                handle,
+                pending: Arc::default(),
+            },
             stop: Some(stop),
             ended: Mutex::new(ended),
             thread: thread.thread().id(),
@@ -179,28 +187,30 @@ impl Background {
 
     /// Runs a future there.
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
-        self.handle.spawn(future);
+        self.spawner.handle.spawn(future);
     }
 
-    /// Runs a future there that [`Background::cleaned_up`] waits for. Returns the number of a clean-up.
+    /// As [`Spawner::spawn_pending`].
     pub fn spawn_pending(
         &self,
         what: Pends,
         future: impl Future<Output = ()> + Send + 'static,
     ) -> u64 {
-        let runs = RUNS.try_with(Arc::clone).ok().filter(|runs| {
-            matches!((what, runs.what), (Pends::CleanUp, Pends::CleanUp))
-                && Arc::ptr_eq(&runs.pending, &self.pending)
-        });
-        let undone = runs.unwrap_or_else(|| Arc::new(self.pending.begin(what)));
-        let number = undone.number;
-        self.handle.spawn(RUNS.scope(undone, future));
-        number
+        self.spawner.spawn_pending(what, future)
+    }
+
+    /// What runs futures there, for those who do not keep the thread.
+    pub fn spawner(&self) -> Spawner {
+        self.spawner.clone()
+    }
+
+    fn pending(&self) -> &Arc<Pending> {
+        &self.spawner.pending
     }
 
     /// The number of the last clean-up that began.
     pub fn last_clean_up(&self) -> u64 {
-        self.pending.state().clean_ups.last_begun()
+        self.pending().state().clean_ups.last_begun()
     }
 
     /// Whether this is the keeper's own thread, which must not wait for itself.
@@ -210,14 +220,14 @@ impl Background {
 
     /// Blocks until this is so, but not past a moment.
     pub fn wait_for(&self, until: Moment, so: impl Fn(&State) -> bool) {
-        self.pending.wait_for(until, so);
+        self.pending().wait_for(until, so);
     }
 
     /// Waits until no clean-up is under way, nor any contender.
     pub async fn cleaned_up(&self) {
         loop {
-            let done = self.pending.done.notified();
-            if self.pending.state().is_empty() {
+            let done = self.pending().done.notified();
+            if self.pending().state().is_empty() {
                 return;
             }
             done.await;
@@ -229,7 +239,7 @@ impl Background {
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Error> {
-        let task = self.handle.spawn(future);
+        let task = self.spawner.handle.spawn(future);
         task.await.map_err(|_| Error::Closed)
     }
 
@@ -250,8 +260,26 @@ impl Background {
     }
 
     fn sleep(&self, d: Duration) -> tokio::time::Sleep {
-        let _context = self.handle.enter();
+        let _context = self.spawner.handle.enter();
         tokio::time::sleep(d)
+    }
+}
+
+impl Spawner {
+    /// Runs a future there that [`Background::cleaned_up`] waits for. Returns the number of a clean-up.
+    pub fn spawn_pending(
+        &self,
+        what: Pends,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) -> u64 {
+        let runs = RUNS.try_with(Arc::clone).ok().filter(|runs| {
+            matches!((what, runs.what), (Pends::CleanUp, Pends::CleanUp))
+                && Arc::ptr_eq(&runs.pending, &self.pending)
+        });
+        let undone = runs.unwrap_or_else(|| Arc::new(self.pending.begin(what)));
+        let number = undone.number;
+        self.handle.spawn(RUNS.scope(undone, future));
+        number
     }
 }
 

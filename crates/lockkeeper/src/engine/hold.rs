@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 
@@ -10,12 +10,13 @@ use super::arbiter::Arbiter;
 use super::lease::{Due, Lease, Standing};
 use super::loss::Loss;
 use super::observers::Observers;
+use super::parting::Ended;
 use super::waiting::Won;
 use crate::clock::Moment;
-use crate::store::{ClaimId, LockInfo, Mode, Renewal};
+use crate::store::{Broken, ClaimId, Fencing, LockInfo, Mode, Renewal};
 use crate::{Error, Event, Label, LossCause, Name, Token};
 
-/// How much the clocks of a store and of this machine may differ for a break to be taken for that of a lost hold.
+/// How much the clocks of a store and of this machine may differ where a break is told from one before the hold.
 const SKEW: Duration = Duration::from_secs(60);
 
 fn is_held(standing: Standing) -> bool {
@@ -35,6 +36,8 @@ pub(crate) struct Hold {
     look: AtomicU64,
     /// How many readers of this process use the hold. Changed only under the arbiter's mutex.
     sharers: AtomicU32,
+    /// The first token of its run.
+    first: Token,
     /// The token of the task that came to it last.
     token: AtomicU64,
     /// The store said that it has the hold no more.
@@ -67,6 +70,7 @@ impl Hold {
             changed: Notify::new(),
             look: AtomicU64::new(0),
             sharers: AtomicU32::new(0),
+            first: won.grant.token,
             token: AtomicU64::new(won.grant.token.get()),
             gone: AtomicBool::new(false),
             failing: AtomicBool::new(false),
@@ -201,49 +205,67 @@ impl Hold {
         }
     }
 
-    /// The store says that the hold is gone.
-    pub fn gone(&self, observers: &Observers) {
-        let is_news = {
-            let mut lease = self.lease();
-            // Where the clock was first, the cause is that, which others may have been told by now. Set under the mutex:
-            // a holder that sees the loss finds its cause.
-            if is_held(lease.standing(Moment::now())) {
-                self.gone.store(true, SeqCst);
-            }
-            lease.lose()
-        };
-        if is_news {
-            self.tell_lost(observers);
+    /// The store says that the hold is gone. Returns whether it was not over yet.
+    pub fn gone(&self) -> bool {
+        let mut lease = self.lease();
+        // Where the clock was first, the cause is that, which others may have been told by now. Set under the mutex:
+        // a holder that sees the loss finds its cause.
+        if is_held(lease.standing(Moment::now())) {
+            self.gone.store(true, SeqCst);
         }
+        lease.lose()
     }
 
     /// The store did not have the hold any more when it was released.
-    pub fn was_gone(&self, observers: &Observers) {
+    pub fn was_gone(&self) {
         self.gone.store(true, SeqCst);
-        self.tell_lost(observers);
     }
 
-    /// Tells that the hold is lost, unless that was told.
+    /// The hold is lost, for all but observers. Returns whether that is news.
+    pub fn begin_loss(&self) -> bool {
+        let is_news = self.loss.begin();
+        if is_news {
+            self.changed.notify_waiters();
+            if let Some(arbiter) = self.arbiter.upgrade() {
+                arbiter.hold_lost(self.claim);
+            }
+        }
+        is_news
+    }
+
+    /// Tells the loss, and the releases that came to their end meanwhile. Called once.
     pub fn tell_lost(&self, observers: &Observers) {
-        if !self.loss.begin() {
-            return;
-        }
-        self.changed.notify_waiters();
-        if let Some(arbiter) = self.arbiter.upgrade() {
-            arbiter.hold_lost(self.claim);
-        }
         observers.event(&Event::Lost {
             name: &self.name,
             token: self.token(),
             mode: self.mode,
             cause: self.loss_cause(),
         });
-        self.loss.is_told();
+        loop {
+            let ended = self.loss.go_on();
+            if ended.is_empty() {
+                return;
+            }
+            for one in ended {
+                self.event_released(&one, observers);
+            }
+        }
     }
 
-    /// Waits until a loss that another thread is telling has been told.
-    pub fn wait_until_told(&self) {
-        self.loss.wait_until_told();
+    /// Tells that a task's turn has ended: after the loss, if there is one.
+    pub fn tell_released(&self, ended: Ended, observers: &Observers) {
+        if let Some(ended) = self.loss.put_behind(ended) {
+            self.event_released(&ended, observers);
+        }
+    }
+
+    fn event_released(&self, ended: &Ended, observers: &Observers) {
+        observers.event(&Event::Released {
+            name: &self.name,
+            token: ended.token,
+            mode: self.mode,
+            held: ended.held,
+        });
     }
 
     /// Why the hold was lost, if it was, as far as it is known by now.
@@ -267,15 +289,26 @@ impl Hold {
         }
     }
 
-    /// The store has shown this of the name after the hold was found to be gone: whether it was broken. A break is this
-    /// hold's if it came after the grant. The two times are of two clocks, which may differ by as much as [`SKEW`].
-    pub fn explain(&self, info: &LockInfo) {
+    /// The store has shown this of the name after the hold was found to be gone: whether it was broken.
+    pub fn explain(&self, info: &LockInfo, fencing: Fencing) {
         let Some(broken) = &info.broken else {
             return;
         };
+        if self.loss_cause() == LossCause::NotHeld && self.was_there(broken, fencing) {
+            let _ = self.cause.set(LossCause::Broken(broken.clone()));
+        }
+    }
+
+    /// Whether the hold was granted before this break, and so ended by it.
+    fn was_there(&self, broken: &Broken, fencing: Fencing) -> bool {
         let since = SystemTime::now() - Moment::now().since(self.since);
-        if self.loss_cause() == LossCause::NotHeld && broken.at + SKEW >= since {
-            let _ = self.cause.set(LossCause::Broken(Some(broken.clone())));
+        let by_token = UNIX_EPOCH + Duration::from_micros(self.first.get());
+        match fencing {
+            // A break moves the fence to its time or past it, so a later grant has a token above that. A token far ahead of
+            // the clock, as after that was set back, says nothing of the time.
+            Fencing::DataOrClock if by_token <= since + SKEW => broken.at >= by_token,
+            // The two times are of two clocks.
+            _ => broken.at + SKEW >= since,
         }
     }
 

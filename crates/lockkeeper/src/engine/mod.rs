@@ -31,7 +31,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::runtime::RuntimeFlavor;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::unconstrained;
 
 use crate::clock::Moment;
@@ -39,7 +39,7 @@ use crate::store::caller::apart;
 use crate::store::{ClaimId, Interest, KeeperId, NodeState, Store};
 use crate::{Error, HandOff, Label, Name, Observer};
 use arbiter::Arbiter;
-use background::{Background, END_PATIENCE, Pends, State};
+use background::{Background, END_PATIENCE, Pends, Spawner, State};
 use handle::Home;
 use observers::Observers;
 use outage::Outage;
@@ -77,6 +77,9 @@ pub(crate) struct Shared {
     pub store: Arc<dyn Store>,
     pub observers: Observers,
     outage: Outage,
+    spawner: Spawner,
+    /// Lets so many ask for the cause of a loss at a time.
+    asks: Semaphore,
 }
 
 impl Core {
@@ -101,6 +104,8 @@ impl Core {
             store,
             observers: Observers::new(observer),
             outage: Outage::default(),
+            spawner: background.spawner(),
+            asks: Semaphore::new(loss::ASKS),
         });
         let watchdog = Arc::<Watchdog>::default();
         background.spawn(watchdog.clone().run(shared.clone()));

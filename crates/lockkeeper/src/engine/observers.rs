@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::observe::WaitEnd;
-use crate::{Event, Observer};
+use crate::{Error, Event, Observer};
 
 /// How often warnings that many locks share are logged: an outage concerns all of them at once.
 const LOG_PAUSE: Duration = Duration::from_secs(1);
@@ -68,6 +68,10 @@ impl Observers {
                 WaitEnd::Granted => tracing::debug!(%name, %mode, ?waited, "wait granted"),
                 WaitEnd::TimedOut => tracing::info!(%name, %mode, ?waited, "wait timed out"),
                 WaitEnd::Cancelled => tracing::debug!(%name, %mode, ?waited, "wait cancelled"),
+                // The caller of `close` ended it, and every wait of the keeper with it.
+                WaitEnd::Failed(Error::Closed) => {
+                    tracing::debug!(%name, %mode, ?waited, "wait ended by close");
+                }
                 WaitEnd::Failed(error) => {
                     seldom!(self, "wait failed", %name, %mode, ?waited, %error);
                 }

@@ -11,7 +11,7 @@ use super::arbiter::Leaving;
 use super::background::Pends;
 use super::parting::Parting;
 use crate::clock::Moment;
-use crate::store::{ClaimId, Release, Store};
+use crate::store::{ClaimId, Release, Released, Store};
 use crate::{Error, Name};
 
 /// How long a request may be on its way: past this the store ignores it, and we stop waiting for its answer.
@@ -96,10 +96,17 @@ impl Undo {
             let answer = core.answer(self.once(core.store())).await;
             drop(leaving.take());
             core.shared.heard(&self.name, &answer);
-            let error = answer.err();
-            if let (Some(parting), Some(error)) = (&mut parting, &error) {
-                parting.failed(error, observers);
+            if let Some(parting) = &mut parting {
+                match &answer {
+                    Ok(Some(released)) if parting.shows_loss(released) => {
+                        parting.hold.was_gone();
+                        core.shared.tell_lost(&parting.hold);
+                    }
+                    Ok(_) => {}
+                    Err(error) => parting.failed(error, observers),
+                }
             }
+            let error = answer.err();
             if error.is_none_or(|error| !error.is_transient()) || Moment::now() >= give_up {
                 if let Some(parting) = parting {
                     parting.over(observers);
@@ -111,16 +118,17 @@ impl Undo {
         }
     }
 
-    async fn once(&self, store: &dyn Store) -> Result<(), Error> {
+    /// Tries once. A release says what it found.
+    async fn once(&self, store: &dyn Store) -> Result<Option<Released>, Error> {
         match self.verb {
-            Verb::Withdraw => store.withdraw(&self.name, self.claim).await,
+            Verb::Withdraw => store.withdraw(&self.name, self.claim).await.map(|()| None),
             Verb::Release => {
                 let release = Release {
                     name: self.name.clone(),
                     claim: self.claim,
                     requeue: None,
                 };
-                store.release(&release).await.map(|_| ())
+                store.release(&release).await.map(Some)
             }
         }
     }

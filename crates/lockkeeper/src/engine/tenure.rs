@@ -1,5 +1,6 @@
 //! One owner's turn at a lock, and how it ends.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::task::{Context, Waker};
@@ -9,6 +10,7 @@ use super::arbiter::{Arbiter, Left};
 use super::background::Pends;
 use super::handle::Handle;
 use super::hold::Hold;
+use super::loss::{CAUSE_PATIENCE, Teller};
 use super::parting::Parting;
 use super::waiting::Contest;
 use crate::clock::Moment;
@@ -17,9 +19,6 @@ use crate::owner::OwnerId;
 use crate::store::caller::apart;
 use crate::store::{Release, Released};
 use crate::{Error, LossCause, Token};
-
-/// How long to look for the cause of a loss before the work that it ends returns without one.
-const CAUSE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How a tenure shares its hold with others in this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,6 +106,10 @@ pub(crate) struct Departure {
     was_held: bool,
     /// Local tasks wait for the same hold: queue their next claim in the same step.
     requeue: bool,
+    /// The release is on its way, and may have been done.
+    in_doubt: bool,
+    /// The release found that the hold was lost, and nobody else did.
+    teller: Option<Teller>,
     /// What became of the release, once it is known.
     answer: Option<Answer>,
     seat: Seat,
@@ -119,12 +122,19 @@ enum Answer {
 }
 
 impl Departure {
-    pub fn new(arbiter: &Arc<Arbiter>, parting: Parting, seat: Seat, requeue: bool) -> Departure {
+    pub fn new(
+        arbiter: &Arc<Arbiter>,
+        mut parting: Parting,
+        seat: Seat,
+        requeue: bool,
+    ) -> Departure {
         let hold = parting.hold.clone();
         let was_held = hold.release();
+        parting.is_there = was_held;
         arbiter.core.watchdog.forget(&hold);
+        // Before the release is told, also where the watchdog has not come to it yet.
         if !was_held {
-            arbiter.tell_lost(&hold);
+            arbiter.core.shared.tell_lost(&hold);
         }
         Departure {
             arbiter: arbiter.clone(),
@@ -134,6 +144,8 @@ impl Departure {
             requeue,
             answer: None,
             seat,
+            in_doubt: false,
+            teller: None,
         }
     }
 
@@ -156,7 +168,9 @@ impl Departure {
             requeue,
         };
         let sent = Moment::now();
+        self.in_doubt = true;
         let answer = arbiter.core.answer(store.release(&release)).await;
+        self.in_doubt = false;
         let shared = &arbiter.core.shared;
         shared.heard(&self.hold.name, &answer);
         match answer {
@@ -166,7 +180,8 @@ impl Departure {
                 arbiter.core.answered(sent);
                 self.move_on(next, Some((released, sent)));
                 if self.was_held && !released.was_held {
-                    self.hold.was_gone(&shared.observers);
+                    self.hold.was_gone();
+                    self.teller = shared.lost(&self.hold);
                 }
                 if let Some(parting) = self.parting.take() {
                     parting.over(&shared.observers);
@@ -174,7 +189,7 @@ impl Departure {
                 if self.was_held && released.was_held {
                     return Ok(ReleaseOutcome::Released);
                 }
-                Err(loss(&arbiter, &self.hold).await)
+                Err(self.loss().await)
             }
             // Dropped here: the claim that was to be queued is withdrawn, and the release tried again.
             Err(error) => {
@@ -188,6 +203,26 @@ impl Departure {
                     false => Err(self.hold.lost_error()),
                 }
             }
+        }
+    }
+
+    /// The error of a release that found the hold lost. The loss is told when its cause is known, or may not be soon.
+    async fn loss(&mut self) -> Error {
+        let (arbiter, hold) = (self.arbiter.clone(), self.hold.clone());
+        let mut lost = pin!(loss(&arbiter, &hold));
+        let soon = arbiter
+            .core
+            .background
+            .sleep_until(Moment::now() + CAUSE_PATIENCE);
+        let known = tokio::select! {
+            biased;
+            lost = &mut lost => Some(lost),
+            () = soon => None,
+        };
+        drop(self.teller.take());
+        match known {
+            Some(lost) => lost,
+            None => lost.await,
         }
     }
 
@@ -241,7 +276,7 @@ async fn loss(arbiter: &Arbiter, hold: &Hold) -> Error {
     let Ok(Some(info)) = info else {
         return hold.lost_error();
     };
-    hold.explain(&info);
+    hold.explain(&info, core.store().capabilities().fencing);
     let mut others = info.holders.into_iter();
     let other = others.find(|holder| holder.claim != hold.claim);
     Error::Lost {
@@ -253,7 +288,14 @@ async fn loss(arbiter: &Arbiter, hold: &Hold) -> Error {
 
 impl Drop for Departure {
     fn drop(&mut self) {
-        if self.answer == Some(Answer::Done) || self.arbiter.core.home.is_left() {
+        let teller = self.teller.take();
+        if self.arbiter.core.home.is_left() {
+            return std::mem::forget(teller);
+        }
+        if let Some(teller) = teller {
+            teller.tell();
+        }
+        if self.answer == Some(Answer::Done) {
             return;
         }
         // Cancelled, as if the guard had been dropped.
@@ -261,9 +303,10 @@ impl Drop for Departure {
             None => Some(self.arbiter.leaving()),
             Some(_) => None,
         };
-        let Some(parting) = self.parting.take() else {
+        let Some(mut parting) = self.parting.take() else {
             unreachable!("taken only by an answer");
         };
+        parting.is_there &= !self.in_doubt;
         // A renewal may have reached the store just now. An extension lasts longer than that.
         let length = self.hold.length();
         let lease = length.max(self.hold.ends_at().remaining());
@@ -324,7 +367,7 @@ impl Tenure {
 
     /// The store says that the hold is gone. Returns the error of what cannot go on.
     pub async fn gone(&self) -> Error {
-        self.hold.gone(&self.arbiter.core.shared.observers);
+        self.arbiter.core.shared.gone(&self.hold);
         self.loss_soon().await
     }
 }

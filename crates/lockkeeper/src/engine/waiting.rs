@@ -321,18 +321,7 @@ impl Contest {
     /// The store said this instead of an answer.
     fn note(&mut self, error: &Error) -> &mut Trouble {
         // Nothing is in doubt for whoever waits: the next try is another claim.
-        let error = match error.clone() {
-            Error::OutcomeUnknown {
-                store,
-                reason,
-                system,
-            } => Error::Unavailable {
-                store,
-                reason,
-                system,
-            },
-            error => error,
-        };
+        let error = error.clone().not_in_doubt();
         let before = self.trouble.take();
         self.trouble.insert(Trouble {
             since: before.as_ref().map_or_else(Moment::now, |b| b.since),

@@ -86,7 +86,7 @@ impl Watchdog {
             for hold in due {
                 let due = hold.due(now);
                 if due.lost {
-                    hold.tell_lost(&shared.observers);
+                    shared.tell_lost(&hold);
                     continue;
                 }
                 if due.at_risk {
@@ -130,7 +130,7 @@ impl Watchdog {
     }
 
     /// Asks for every hold whether it is still there. `false`: the store did not say it of all.
-    async fn look_for_breaks(&self, shared: &Shared) -> bool {
+    async fn look_for_breaks(&self, shared: &Arc<Shared>) -> bool {
         let mut all = true;
         let holds: Vec<_> = self.schedule().holds.values().cloned().collect();
         for holds in holds.chunks(BATCH) {
@@ -141,7 +141,7 @@ impl Watchdog {
             };
             for (hold, answer) in holds.iter().zip(answers) {
                 match answer {
-                    Renewed::NotHeld => hold.gone(&shared.observers),
+                    Renewed::NotHeld => shared.gone(hold),
                     Renewed::Unknown | Renewed::TooLate => all = false,
                     Renewed::Renewed => {}
                 }
@@ -213,7 +213,7 @@ impl Watchdog {
                 for (hold, answer) in holds.iter().zip(answers) {
                     match answer {
                         Renewed::Renewed => hold.renewed(sent),
-                        Renewed::NotHeld => hold.gone(&shared.observers),
+                        Renewed::NotHeld => shared.gone(hold),
                         Renewed::Unknown => hold.renewal_failed(now, &silent(), &shared.observers),
                         // Past the deadline the next look says that it is lost.
                         Renewed::TooLate => {

@@ -1,7 +1,7 @@
 //! How several locks are taken: in their order, and yet without waiting for ever for those who keep no order.
 //!
 //! Keepers that take locks in one order never wait for each other. Clients of other projects may: one holds what a keeper
-//! waits for, and waits for what that keeper has. So whoever waits for a stranger lets go of what it has after a while,
+//! waits for, and waits for what that keeper has. So a keeper that waits for a stranger lets go of what it has after a while,
 //! and goes on with the lock it waits for, in its place in line. With every time it insists for longer: where strangers
 //! come and go at all of the locks, it gets them in the end.
 //!
@@ -103,7 +103,7 @@ async fn has_to_give_way(lock: &Lock, ordered: bool, alike: bool, insists: &mut 
             return;
         }
         let info = core.answer(core.store().inspect(lock.name())).await;
-        // Whoever cannot tell goes on waiting.
+        // A keeper that cannot tell goes on waiting.
         let holders = info.ok().flatten().map_or(Vec::new(), |info| info.holders);
         if holders.iter().any(|holder| holder.is_stranger()) {
             return;

@@ -53,7 +53,7 @@ pub struct Capabilities {
     pub survives_restart: bool,
     /// A dead process's holds are freed at once instead of at the end of their lease.
     pub frees_dead_at_once: bool,
-    /// Whose clock ends leases.
+    /// The clock that ends leases.
     pub time: TimeAuthority,
     /// What ends the lease of a process that is dead or stands still.
     pub lease_end: LeaseEnd,
@@ -286,7 +286,7 @@ pub enum Wakeups {
     Polling,
 }
 
-/// Whose clock ends leases.
+/// The clock that ends leases.
 ///
 /// ```
 /// use lockkeeper::store::memory;

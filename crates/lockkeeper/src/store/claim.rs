@@ -57,7 +57,7 @@ impl fmt::Debug for KeeperId {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimId {
-    /// Whose claim.
+    /// The keeper whose claim it is.
     pub keeper: KeeperId,
     /// Which of its claims.
     pub number: u64,

@@ -37,6 +37,12 @@ macro_rules! forward {
         fn place(&self) -> ::std::string::String {
             self.$field.place()
         }
+        fn check_name(
+            &self,
+            name: &$crate::Name,
+        ) -> ::std::result::Result<(), $crate::Error> {
+            self.$field.check_name(name)
+        }
         fn health(&self) -> $crate::store::Health {
             self.$field.health()
         }
@@ -136,6 +142,7 @@ mod tests {
     use crate::store::memory::MemoryStore;
     use crate::store::{BoxFuture, Capabilities, ClaimId, Embedded, Health, KeeperId};
     use crate::store::{NodeState, NodeStatus, NodeVote, Store};
+    use crate::{Error, Name};
 
     /// Says what no default does.
     #[derive(Debug)]
@@ -152,6 +159,9 @@ mod tests {
         }
         fn place(&self) -> String {
             String::from("somewhere")
+        }
+        fn check_name(&self, name: &Name) -> Result<(), Error> {
+            Err(Error::invalid_name(name.as_str()))
         }
         fn health(&self) -> Health {
             let (node, state) = (String::from("a"), NodeState::Behind);
@@ -202,6 +212,9 @@ mod tests {
         };
         assert_eq!(wrapped.capabilities(), odd.capabilities());
         assert_eq!(wrapped.place(), "somewhere");
+        let name = Name::new("x").expect("a name");
+        assert_eq!(wrapped.check_name(&name), odd.check_name(&name));
+        assert!(wrapped.check_name(&name).is_err());
         assert_eq!(wrapped.health(), odd.health());
         assert_eq!(wrapped.votes(claim), odd.votes(claim));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());

@@ -30,7 +30,7 @@ pub const MAX_LISTED: usize = 100;
 pub struct LockInfo {
     /// The name.
     pub name: Name,
-    /// Who holds it now; empty when free.
+    /// The holders; empty when free.
     pub holders: Vec<Holder>,
     /// How many claims wait in the store. Tasks of one process that want a lock alike wait with one claim, and with none while
     /// their process holds: they are not counted one by one. A task with a label, a lease or a mode of its own has a claim of its own.

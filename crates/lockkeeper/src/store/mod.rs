@@ -13,7 +13,7 @@
 //!    something has one, except release and withdraw: they name one grant that is never given again, and what they undo
 //!    has to be undone however late it is.
 //! 3. **The queue is first come, first served.** While a live claim waits, no other claim is granted before
-//!    it. Whoever frees a lock makes the head of the queue its holder in the same step (a *direct grant*)
+//!    it. A release makes the head of the queue the holder in the same step (a *direct grant*)
 //!    under a lease of at most [`GRANT_LEASE`], and hints it; the waiter confirms by `try_acquire` with the
 //!    same id. Or the hint brings the grant itself, a [`DirectGrant`], and a renewal confirms it.
 //!    A waiter that says nothing for [`QUEUE_TTL`] has left the queue.
@@ -126,6 +126,14 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Where it is, without secrets: tells stores of one kind apart, the same in every process that uses it. A store that
     /// no other process can use names itself, for instance by its address (`{self:p}`).
     fn place(&self) -> String;
+
+    /// Whether it can keep a lock and a latch of this name. It asks nobody, and every verb refuses what it refuses.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] says why not.
+    fn check_name(&self, _name: &Name) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// One atomic try. Busy is a value. With [`Claim::enqueue`], a busy try also queues the claim (or keeps
     /// its place, when it is queued already).

@@ -169,7 +169,7 @@ impl Released {
 pub struct Break {
     /// What to free.
     pub name: Name,
-    /// Whose hold to end.
+    /// Which hold to end.
     pub target: BreakTarget,
     /// Why; shown by `inspect`.
     pub reason: String,
@@ -201,7 +201,7 @@ impl Break {
     }
 }
 
-/// Whose hold a break ends.
+/// Which hold a break ends.
 ///
 /// Between a look at a lock and the break that follows, it may change hands. Name the hold that was seen, and the next
 /// one is safe.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use lockkeeper::store::memory::MemoryStore;
+use lockkeeper::store::{Answer, Attempt, Claim, Grant, Store};
 use lockkeeper::{Error, Event, Guard, Lockkeeper, LossCause, Observer, Owner};
 
 use crate::common::{Fault, LEASE, MS, SHORT, Tampered, Verb, acquired, eventually, waiters};
@@ -105,15 +106,17 @@ async fn an_observer_that_panics_does_not_stop_renewals() {
             assert!(!matches!(event, Event::AtRisk { .. } | Event::Lost { .. }));
         }
     }
+    // A panic prints a backtrace, on the thread that renews.
+    let lease = SHORT * 5;
     let builder = Lockkeeper::builder().store(Tampered::new());
-    let builder = builder.observer(Arc::new(Panics)).lease(SHORT);
+    let builder = builder.observer(Arc::new(Panics)).lease(lease);
     let keeper = builder.connect().await.expect("connects");
     let fixed = keeper.lock("x").and_then(|lock| lock.fixed_lease(MS(200)));
     let fixed = fixed.expect("a lock").acquire().await.expect("acquired");
     let renewed = keeper.lock("y").expect("a name").acquire().await;
     let renewed = renewed.expect("acquired");
     assert!(tokio::time::timeout(LEASE, fixed.lost()).await.is_ok());
-    tokio::time::sleep(SHORT * 2).await;
+    tokio::time::sleep(lease * 2).await;
     assert!(renewed.is_held());
 }
 
@@ -147,10 +150,9 @@ async fn whoever_leaves_a_lost_hold_learns_it_although_others_share_it() {
         let guard: Guard = guard;
         let name = guard.name().clone();
         match guard.release().await {
-            Err(Error::Lost { cause, .. }) => assert!(
-                matches!(cause, LossCause::Broken(Some(_))),
-                "{name}: {cause:?}"
-            ),
+            Err(Error::Lost { cause, .. }) => {
+                assert!(matches!(cause, LossCause::Broken(_)), "{name}: {cause:?}")
+            }
             other => panic!("{name}: {other:?}"),
         }
     }
@@ -347,4 +349,35 @@ async fn guards_dropped_in_odd_places_release() {
         .join()
         .expect("no panic");
     free().await;
+}
+
+/// A store that grants a run of no tokens, against the contract.
+#[derive(Debug, Default)]
+struct Stingy(MemoryStore);
+
+impl Store for Stingy {
+    lockkeeper::forward!(0: capabilities facts);
+    lockkeeper::forward!(0: withdraw renew release subscribe inspect list break_lock latch);
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
+        Box::pin(async {
+            Ok(match self.0.try_acquire(claim).await? {
+                Attempt::Granted(grant) => Attempt::Granted(Grant::new(grant.token, 0)),
+                other => other,
+            })
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_grant_of_no_tokens_is_one_of_one() {
+    let builder = Lockkeeper::builder().store(Arc::new(Stingy::default()));
+    let keeper = builder.connect().await.expect("connects");
+    for _ in 0..2 {
+        let lock = keeper.lock("x").expect("a name");
+        // A panic of the first would leave the second waiting.
+        let task = tokio::spawn(async move { lock.acquire().await?.release().await });
+        let ended = tokio::time::timeout(SHORT * 20, task).await;
+        let ended = ended.expect("it does not wait for ever");
+        ended.expect("no panic").expect("acquired and released");
+    }
 }

@@ -175,8 +175,9 @@ async fn a_loss_says_what_and_why_once_and_before_the_release() {
             false => guard.lost().await,
         }
         let _ = guard.release().await;
+        // The watchdog's thread may still be telling the loss.
+        eventually("all is told", async || told.count("released") == 1).await;
         assert_eq!(told.more("lost"), [format!("{token} exclusive NotRenewed")]);
-        assert_eq!(told.count("released"), 1);
         assert!(told.position("lost") < told.position("released"));
     }
 }
@@ -193,7 +194,7 @@ async fn the_cause_of_a_loss_is_told() {
     eventually("both are told", async || told.count("lost") == 2).await;
     let lost = told.more("lost");
     assert!(lost[0].ends_with("LeaseOver"), "{lost:?}");
-    assert!(lost[1].ends_with("NotHeld"), "{lost:?}");
+    assert!(lost[1].contains("Broken"), "{lost:?}");
     assert_eq!(
         told.count("at_risk"),
         0,
@@ -334,5 +335,6 @@ async fn an_observer_may_drop_the_guard_of_a_lost_lock() {
         }
         eventually("both are released", async || calls.1.count("released") == 2).await;
         assert_eq!(calls.1.count("lost"), 1);
+        assert!(calls.1.position("lost") < calls.1.position("released"));
     }
 }

@@ -127,13 +127,13 @@ async fn a_broken_lock_is_lost_with_its_reason_and_local_waiters_go_on() {
     assert!(matches!(
         guard.run(std::future::pending::<()>()).await,
         Err(Error::Lost {
-            cause: LossCause::Broken(Some(_)),
+            cause: LossCause::Broken(_),
             ..
         })
     ));
     match guard.release().await {
         Err(Error::Lost {
-            cause: LossCause::Broken(Some(broken)),
+            cause: LossCause::Broken(broken),
             ..
         }) => assert_eq!(broken.reason, "it hangs"),
         other => panic!("{other:?}"),

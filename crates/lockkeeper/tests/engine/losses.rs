@@ -3,10 +3,11 @@
 use std::error::Error as _;
 use std::io;
 use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lockkeeper::store::memory::MemoryStore;
-use lockkeeper::store::{Answer, Attempt, Claim, Store};
+use lockkeeper::store::{Answer, Attempt, Claim, Renewal, Renewed, Store};
 use lockkeeper::*;
 
 use crate::common::{Fault, LEASE, MS, SHORT, Tampered, Verb, acquired, eventually};
@@ -68,7 +69,8 @@ async fn a_release_while_the_store_is_away_says_that_the_lock_was_lost() {
         ),
         "{lost:?}"
     );
-    assert_eq!(told.events(), ["x lost: it was not renewed in time"]);
+    let lost = ["x lost: it was not renewed in time"];
+    eventually("it is told", async || told.events() == lost).await;
     store.set_all(None);
     eventually("released once the store is back", async || {
         told.events()[1..] == ["x released"]
@@ -112,7 +114,7 @@ async fn a_break_that_only_the_release_notices_is_told_with_its_reason() {
     assert!(guard.is_held(), "nobody has told it");
     match guard.release().await {
         Err(Error::Lost {
-            cause: LossCause::Broken(Some(broken)),
+            cause: LossCause::Broken(broken),
             now_held_by: Some(process),
             ..
         }) => {
@@ -121,9 +123,172 @@ async fn a_break_that_only_the_release_notices_is_told_with_its_reason() {
         }
         other => panic!("{other:?}"),
     }
-    let lost = ["x lost: the store no longer had it", "x released"];
+    let lost = ["x lost: it was broken (a test)", "x released"];
     assert_eq!(told.events(), lost);
     assert!(next.is_held());
+}
+
+/// A lock of the keeper that another one has broken, without the keeper having heard of it.
+async fn broken_unheard(store: &Arc<Tampered>, keeper: &Lockkeeper) -> Guard {
+    store.set(Verb::Renew, Some(Fault::Refused));
+    let guard = acquired(keeper).await;
+    let other = store.keeper(LEASE).await;
+    other.break_lock("x", "a test").await.expect("breaks");
+    assert!(guard.is_held(), "nobody has told it");
+    guard
+}
+
+#[tokio::test]
+async fn a_loss_that_only_a_repeated_release_finds_is_told() {
+    for drops in [false, true] {
+        let store = Tampered::new();
+        let (keeper, told) = observed(&store, LEASE).await;
+        let guard = broken_unheard(&store, &keeper).await;
+        store.set(Verb::Release, Some(Fault::Refused));
+        match drops {
+            true => drop(guard),
+            false => {
+                let failed = guard.release().await.expect_err("the store is away");
+                assert!(failed.is_transient(), "{failed:?}");
+            }
+        }
+        eventually("it is tried", async || store.count(Verb::Release) > 0).await;
+        store.set(Verb::Release, None);
+        eventually("it is over", async || {
+            told.events().contains(&String::from("x released"))
+        })
+        .await;
+        let events = told.events();
+        assert_eq!(events, ["x lost: it was broken (a test)", "x released"]);
+    }
+}
+
+#[tokio::test]
+async fn a_hold_that_an_earlier_release_may_have_ended_is_not_lost() {
+    for cancelled in [false, true] {
+        let store = Tampered::new();
+        let (keeper, told) = observed(&store, LEASE).await;
+        let guard = acquired(&keeper).await;
+        let fault = match cancelled {
+            true => Fault::Silent,
+            false => Fault::AnswerLost,
+        };
+        store.set(Verb::Release, Some(fault));
+        let released = tokio::time::timeout(MS(50), guard.release()).await;
+        assert_eq!(released.is_err(), cancelled, "{released:?}");
+        store.set(Verb::Release, None);
+        eventually("it is over", async || !told.events().is_empty()).await;
+        assert_eq!(told.events(), ["x released"]);
+    }
+}
+
+/// How the keeper may come to hear of a break.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Hears {
+    Hint,
+    Retry,
+    Extension,
+}
+
+#[tokio::test]
+async fn a_break_is_told_with_its_reason_however_it_is_heard_of() {
+    for hears in [Hears::Hint, Hears::Retry, Hears::Extension] {
+        let store = Tampered::new();
+        let (keeper, told) = observed(&store, LEASE).await;
+        let guard = match hears {
+            Hears::Hint => {
+                let guard = acquired(&keeper).await;
+                keeper.break_lock("x", "a test").await.expect("breaks");
+                guard
+            }
+            _ => broken_unheard(&store, &keeper).await,
+        };
+        store.set(Verb::Renew, None);
+        if hears == Hears::Extension {
+            let error = guard.extend(LEASE).await.expect_err("it is lost");
+            assert!(was_broken(&error), "{error:?}");
+        }
+        let lost = tokio::time::timeout(PATIENCE, guard.lost()).await;
+        assert!(lost.is_ok(), "{hears:?}");
+        drop(guard);
+        let expected = ["x lost: it was broken (a test)", "x released"];
+        eventually("both are told", async || told.events().len() == 2).await;
+        assert_eq!(told.events(), expected, "{hears:?}");
+    }
+}
+
+/// The hold is gone, and the store says nothing of why.
+async fn gone_without_a_word(store: &Arc<Tampered>, keeper: &Lockkeeper) -> Guard {
+    let guard = acquired(keeper).await;
+    store.set(Verb::Other, Some(Fault::Silent));
+    let other = Lockkeeper::builder().store(store.inner.clone());
+    let other = other.connect().await.expect("connects");
+    other.break_lock("x", "a test").await.expect("breaks");
+    let lost = tokio::time::timeout(PATIENCE, guard.lost()).await;
+    assert!(lost.is_ok(), "it is heard of");
+    guard
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_say_why_keeps_no_loss_from_being_told() {
+    let store = Tampered::new();
+    let (keeper, told) = observed(&store, LEASE).await;
+    drop(gone_without_a_word(&store, &keeper).await);
+    let expected = ["x lost: the store no longer had it", "x released"];
+    eventually("both are told", async || told.events().len() == 2).await;
+    assert_eq!(told.events(), expected);
+}
+
+#[tokio::test]
+async fn a_loss_is_told_though_the_keeper_ends_meanwhile() {
+    let store = Tampered::new();
+    let (keeper, told) = observed(&store, LEASE).await;
+    let guard = gone_without_a_word(&store, &keeper).await;
+    drop((guard, keeper));
+    let expected = ["x lost: the store no longer had it", "x released"];
+    eventually("both are told", async || told.events().len() == 2).await;
+    assert_eq!(told.events(), expected);
+}
+
+#[tokio::test]
+async fn a_cancelled_release_tells_the_loss_with_its_reason() {
+    let store = Tampered::interruptible(Arc::default());
+    let (keeper, told) = observed(&store, LEASE).await;
+    let guard = broken_unheard(&store, &keeper).await;
+    // The release is answered, and the store is asked for the reason.
+    let mut release = Box::pin(guard.release());
+    let asked = store.count(Verb::Other);
+    std::future::poll_fn(|context| {
+        let ended = release.as_mut().poll(context).is_ready();
+        assert!(!ended, "nothing was left to cancel");
+        match store.count(Verb::Other) > asked {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+    drop(release);
+    let expected = ["x lost: it was broken (a test)", "x released"];
+    eventually("both are told", async || told.events().len() == 2).await;
+    assert_eq!(told.events(), expected);
+}
+
+#[tokio::test]
+async fn a_break_before_the_grant_is_not_the_cause() {
+    let store = Tampered::new();
+    let (keeper, told) = observed(&store, LEASE).await;
+    keeper.break_lock("x", "an old one").await.expect("breaks");
+    let guard = acquired(&keeper).await;
+    // Behind the keeper's back: no hint comes.
+    let name = Name::new("x").expect("a name");
+    let gone = store.inner.withdraw(&name, guard.claim()).await;
+    gone.expect("works");
+    match guard.release().await {
+        Err(Error::Lost { cause, .. }) => assert_eq!(cause, LossCause::NotHeld),
+        other => panic!("{other:?}"),
+    }
+    let lost = ["x lost: the store no longer had it", "x released"];
+    assert_eq!(told.events(), lost);
 }
 
 #[tokio::test]
@@ -149,7 +314,7 @@ async fn an_observer_may_drop_the_guard_of_the_lost_lock() {
     *told.drops.lock().expect("drops") = Some(guard);
     keeper.break_lock("x", "a test").await.expect("breaks");
     tokio::time::timeout(PATIENCE, lost).await.expect("told");
-    let expected = ["x lost: the store no longer had it", "x released"];
+    let expected = ["x lost: it was broken (a test)", "x released"];
     eventually("both are told", async || told.events() == expected).await;
     let next = tokio::time::timeout(PATIENCE, acquired(&keeper)).await;
     assert!(next.expect("nobody waits for itself").is_held());
@@ -198,7 +363,7 @@ fn was_broken(error: &Error) -> bool {
     let Error::Lost { cause, .. } = error else {
         return false;
     };
-    matches!(cause, LossCause::Broken(Some(broken)) if broken.reason == "a test")
+    matches!(cause, LossCause::Broken(broken) if broken.reason == "a test")
 }
 
 #[tokio::test]
@@ -238,21 +403,16 @@ async fn whoever_sees_the_loss_finds_its_cause() {
     }
 }
 
-/// Keeps the thread that tells the first loss, until it is told to go on.
+/// Keeps the thread that tells a loss, until it is told to go on.
 struct Stalls {
-    lost: Mutex<Vec<(Name, LossCause)>>,
+    told: Told,
     goes_on: Mutex<mpsc::Receiver<()>>,
 }
 
 impl Observer for Stalls {
     fn event(&self, event: &Event<'_>) {
-        let Event::Lost { name, cause, .. } = event else {
-            return;
-        };
-        let mut lost = self.lost.lock().expect("losses");
-        lost.push(((*name).clone(), cause.clone()));
-        if lost.len() == 1 {
-            drop(lost);
+        self.told.event(event);
+        if let Event::Lost { .. } = event {
             let goes_on = self.goes_on.lock().expect("a receiver");
             let _ = goes_on.recv_timeout(PATIENCE);
         }
@@ -260,42 +420,84 @@ impl Observer for Stalls {
 }
 
 #[tokio::test]
-async fn a_loss_that_the_clock_saw_first_keeps_that_cause() {
+async fn a_release_waits_for_no_observer_and_is_told_after_the_loss() {
     let (go_on, goes_on) = mpsc::channel();
     let stalls = Arc::new(Stalls {
-        lost: Mutex::default(),
+        told: Told::default(),
         goes_on: Mutex::new(goes_on),
     });
     let store = Tampered::new();
-    let builder = Lockkeeper::builder().store(store.clone());
-    let builder = builder.lease(MS(2_000)).observer(stalls.clone());
-    let keeper = builder.connect().await.expect("connects");
-    let mut guards = Vec::new();
-    for name in ["a", "b"] {
-        let lock = keeper.lock(name).expect("a name");
-        guards.push(lock.acquire().await.expect("acquired"));
-    }
-    // So that the keeper asks for both at once, after both are broken.
+    let builder = Lockkeeper::builder().store(store.clone()).lease(SHORT);
+    let keeper = builder.observer(stalls.clone()).connect().await;
+    let lock = keeper.expect("connects").rwlock("x").expect("a name");
+    let readers = [lock.read().await, lock.read().await];
     store.set(Verb::Renew, Some(Fault::Refused));
-    let other = store.keeper(LEASE).await;
-    for name in ["a", "b"] {
-        other.break_lock(name, "a test").await.expect("breaks");
+    let lost = ["x lost: it was not renewed in time"];
+    eventually("it is told", async || stalls.told.events() == lost).await;
+    for reader in readers {
+        let mut release = Box::pin(reader.expect("reads").release());
+        let mut context = Context::from_waker(Waker::noop());
+        let Poll::Ready(released) = release.as_mut().poll(&mut context) else {
+            panic!("it waits for the observer");
+        };
+        let is_lost = matches!(released, Err(Error::Lost { .. }));
+        assert!(is_lost, "{released:?}");
+        assert_eq!(
+            stalls.told.events(),
+            lost,
+            "the observer is not done with it"
+        );
     }
-    store.set(Verb::Renew, None);
-    let lost = || stalls.lost.lock().expect("losses").clone();
-    eventually("one is told", async || lost().len() == 1).await;
-    let first = &lost()[0].0;
-    let second = guards.iter().find(|guard| guard.name() != first);
-    let second = second.expect("there are two");
-    eventually("its time is over", async || !second.is_held()).await;
-    let error = second.run(async {}).await.expect_err("it is lost");
+    go_on.send(()).expect("it waits");
+    eventually("all is told", async || stalls.told.events().len() == 3).await;
+    assert_eq!(stalls.told.events()[1..], ["x released", "x released"]);
+}
+
+/// A store that keeps the thread that renews, after it has seen what is held and before it says so.
+#[derive(Debug)]
+struct SlowToSay {
+    inner: MemoryStore,
+    goes_on: Mutex<Option<mpsc::Receiver<()>>>,
+}
+
+impl Store for SlowToSay {
+    lockkeeper::forward!(inner: capabilities facts try_acquire withdraw release subscribe inspect list break_lock latch);
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Answer<'a, Vec<Renewed>> {
+        Box::pin(async {
+            let answers = self.inner.renew(renewals).await;
+            if let Some(goes_on) = self.goes_on.lock().expect("a receiver").take() {
+                let _ = goes_on.recv_timeout(PATIENCE);
+            }
+            answers
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_loss_that_the_clock_saw_first_keeps_that_cause() {
+    let (go_on, goes_on) = mpsc::channel();
+    let store = Arc::new(SlowToSay {
+        inner: MemoryStore::new(),
+        goes_on: Mutex::default(),
+    });
+    let told = Arc::<Told>::default();
+    let builder = Lockkeeper::builder().store(store.clone());
+    let builder = builder.lease(MS(2_000)).observer(told.clone());
+    let keeper = builder.connect().await.expect("connects");
+    let guard = acquired(&keeper).await;
+    *store.goes_on.lock().expect("a receiver") = Some(goes_on);
+    // The keeper hears of it and asks; the answer comes to it when its time is over.
+    keeper.break_lock("x", "a test").await.expect("breaks");
+    eventually("its time is over", async || !guard.is_held()).await;
+    let error = guard.run(async {}).await.expect_err("it is lost");
     let Error::Lost { cause, .. } = error else {
         panic!("{error:?}");
     };
     assert_eq!(cause, LossCause::NotRenewed);
     go_on.send(()).expect("it waits");
-    eventually("both are told", async || lost().len() == 2).await;
-    assert_eq!(lost()[1].1, cause, "one loss has one cause");
+    eventually("it is told", async || !told.events().is_empty()).await;
+    let one = ["x lost: it was not renewed in time"];
+    assert_eq!(told.events(), one, "one loss has one cause");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Where the counts are: one file a kind.
 //!
 //! A sale reads, decides and writes back, in separate steps on purpose: the lock is what makes them one. A write and
-//! its line in the ledger are one step, so that the ledger is right whoever is killed when, and shows for certain
+//! its line in the ledger are one step, so that the ledger is right whichever process is killed, and shows for certain
 //! what was oversold and what was lost.
 
 mod redis;
@@ -34,7 +34,7 @@ pub(crate) type Answering<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send
 pub(crate) enum Fenced {
     /// How many there are.
     Count(i64),
-    /// Someone with a higher token was here: whoever asks no longer holds the lock.
+    /// A holder with a higher token was here: the caller no longer holds the lock.
     Refused,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Sale {
 
 /// Counts, and a ledger of all sales.
 pub(crate) trait Stock: Send + Sync + fmt::Debug {
-    /// How many there are. A token is remembered: whoever read before with a lower one cannot write any more.
+    /// How many there are. A token is remembered: a caller that read before with a lower one cannot write any more.
     fn read(&self, item: Item, token: Option<Token>) -> Answering<'_, Fenced>;
 
     /// Writes what is left after a sale and a line in the ledger; answers what is left.

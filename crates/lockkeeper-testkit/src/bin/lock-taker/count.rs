@@ -144,7 +144,7 @@ impl Counter {
 
     async fn change(&self, token: Token, random: &mut Random) -> Result<bool, Failure> {
         let resource = self.resource.clone();
-        // A thread of its own: whoever is stopped with the file locked blocks it.
+        // A thread of its own: a process that is stopped with the file locked blocks it.
         let base = tokio::task::spawn_blocking(move || resource.read(token)).await??;
         let Some(base) = base else {
             return Ok(false);

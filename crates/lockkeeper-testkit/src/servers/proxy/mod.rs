@@ -38,11 +38,13 @@ struct Shared {
     target: AtomicU16,
     rules: watch::Sender<Rules>,
     injected: broadcast::Sender<Arc<[u8]>>,
+    told: broadcast::Sender<Arc<[u8]>>,
     trigger: Mutex<Option<Trigger>>,
     refuses: AtomicBool,
     lost: AtomicUsize,
     stopped: AtomicUsize,
     open: AtomicUsize,
+    heard: AtomicUsize,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -80,6 +82,7 @@ enum Then {
     Hold,
     HoldReplies,
     Answer(Arc<[u8]>),
+    Replace(Arc<[u8]>),
 }
 
 impl Proxy {
@@ -92,11 +95,13 @@ impl Proxy {
             target: AtomicU16::new(port),
             rules: watch::Sender::new(Rules::default()),
             injected: broadcast::Sender::new(16),
+            told: broadcast::Sender::new(16),
             trigger: Mutex::new(None),
             refuses: AtomicBool::new(false),
             lost: AtomicUsize::new(0),
             stopped: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
+            heard: AtomicUsize::new(0),
         });
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -190,6 +195,21 @@ impl Proxy {
         self.arm(text, count, Then::Answer(reply.as_bytes().into()));
     }
 
+    /// Forwards the next request that has `text` in it, and replaces what the server says next by this.
+    pub fn replace_reply(&self, text: &str, reply: &[u8]) {
+        self.arm(text, 1, Then::Replace(reply.into()));
+    }
+
+    /// Sends this to the server on every connection, between two requests of the client, which does not see the reply.
+    pub fn tell_server(&self, bytes: &[u8]) {
+        let _ = self.shared.told.send(bytes.into());
+    }
+
+    /// How many replies the server has given to [`Proxy::tell_server`].
+    pub fn heard(&self) -> usize {
+        self.shared.heard.load(SeqCst)
+    }
+
     /// Sends this to the client of every connection, between two replies of the server.
     pub fn inject(&self, bytes: &str) {
         let _ = self.shared.injected.send(bytes.as_bytes().into());
@@ -240,7 +260,7 @@ impl Shared {
                 _ = rules.wait_for(|rules| rules.ended) => return,
                 client = listener.accept() => client,
             };
-            // Before the look at `refuses`: whoever refuses cuts afterwards.
+            // Before the look at `refuses`: a refusal is set first, and then connections are cut.
             let generation = self.rules.borrow().generation;
             match client {
                 Ok((client, _)) if !self.refuses.load(SeqCst) => {

@@ -1,9 +1,10 @@
 //! What passes through one connection, in both directions.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -11,6 +12,21 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 
 use super::{Rules, Shared, Then, Way};
+
+/// What becomes of the replies of one connection.
+#[derive(Debug, Default)]
+struct Fate {
+    /// All are lost from now on.
+    losing: AtomicBool,
+    /// What the client gets instead of the next ones: `None` is nothing.
+    instead: Mutex<VecDeque<Option<Arc<[u8]>>>>,
+}
+
+impl Fate {
+    fn instead(&self) -> MutexGuard<'_, VecDeque<Option<Arc<[u8]>>>> {
+        self.instead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// The four ends of one proxied connection.
 struct Ends {
@@ -28,11 +44,11 @@ impl Shared {
             client: client.into_split(),
             server: server.into_split(),
         };
-        let losing = AtomicBool::new(false);
+        let fate = Fate::default();
         let (answer, answers) = mpsc::unbounded_channel();
         let (requests, replies) = tokio::join!(
-            self.pump_requests(&mut ends.client.0, &mut ends.server.1, &losing, answer),
-            self.pump_replies(&mut ends.server.0, &mut ends.client.1, &losing, answers),
+            self.pump_requests(&mut ends.client.0, &mut ends.server.1, &fate, answer),
+            self.pump_replies(&mut ends.server.0, &mut ends.client.1, &fate, answers),
         );
         requests.and(replies)
     }
@@ -41,12 +57,20 @@ impl Shared {
         &self,
         from: &mut OwnedReadHalf,
         to: &mut OwnedWriteHalf,
-        losing: &AtomicBool,
+        fate: &Fate,
         answer: mpsc::UnboundedSender<Arc<[u8]>>,
     ) -> io::Result<()> {
         let mut buffer = vec![0; 64 * 1024];
+        let mut told = self.told.subscribe();
         loop {
-            let length = from.read(&mut buffer).await.unwrap_or(0);
+            let length = tokio::select! {
+                length = from.read(&mut buffer) => length.unwrap_or(0),
+                Ok(bytes) = told.recv() => {
+                    fate.instead().push_back(None);
+                    to.write_all(&bytes).await?;
+                    continue;
+                }
+            };
             if length == 0 {
                 return to.shutdown().await;
             }
@@ -56,7 +80,7 @@ impl Shared {
             }
             match self.triggered(chunk) {
                 Some(Then::LoseReply) => {
-                    losing.store(true, SeqCst);
+                    fate.losing.store(true, SeqCst);
                     to.write_all(chunk).await?;
                     // The server does all it was asked before it sees the end; then it closes.
                     return to.shutdown().await;
@@ -69,6 +93,10 @@ impl Shared {
                     to.write_all(chunk).await?;
                 }
                 Some(Then::Answer(reply)) => drop(answer.send(reply)),
+                Some(Then::Replace(reply)) => {
+                    fate.instead().push_back(Some(reply));
+                    to.write_all(chunk).await?;
+                }
                 Some(Then::HoldReplies) | None => to.write_all(chunk).await?,
             }
         }
@@ -78,7 +106,7 @@ impl Shared {
         &self,
         from: &mut OwnedReadHalf,
         to: &mut OwnedWriteHalf,
-        losing: &AtomicBool,
+        fate: &Fate,
         mut answers: mpsc::UnboundedReceiver<Arc<[u8]>>,
     ) -> io::Result<()> {
         let mut buffer = vec![0; 64 * 1024];
@@ -96,12 +124,20 @@ impl Shared {
                 }
             };
             if length == 0 {
-                if losing.load(SeqCst) {
+                if fate.losing.load(SeqCst) {
                     self.lost.fetch_add(1, SeqCst);
                 }
                 return to.shutdown().await;
             }
-            if self.gate(|rules| rules.replies).await && !losing.load(SeqCst) {
+            let instead = fate.instead().pop_front();
+            if let Some(instead) = instead {
+                match instead {
+                    Some(reply) => drop(to.write_all(&reply).await),
+                    None => drop(self.heard.fetch_add(1, SeqCst)),
+                }
+                continue;
+            }
+            if self.gate(|rules| rules.replies).await && !fate.losing.load(SeqCst) {
                 // A client that is gone does not keep its last requests from the server.
                 let _ = to.write_all(&buffer[..length]).await;
             }

@@ -58,7 +58,7 @@ async fn a_dead_first_fair_waiter_is_passed_over() {
     busy(&store, &alive).await;
     let since = Moment::now();
     assert_eq!(release(&store, &held).await, Ok(true));
-    // The dead one does not confirm, whoever is next does.
+    // The dead one does not confirm, the next one does.
     until("it is passed over", async || {
         matches!(store.try_acquire(&alive).await, Ok(Attempt::Granted(_)))
     })
@@ -67,7 +67,7 @@ async fn a_dead_first_fair_waiter_is_passed_over() {
     assert!(took < Duration::from_secs(15), "{took:?}");
     assert_eq!(release(&store, &alive).await, Ok(true));
     until("the line is gone", async || {
-        // Whoever looks clears it up.
+        // A look clears it up.
         store.inspect(&alive.name).await.expect("answers");
         server.strings(&["LRANGE", QUEUE, "0", "-1"]).is_empty()
     })

@@ -91,7 +91,7 @@ async fn an_owner_re_enters_and_nobody_else_does() {
     assert!(elsewhere.try_acquire().await.expect("answers").is_some());
 }
 
-/// Who has no owner cannot re-enter, through whatever lock object, and is not stuck.
+/// A task without an owner cannot re-enter, through whatever lock object, and is not stuck.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_an_owner_a_second_acquire_is_refused() {
     let server = RedisServer::start();
@@ -216,7 +216,8 @@ async fn nested_locking_does_not_stop_a_later_renewal() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundreds_of_locks_are_renewed_in_few_requests() {
     let server = RedisServer::start();
-    let lease = Duration::from_secs(1);
+    // A machine that stalls for most of a second still renews them.
+    let lease = Duration::from_secs(3);
     let keeper = keeper_at(&server.url(), lease).await;
     let mut guards = Vec::new();
     for number in 0..300 {

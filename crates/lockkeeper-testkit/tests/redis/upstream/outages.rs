@@ -158,7 +158,7 @@ async fn a_release_whose_answer_was_lost_is_in_doubt_and_done() {
     let_go(next).await;
 }
 
-/// Whoever stops waiting, at whatever moment, leaves nothing that is renewed for ever.
+/// A task that stops waiting, at whatever moment, leaves nothing that is renewed for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_dropped_at_every_await_leaves_no_renewed_lock() {
     let server = RedisServer::start();

@@ -141,7 +141,7 @@ async fn a_prefix_is_what_redisson_calls_a_name_mapper() {
     assert_eq!(listed[0].name.as_str(), "job");
     let_go(guard).await;
     assert_eq!(listener.next(SOON).as_deref(), Some("0"));
-    // Once whoever listened had its chance.
+    // Once the listeners had their chance.
     until("only its token is left", async || {
         server.keys() == ["redisson_lock_token:{app:job}"]
     })

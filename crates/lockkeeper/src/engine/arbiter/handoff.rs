@@ -6,7 +6,6 @@ use std::sync::{Arc, MutexGuard};
 use super::{Arbiter, State};
 use crate::Token;
 use crate::clock::Moment;
-use crate::engine::hold::Hold;
 use crate::engine::line::{Waiter, deliver};
 use crate::engine::parting::Parting;
 use crate::engine::reign::{Open, Reign};
@@ -110,7 +109,8 @@ impl Arbiter {
                 state.reign = Some(Reign {
                     hold: self.hold(Mode::Exclusive, won, self.core.lease, true),
                     next_token: token.get(),
-                    tokens: won.grant.tokens,
+                    // The task that won has one, whatever the store says.
+                    tokens: won.grant.tokens.max(1),
                     passed: 0,
                     since,
                 });
@@ -123,7 +123,7 @@ impl Arbiter {
         let reign = state.reign.as_mut()?;
         reign.tokens = reign.tokens.checked_sub(1)?;
         let token = Token::new(reign.next_token);
-        reign.next_token += 1;
+        reign.next_token = reign.next_token.saturating_add(1);
         let hold = reign.hold.clone();
         Some(self.seat(state, hold, owner, token, Seat::Handed))
     }
@@ -216,7 +216,7 @@ impl Arbiter {
             let is_held = hold.is_held();
             drop(state);
             if !is_held {
-                self.tell_lost(&hold);
+                self.core.shared.tell_lost(&hold);
             }
             parting.over(&self.core.shared.observers);
             return match is_held {
@@ -233,15 +233,6 @@ impl Arbiter {
         }
         drop(state);
         Left::Departs(Departure::new(self, parting, Seat::Shared, false))
-    }
-
-    /// Has a loss told before what follows from it, also where the watchdog has not come to it yet.
-    pub fn tell_lost(&self, hold: &Hold) {
-        hold.tell_lost(&self.core.shared.observers);
-        // What the keeper's thread tells, it must not wait for.
-        if !self.core.background.is_here() {
-            hold.wait_until_told();
-        }
     }
 
     /// A hold was lost: whoever still thinks to have it has it no more, and the others contend anew.

@@ -16,8 +16,9 @@ use super::config::{Config, KIND};
 use super::fault::{Fault, denied, ends_connection};
 use super::login::{Denied, Greeting, Login};
 use super::packet::{Packets, Stream};
-use super::reply::{Reply, exchange};
+use super::reply::{Reply, Said, exchange};
 use crate::Error;
+use crate::store::common::keep_alive::keep_alive;
 use crate::store::common::{AbortOnDrop, Address, Silence, Trust, tls};
 
 /// One text, and what becomes of it.
@@ -203,15 +204,18 @@ async fn own(
     let reason = loop {
         let request = tokio::select! {
             biased;
-            () = retired.notified() => break "the server's role or settings have changed".to_owned(),
+            () = retired.notified() => break "the server's role, settings or tables have changed".to_owned(),
             request = requests.recv() => request,
-            reason = packets.unasked() => break reason,
+            () = packets.unasked() => {
+                let parting = tokio::time::timeout(limit, packets.parting()).await;
+                break parting.unwrap_or_else(|_| "the server began to say something".into());
+            }
         };
         let Some(request) = request else { return };
         let silence = Silence::after(limit + request.takes * 4 / 3);
         let answer = silence.probe(exchange(&mut packets, &request.text), ready(Ok(())));
-        let replies = match answer.await {
-            Ok(Ok(replies)) => replies,
+        let said = match answer.await {
+            Ok(Ok(said)) => said,
             Ok(Err(error)) => {
                 let _ = request.answer.send(Err(Fault::Lost(error.to_string())));
                 break error.to_string();
@@ -221,7 +225,8 @@ async fn own(
                 break reason;
             }
         };
-        let mut parting = misfit(&replies, request.statements);
+        let mut parting = misfit(&said, request.statements);
+        let replies = said.replies;
         if replies.len() <= request.whole
             && parting.is_none()
             && let Some(Reply::Failed(_)) = replies.last()
@@ -250,7 +255,7 @@ async fn own(
 async fn roll_back(packets: &mut Packets, silence: Silence) -> Option<String> {
     let answer = silence.probe(exchange(packets, "ROLLBACK"), ready(Ok(())));
     match answer.await {
-        Ok(Ok(replies)) => match misfit(&replies, 1) {
+        Ok(Ok(said)) => match misfit(&said, 1) {
             Some(Misfit::Foreign(reason) | Misfit::Ends(reason)) => Some(reason),
             None => None,
         },
@@ -267,8 +272,14 @@ enum Misfit {
     Ends(String),
 }
 
-/// A text of several statements has an answer for each, or an error at the end.
-fn misfit(replies: &[Reply], statements: usize) -> Option<Misfit> {
+/// A text of several statements has an answer for each, or an error at the end. No text of ours leaves a transaction open: what was done
+/// in one that is open would be undone with the connection.
+fn misfit(said: &Said, statements: usize) -> Option<Misfit> {
+    if said.is_open {
+        let open = "the session does not commit by itself as it was told to";
+        return Some(Misfit::Foreign(open.into()));
+    }
+    let replies = &said.replies;
     match replies.last() {
         Some(Reply::Failed(error)) if ends_connection(error) => {
             Some(Misfit::Ends(error.message.clone()))
@@ -355,6 +366,7 @@ async fn dial(address: &Address) -> Result<Box<dyn Stream>, Error> {
             let stream = TcpStream::connect((host.as_str(), *port)).await;
             let stream = stream.map_err(unreachable)?;
             stream.set_nodelay(true).map_err(unreachable)?;
+            keep_alive(&stream);
             Ok(Box::new(stream))
         }
         Address::Unix(path) => {

@@ -13,7 +13,7 @@ use super::fault::{self, Fault as Trouble};
 use super::reply::{Reply as Said, Row, ServerError};
 use super::rows::number;
 use super::session::{self, Session};
-use super::statements;
+use super::statements::{self, Tested};
 use super::wake::{Bell, ring};
 use crate::clock::{Clock, Moment};
 use crate::store::common::{AbortOnDrop, ServerClock, StoreKind, Supervised, supervise};
@@ -71,7 +71,7 @@ impl Hub {
     async fn open(&self, number: u64) -> Result<Arc<Session>, Error> {
         // A name of its own each time: the server may not have noticed yet that the last connection is gone.
         let pillow = format!("lw:{}:{number}", self.id.simple());
-        let session = session::open(&self.config, &self.clock, &pillow).await?;
+        let session = session::open(&self.config, &self.clock, &pillow, number > 1).await?;
         Ok(Arc::new(session))
     }
 
@@ -83,13 +83,13 @@ impl Hub {
     /// Reads what [`Tables::look`](statements::Tables::look) selects. Returns the server's time, and whether the session still
     /// knows the server right: if not, the session ends.
     fn saw(&self, session: &Session, row: &Row, sent: Moment) -> Option<(u64, bool)> {
-        let (time, breaks) = (number(row, 0)?, number::<i64>(row, 1)?);
-        self.clock.saw(time, sent, Moment::now());
-        self.ready_at.store(number(row, 2)?, SeqCst);
         let fits = number::<u8>(row, 3) == Some(1);
         if !fits {
             session.connection.retire();
         }
+        let (time, breaks) = (number(row, 0)?, number::<i64>(row, 1)?);
+        self.clock.saw(time, sent, Moment::now());
+        self.ready_at.store(number(row, 2)?, SeqCst);
         let before = self.breaks.swap(breaks, SeqCst);
         if before != breaks && before >= 0 {
             self.mailbox.board().keepers();
@@ -172,7 +172,8 @@ impl MySql {
         }
         // Up to here an error undoes all, or leaves the commit in doubt. What follows is no part of it.
         let work = batch.len();
-        batch.push(tables.look());
+        let tested = ops.iter().map(Tested::of).max();
+        batch.push(tables.look(tested.unwrap_or(Tested::Server)));
         let remote = self.remote(ops);
         // The last, since an error of it ends the text.
         batch.extend(remote.first().map(|keeper| ring(*keeper)));
@@ -187,7 +188,10 @@ impl MySql {
         if let Some(Said::Failed(error)) = said.last()
             && said.len() <= work
         {
-            let in_commit = whole && said.len() == work;
+            let in_commit = match whole {
+                true => said.len() == work,
+                false => changes && fault::is_of_commit(error),
+            };
             return Err(undone(error, in_commit, ops.len() > 1));
         }
         for keeper in remote.iter().skip(1) {
@@ -209,11 +213,11 @@ impl MySql {
             let reply = statements::read(op, of_step).ok_or_else(odd)?;
             replies.push(reply);
         }
-        if let Some((_, false)) = seen
+        if !matches!(seen, Some((_, true)))
             && ops.iter().zip(&replies).any(|(op, did)| must_last(op, did))
         {
-            // The commit may not be on disk, or on a server that grants no more.
-            let changed = "the server's role or settings changed meanwhile";
+            // The commit may not be on disk, on a server that grants no more, or in tables that a dump brought back.
+            let changed = "the server's role, settings or tables changed meanwhile";
             return Err(Fault::Unknown(changed.into()));
         }
         let now = seen.map(|(now, _)| now);
@@ -302,7 +306,10 @@ fn undone(error: &ServerError, in_commit: bool, several: bool) -> Fault {
 fn must_last(op: &Op, reply: &Reply) -> bool {
     match reply {
         Reply::Granted(_) => true,
-        Reply::Done => op.is_durable() == Some(true),
+        Reply::Done => {
+            let grants = matches!(op, Op::Save(save) if save.grants);
+            grants || op.is_durable() == Some(true)
+        }
         _ => false,
     }
 }
@@ -392,7 +399,7 @@ impl Supervised for Kept {
                 () = tokio::time::sleep(pause) => {}
             }
             let sent = Moment::now();
-            if let Ok(rows) = connection.rows(session.tables.look()).await {
+            if let Ok(rows) = connection.rows(session.tables.look(Tested::All)).await {
                 let row = rows.first();
                 let _ = row.and_then(|row| self.0.saw(session, row, sent));
             }

@@ -1,14 +1,16 @@
 //! What a server says of itself, and what follows: whether it may grant.
 //!
-//! Two things make a server forget a grant that it has confirmed: it is another server, which was not told of the grant; or the
-//! machine lost power before the commit was on disk. So the tables say which server made the grants, and when it started
-//! if its commits do not wait for the disk. A server that does not fit waits until all leases are over.
+//! Three things make a server forget a grant that it has confirmed: it is another server, which was not told of the grant; the
+//! machine lost power before the commit was on disk; or a dump brought older tables back. So the tables say which server made the
+//! grants, when it started if its commits do not wait for the disk, and when they were made themselves, which a dump that is loaded
+//! says wrong. A server that does not fit waits until all leases are over.
 
 use super::connection::Connection;
 use super::fault::Fault;
 use super::rows::{number, text};
 use super::session::Meta;
-use super::text::{NOW, hex};
+use super::statements::Tables;
+use super::text::{NOW, hex, made, too_late};
 use crate::SETUP_TARGET;
 
 /// Two starts of a server differ by more than this.
@@ -19,6 +21,9 @@ const NO_VARIABLE: u16 = 1193;
 const SYNCED: &str =
     "(@@innodb_flush_log_at_trx_commit IN (1,3) AND (@@log_bin=0 OR @@sync_binlog=1))";
 
+/// Whether the server takes writes. MariaDB 12 has words for it, older ones and MySQL a number, and both are compared as text.
+const TAKES_WRITES: &str = "CONCAT(@@global.read_only) IN ('0','OFF')";
+
 /// What a server says of itself.
 pub(super) struct Facts {
     pub now: u64,
@@ -27,6 +32,8 @@ pub(super) struct Facts {
     pub read_only: bool,
     pub binlog_by_statement: bool,
     pub galera: bool,
+    /// Whether it has, or had, transactions of another server. Replication may have left our tables out.
+    pub replicated: bool,
     /// When it started, in microseconds.
     pub started: i64,
     /// Its identity, and the expression that says so.
@@ -42,6 +49,12 @@ pub(super) struct Terms {
     pub may_grant: String,
     /// For a SELECT from `meta`: the session still knows the server right.
     pub fits: String,
+    /// `lock` is the table that the session knows.
+    pub same_lock: String,
+    /// `hold` is the table that the session knows.
+    pub same_hold: String,
+    /// For a SELECT from `meta`: from when on the server may grant.
+    pub ready_at: &'static str,
 }
 
 impl Default for Terms {
@@ -50,6 +63,9 @@ impl Default for Terms {
         Terms {
             may_grant: "FALSE".into(),
             fits: "FALSE".into(),
+            same_lock: "FALSE".into(),
+            same_hold: "FALSE".into(),
+            ready_at: "ready_at",
         }
     }
 }
@@ -72,7 +88,7 @@ impl Facts {
         let odd = || Fault::Lost("the server says nothing of itself".into());
         let identity = rows.first().and_then(|row| text(row, 0)).ok_or_else(odd)?;
         let rows = connection.rows(format!(
-            "SELECT {NOW},{SYNCED},@@read_only,@@log_bin AND @@binlog_format='STATEMENT'"
+            "SELECT {NOW},{SYNCED},{TAKES_WRITES},@@log_bin AND @@binlog_format='STATEMENT'"
         ));
         let rows = rows.await?;
         let row = rows.first().ok_or_else(odd)?;
@@ -83,12 +99,24 @@ impl Facts {
             .first()
             .and_then(|row| number(row, 1))
             .unwrap_or_default();
-        let wsrep =
-            connection.rows("SHOW GLOBAL VARIABLES WHERE Variable_name='wsrep_on' AND Value='ON'");
+        let wsrep = connection.rows(
+            "SHOW GLOBAL VARIABLES WHERE (Variable_name='wsrep_on' AND Value='ON') \
+             OR (Variable_name='group_replication_single_primary_mode' AND Value='OFF')",
+        );
+        let others = if is_mariadb {
+            "SELECT @@gtid_slave_pos<>''"
+        } else {
+            "SELECT GTID_SUBTRACT(@@gtid_executed,CONCAT(@@server_uuid,':1-9223372036854775806'))<>''"
+        };
+        let replicated = match connection.rows(others).await {
+            Err(Fault::Server(error)) if error.code == NO_VARIABLE => false,
+            rows => rows?.first().and_then(|row| number::<i64>(row, 0)) == Some(1),
+        };
         Ok(Facts {
             now,
+            replicated,
             synced: number::<i64>(row, 1) == Some(1),
-            read_only: number::<i64>(row, 2) != Some(0),
+            read_only: number::<i64>(row, 2) != Some(1),
             binlog_by_statement: number::<i64>(row, 3) == Some(1),
             galera: !wsrep.await?.is_empty(),
             started: now as i64 - uptime * 1_000_000,
@@ -104,23 +132,27 @@ impl Facts {
         } else {
             self.is_same_start(meta)
         };
-        self.identity == meta.server && marked
+        self.identity == meta.server && marked && meta.is_original() && !meta.too_late
     }
 
     /// Whether the server has to wait before it grants, where it does not fit.
     pub fn has_to_wait(&self, meta: &Meta) -> bool {
+        if !meta.is_original() {
+            return true;
+        }
         if self.identity == meta.server {
             // Its commits wait for the disk again, and what they did not wait for is there with the next one.
             return !(self.synced && self.is_same_start(meta));
         }
-        // Nothing was ever granted from new tables. Unless the first grants may be lost with the mark that there were any.
-        !(self.synced && meta.server.is_empty())
+        // Nothing was ever granted from new tables. Unless the first grants may be lost with the mark that there were any, or were made
+        // by another server, in tables that this one was not sent.
+        !(self.synced && meta.server.is_empty() && !self.replicated)
     }
 
     /// Whether another node of a cluster is about to grant.
     pub fn is_second_writer(&self, meta: &Meta) -> bool {
         let other = !meta.server.is_empty() && meta.server != self.identity;
-        self.galera && other && meta.ready_at > self.now
+        self.galera && other && meta.ready_at > self.now && !meta.too_late
     }
 
     /// What the tables are to say in [`Meta::started`].
@@ -132,23 +164,33 @@ impl Facts {
         meta.started != 0 && (meta.started - self.started).abs() < SAME_START
     }
 
-    /// What has to stay true for a session that begins with this. `table` is that of `meta`.
-    pub fn terms(&self, table: &str, meta: &Meta) -> Terms {
+    /// What has to stay true for a session that begins with this. A client that is told never to sit out may be granted at any time.
+    pub fn terms(&self, tables: &Tables, meta: &Meta, sits_out: bool) -> Terms {
+        let table = tables.table("meta");
+        let same = |table: &str, at: i64| format!("{}={at}", made(&tables.table(table)));
+        let ready_at = if sits_out { "ready_at" } else { "0" };
         let identity = hex(self.identity.as_bytes());
         // A server that is read only is no primary, even to a user who may write there.
         let mut server = format!(
-            "CAST({} AS BINARY)={identity} AND @@read_only=0",
+            "CAST({} AS BINARY)={identity} AND {TAKES_WRITES}",
             self.identified_by
         );
         if self.synced {
             server += &format!(" AND {SYNCED}");
         }
-        let written = format!("server={identity} AND started={}", meta.started);
+        let written = format!(
+            "server={identity} AND started={} AND made={}",
+            meta.started,
+            hex(meta.made.as_bytes())
+        );
         Terms {
             may_grant: format!(
-                "{server} AND EXISTS(SELECT 1 FROM {table} WHERE {written} AND ready_at<={NOW})"
+                "{server} AND EXISTS(SELECT 1 FROM {table} WHERE {written} AND {ready_at}<={NOW})"
             ),
-            fits: format!("{server} AND {written}"),
+            fits: format!("{server} AND {written} AND NOT {}", too_late()),
+            same_lock: same("lock", meta.lock_made),
+            same_hold: same("hold", meta.hold_made),
+            ready_at,
         }
     }
 
@@ -166,7 +208,7 @@ impl Facts {
             tracing::warn!(
                 target: SETUP_TARGET,
                 %server,
-                "the server is a Galera node: name the same node in every client, as only one may grant"
+                "the server is a node of a cluster with several writers: name the same node in every client, as only one may grant"
             );
         }
     }

@@ -52,6 +52,12 @@ pub(super) fn ends_connection(error: &ServerError) -> bool {
     )
 }
 
+/// Whether a statement that commits by itself may have been done all the same: the error came with its commit, not before.
+pub(super) fn is_of_commit(error: &ServerError) -> bool {
+    // The commit, its undoing, a file such as the binary log, or anything; a disk that is full may be that of the log.
+    matches!(error.code, 1180 | 1181 | 1026 | 1598 | 1105 | 3 | 28 | 1021)
+}
+
 /// A server's error in words. The server repeats no password.
 pub(super) fn explain(error: &ServerError) -> Error {
     let (code, said) = (error.code, &error.message);

@@ -90,18 +90,18 @@ impl Packets {
         stream.flush().await
     }
 
-    /// Waits until the server says something that nobody asked for, or goes. It can be dropped at any time.
-    pub async fn unasked(&mut self) -> String {
-        match self.stream.fill_buf().await {
-            Ok([]) => "the server closed the connection".into(),
-            Ok(_) => self.parting().await,
-            Err(error) => error.to_string(),
-        }
+    /// Waits until the server says something that nobody asked for, or goes. It can be dropped at any time: it takes nothing.
+    pub async fn unasked(&mut self) {
+        let _ = self.stream.fill_buf().await;
     }
 
     /// Why the server ends the connection, if it says so.
-    async fn parting(&mut self) -> String {
-        self.begin();
+    pub async fn parting(&mut self) -> String {
+        match self.stream.fill_buf().await {
+            Ok([]) => return "the server closed the connection".into(),
+            Ok(_) => self.begin(),
+            Err(error) => return error.to_string(),
+        }
         match self.read().await {
             Ok(payload) if payload.first() == Some(&0xff) => String::from_utf8_lossy(&payload[1..])
                 .chars()
@@ -190,6 +190,24 @@ mod tests {
         for short in [&[0xfc, 1][..], &[0xfe, 1, 2], &[5, 1], &[0xff], &[]] {
             assert!(Reader(short).value().is_err(), "{short:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_parting_word_that_comes_in_halves_is_read_whole() {
+        let (ours, mut theirs) = tokio::io::duplex(1024);
+        let mut ours = Packets::new(Box::new(ours));
+        let said = b"\x03\0\0\0\xffHi";
+        theirs.write_all(&said[..5]).await.expect("writes");
+        // It is asked for something else before the rest comes.
+        for _ in 0..2 {
+            tokio::select! {
+                biased;
+                () = ours.unasked() => {}
+                () = std::future::ready(()) => panic!("there is something to read"),
+            }
+        }
+        theirs.write_all(&said[5..]).await.expect("writes");
+        assert_eq!(ours.parting().await, "Hi");
     }
 
     #[tokio::test]

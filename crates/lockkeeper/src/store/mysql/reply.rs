@@ -6,6 +6,8 @@ use super::packet::{Packets, Reader, broken};
 
 /// `COM_QUERY`.
 const QUERY: u8 = 3;
+/// A transaction is open.
+const IN_TRANSACTION: u64 = 0x1;
 /// More answers follow.
 const MORE: u64 = 0x8;
 
@@ -52,22 +54,31 @@ impl ServerError {
     }
 }
 
+/// All that a server answers to a text.
+pub(super) struct Said {
+    pub replies: Vec<Reply>,
+    /// Whether it says that a transaction is open afterwards.
+    pub is_open: bool,
+}
+
 /// Sends a text and reads all that the server answers. A future that is dropped in the middle leaves the connection
 /// useless, so only the task that owns the connection may call it.
-pub(super) async fn exchange(packets: &mut Packets, text: &str) -> io::Result<Vec<Reply>> {
+pub(super) async fn exchange(packets: &mut Packets, text: &str) -> io::Result<Said> {
     packets.begin();
     packets.write(&[&[QUERY], text.as_bytes()].concat()).await?;
     let mut replies = Vec::new();
     loop {
-        let (reply, more) = one(packets).await?;
+        let (reply, status) = one(packets).await?;
         replies.push(reply);
-        if !more {
-            return Ok(replies);
+        if status & MORE == 0 {
+            let is_open = status & IN_TRANSACTION != 0;
+            return Ok(Said { replies, is_open });
         }
     }
 }
 
-async fn one(packets: &mut Packets) -> io::Result<(Reply, bool)> {
+/// One answer, and the status that comes with it. An error has none.
+async fn one(packets: &mut Packets) -> io::Result<(Reply, u64)> {
     let payload = packets.read().await?;
     let mut reader = Reader(&payload);
     match payload.first() {
@@ -75,11 +86,11 @@ async fn one(packets: &mut Packets) -> io::Result<(Reply, bool)> {
             reader.bytes(1)?;
             let (rows, id) = (reader.count()?, reader.count()?);
             let status = reader.number(2)?;
-            Ok((Reply::Done { rows, id }, status & MORE != 0))
+            Ok((Reply::Done { rows, id }, status))
         }
         Some(0xff) => {
             reader.bytes(1)?;
-            Ok((Reply::Failed(ServerError::read(reader)?), false))
+            Ok((Reply::Failed(ServerError::read(reader)?), 0))
         }
         // It wants a file of ours, which nobody asked it to.
         Some(0xfb) => Err(broken("the server asks for a file of this machine")),
@@ -90,7 +101,7 @@ async fn one(packets: &mut Packets) -> io::Result<(Reply, bool)> {
     }
 }
 
-async fn rows(packets: &mut Packets, columns: usize) -> io::Result<(Reply, bool)> {
+async fn rows(packets: &mut Packets, columns: usize) -> io::Result<(Reply, u64)> {
     for _ in 0..columns {
         packets.read().await?;
     }
@@ -102,10 +113,10 @@ async fn rows(packets: &mut Packets, columns: usize) -> io::Result<(Reply, bool)
         let payload = packets.read().await?;
         if payload.first() == Some(&0xff) {
             let error = ServerError::read(Reader(&payload[1..]))?;
-            return Ok((Reply::Failed(error), false));
+            return Ok((Reply::Failed(error), 0));
         }
         if let Some(status) = end(&payload)? {
-            return Ok((Reply::Rows(rows), status & MORE != 0));
+            return Ok((Reply::Rows(rows), status));
         }
         let mut reader = Reader(&payload);
         let row = (0..columns)

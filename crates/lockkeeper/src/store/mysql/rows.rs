@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::reply::Row;
 use crate::store::record::{Hold, Latch, Queued, Record, wall};
-use crate::store::sql::engine::{Loaded, Reply, claim_of, mode_of, moment};
+use crate::store::sql::engine::{Loaded, Looked, Reply, claim_of, mode_of, moment};
 use crate::store::{Broken, ClaimId, Grant, KeeperId, Mode, Process};
 use crate::{Label, Token};
 
@@ -72,6 +72,21 @@ pub(super) fn loaded(rows: &[Row], limit: usize) -> Option<Reply> {
         may_grant,
         record,
     })))
+}
+
+/// What `Tables::look_for_unused` selects. A name that is none of ours stays.
+pub(super) fn looked(rows: &[Row]) -> Option<Reply> {
+    let names = rows.iter().map(|row| {
+        let name = std::str::from_utf8(bytes(row, 0)?);
+        Some(Looked {
+            name: text(row, 0)?,
+            version: number(row, 1)?,
+            tail: number(row, 2)?,
+            token: number(row, 3)?,
+            unused: number::<u8>(row, 4)? == 1 && name.is_ok(),
+        })
+    });
+    names.collect::<Option<_>>().map(Reply::Looked)
 }
 
 fn claim(row: &Row) -> Option<ClaimId> {

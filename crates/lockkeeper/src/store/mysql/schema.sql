@@ -36,9 +36,10 @@ CREATE TABLE IF NOT EXISTS {latch} (
 CREATE TABLE IF NOT EXISTS {arrival} (
   name VARBINARY(512) NOT NULL, id VARBINARY(24) NOT NULL, PRIMARY KEY (name, id)
 ) ENGINE=InnoDB;
--- One row: the version of these tables, the fence of forgotten names, and which server made the grants.
+-- One row: the version of these tables, the fence of forgotten names, which server made the grants, and when these tables were made.
 CREATE TABLE IF NOT EXISTS {meta} (
   one TINYINT NOT NULL PRIMARY KEY, version INT NOT NULL, floor BIGINT NOT NULL, max_lease BIGINT NOT NULL,
-  server VARBINARY(255) NOT NULL, started BIGINT NOT NULL, ready_at BIGINT NOT NULL, breaks BIGINT NOT NULL
+  server VARBINARY(255) NOT NULL, started BIGINT NOT NULL, ready_at BIGINT NOT NULL, breaks BIGINT NOT NULL,
+  made VARBINARY(64) NOT NULL
 ) ENGINE=InnoDB;
-INSERT IGNORE INTO {meta} VALUES (1, 1, 0, 0, '', 0, 0, 0);
+INSERT IGNORE INTO {meta} SELECT 1, 1, 0, 0, '', 0, 0, 0, IF(EXISTS(SELECT 1 FROM {lock}), '', {made});

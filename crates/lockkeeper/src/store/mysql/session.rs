@@ -9,9 +9,10 @@ use super::fault::Fault;
 use super::reply::Row;
 use super::rows::{number, text};
 use super::statements::Tables;
-use super::text::{NOW, hex};
+use super::text::{hex, later, made, too_late};
 use crate::clock::Moment;
 use crate::store::common::ServerClock;
+use crate::store::sql::hosts;
 use crate::{Error, SETUP_TARGET};
 
 /// The version of the tables that this program knows.
@@ -33,31 +34,33 @@ pub(super) struct Session {
     pub is_mariadb: bool,
 }
 
-/// Makes a session on the first server that takes writes.
+/// Makes a session on the first server that takes writes. `again`: the store is open, and waits for a server that changes its role.
 pub(super) async fn open(
     config: &Config,
     clock: &ServerClock,
     pillow: &str,
+    again: bool,
 ) -> Result<Session, Error> {
-    let mut why = None;
+    let may_change = again || config.addresses.len() > 1;
+    let mut tried = Vec::with_capacity(config.addresses.len());
     for address in &config.addresses {
         let opened = match Connection::open(config, address).await {
-            Ok(connection) => prepare(config, connection, clock, pillow).await,
+            Ok(connection) => prepare(config, connection, clock, (pillow, may_change)).await,
             Err(error) => Err(error),
         };
         match opened {
             Ok(session) => return Ok(session),
-            Err(error) => why = why.or(Some(error)),
+            Err(error) => tried.push((address, error)),
         }
     }
-    Err(why.unwrap_or_else(|| KIND.unavailable("there is no server")))
+    Err(hosts::none_of(&KIND, tried))
 }
 
 async fn prepare(
     config: &Config,
     connection: Connection,
     clock: &ServerClock,
-    pillow: &str,
+    (pillow, may_change): (&str, bool),
 ) -> Result<Session, Error> {
     let is_mariadb = connection.version.contains("MariaDB");
     let sent = Moment::now();
@@ -69,10 +72,11 @@ async fn prepare(
         .map_err(Fault::of_look)?;
     clock.saw(facts.now, sent, Moment::now());
     if facts.read_only {
-        return Err(KIND.refused(format!(
+        let reason = format!(
             "{} is read only, as a replica is; name the primary, or all servers with commas between them",
             connection.address
-        )));
+        );
+        return Err(hosts::takes_no_writes(&KIND, may_change, reason));
     }
     if facts.binlog_by_statement {
         return Err(KIND.refused(format!(
@@ -81,15 +85,15 @@ async fn prepare(
         )));
     }
     let mut tables = Tables::new(&config.prefix);
-    let meta = judge(&connection, &tables, config, &facts).await?;
+    let meta = judge(&connection, &tables, config, &facts, may_change).await?;
     facts.warn(&connection);
-    tables.terms = facts.terms(&tables.table("meta"), &meta);
+    tables.terms = facts.terms(&tables, &meta, config.sits_out);
     let got = connection.rows(format!("SELECT GET_LOCK('{pillow}',0)"));
     got.await.map_err(Fault::of_look)?;
     Ok(Session {
         connection: Arc::new(connection),
         tables,
-        ready_at: meta.ready_at,
+        ready_at: if config.sits_out { meta.ready_at } else { 0 },
         pillow: pillow.to_owned(),
         is_mariadb,
     })
@@ -97,15 +101,17 @@ async fn prepare(
 
 /// Settings of the session, whatever the server's defaults are.
 pub(super) async fn settle(connection: &Connection, is_mariadb: bool) -> Result<(), Fault> {
-    // Assignments from left to right, and no update refused for having no key; a session that idles for hours is kept.
-    let mut settings = "SET SESSION time_zone='+00:00',autocommit=1,sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',\
-        sql_safe_updates=0,sql_select_limit=18446744073709551615,wait_timeout=28800,lock_wait_timeout=2,innodb_lock_wait_timeout=1"
+    // Assignments from left to right, and no update refused for having no key. A keeper looks every 15 s at least: a session that idles for
+    // a minute is that of a machine that is gone. `@lk` is gone when a proxy resets the session.
+    let mut settings = "SET SESSION time_zone='+00:00',autocommit=1,completion_type=0,sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',\
+        sql_safe_updates=0,sql_select_limit=18446744073709551615,wait_timeout=60,lock_wait_timeout=2,innodb_lock_wait_timeout=1,\
+        @lk='+00:00'"
         .to_owned();
     settings += match is_mariadb {
         true => ",max_statement_time=0,idle_write_transaction_timeout=1",
         false => ",max_execution_time=0",
     };
-    let isolation = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+    let isolation = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED,READ WRITE";
     connection.run(format!("{settings};{isolation}"), 2).await?;
     Ok(())
 }
@@ -118,6 +124,26 @@ pub(super) struct Meta {
     pub started: i64,
     /// When it may grant.
     pub ready_at: u64,
+    /// Whether that is later than it can be.
+    pub too_late: bool,
+    /// When the tables were made, as the tables say.
+    pub made: String,
+    /// When `lock` was made, as the server says.
+    pub lock_made: i64,
+    /// When `hold` was made, as the server says.
+    pub hold_made: i64,
+}
+
+impl Meta {
+    /// Whether the tables are those that were written to, and no copy from a dump.
+    pub fn is_original(&self) -> bool {
+        self.made == self.made_now()
+    }
+
+    /// What the tables are to say in [`Meta::made`].
+    fn made_now(&self) -> String {
+        format!("{}:{}", self.lock_made, self.hold_made)
+    }
 }
 
 /// Finds out whether the server made the grants and has kept them all. If not, it has to wait until all leases are over.
@@ -126,6 +152,7 @@ async fn judge(
     tables: &Tables,
     config: &Config,
     facts: &Facts,
+    may_change: bool,
 ) -> Result<Meta, Error> {
     for _ in 0..TRIES {
         let meta = read_meta(connection, tables, config).await?;
@@ -133,10 +160,11 @@ async fn judge(
             return Ok(meta);
         }
         if facts.is_second_writer(&meta) {
-            return Err(KIND.refused(format!(
+            let reason = format!(
                 "another node of the cluster has taken over from {} a moment ago; name the same node in every client",
                 connection.address
-            )));
+            );
+            return Err(hosts::takes_no_writes(&KIND, may_change, reason));
         }
         let arrived = arrive(connection, tables, config, facts, &meta);
         arrived.await.map_err(Fault::of_change)?;
@@ -151,7 +179,10 @@ async fn read_meta(
     config: &Config,
 ) -> Result<Meta, Error> {
     let select = format!(
-        "SELECT version,max_lease,server,started,ready_at FROM {}",
+        "SELECT version,max_lease,server,started,ready_at,made,{},{},{} FROM {}",
+        made(&tables.table("lock")),
+        made(&tables.table("hold")),
+        too_late(),
         tables.table("meta")
     );
     let mut rows = connection.rows(select.clone()).await;
@@ -173,6 +204,10 @@ async fn read_meta(
             server: text(row, 2)?,
             started: number(row, 3)?,
             ready_at: number(row, 4)?,
+            made: text(row, 5)?,
+            lock_made: number(row, 6).unwrap_or_default(),
+            hold_made: number(row, 7).unwrap_or_default(),
+            too_late: number(row, 8) == Some(1_u8),
         };
         Some((versions, meta))
     };
@@ -207,22 +242,26 @@ async fn arrive(
     facts: &Facts,
     before: &Meta,
 ) -> Result<(), Fault> {
-    let waits = config.sits_out && facts.has_to_wait(before);
+    // Also if this client is told never to sit out: others are not.
+    let waits = facts.has_to_wait(before);
+    // It is never later than that. It says so after the clock was set back, and nothing would be granted for the whole step.
     let ready_at = if waits {
-        format!("GREATEST(ready_at,{NOW}+CAST(max_lease*1.01 AS SIGNED)+1000000)")
+        later()
     } else {
-        "ready_at".into()
+        format!("LEAST(ready_at,{})", later())
     };
     let update = format!(
-        "UPDATE {} SET ready_at={ready_at},server={},started={} WHERE server={} AND started={}",
+        "UPDATE {} SET ready_at={ready_at},server={},started={},made={} WHERE server={} AND started={} AND made={}",
         tables.table("meta"),
         hex(facts.identity.as_bytes()),
         facts.mark(),
+        hex(before.made_now().as_bytes()),
         hex(before.server.as_bytes()),
-        before.started
+        before.started,
+        hex(before.made.as_bytes())
     );
     connection.one(update).await.and_then(failed)?;
-    if waits {
+    if waits && config.sits_out {
         tracing::warn!(
             target: SETUP_TARGET,
             server = %connection.address,

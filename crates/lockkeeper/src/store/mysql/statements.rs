@@ -9,8 +9,8 @@ use super::reply::{Reply as Said, Row};
 use super::rows;
 use super::text::{self, NOW, in_time};
 use crate::store::record::LatchChange;
-use crate::store::sql::engine::{Op, Reply, Save, Wake, micros, mode_columns};
-use crate::store::{Claim, ClaimId, Grant, QUEUE_TTL};
+use crate::store::sql::engine::{LOOK, Looked, Op, Reply, Save, Wake, micros, mode_columns};
+use crate::store::{Claim, ClaimId, Grant, Mode, QUEUE_TTL};
 use crate::{Name, Token};
 
 const SECOND: i64 = 1_000_000;
@@ -26,6 +26,27 @@ const APPEND: usize = 7;
 pub(super) const TABLES: [&str; 7] = [
     "lock", "hold", "waiter", "keeper", "latch", "arrival", "meta",
 ];
+
+/// What a look is to test besides the server. To ask when a table was made takes longer than the rest of the look.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Tested {
+    Server,
+    /// Enough for what takes a lock by `lock` alone.
+    Lock,
+    All,
+}
+
+impl Tested {
+    /// What has to be true when this was done.
+    pub fn of(op: &Op) -> Tested {
+        match op {
+            Op::Take { .. } => Tested::Lock,
+            Op::Append { .. } => Tested::All,
+            Op::Save(save) if save.grants => Tested::All,
+            _ => Tested::Server,
+        }
+    }
+}
 
 /// The names of the tables, and what lets a server grant.
 #[derive(Clone, Debug)]
@@ -48,7 +69,10 @@ impl Tables {
 
     /// The statements that make the tables.
     pub fn schema(&self) -> Vec<String> {
-        let mut text = include_str!("schema.sql").to_owned();
+        let made = ["lock", "hold"]
+            .map(|table| format!("COALESCE({}, 0)", text::made(&self.table(table))));
+        let made = format!("CONCAT_WS(':', {})", made.join(", "));
+        let mut text = include_str!("schema.sql").replace("{made}", &made);
         for table in TABLES {
             text = text.replace(&format!("{{{table}}}"), &self.table(table));
         }
@@ -58,13 +82,29 @@ impl Tables {
         statements.filter(|one| !one.is_empty()).collect()
     }
 
-    /// Reads the time, the number of breaks, when the server may grant, and whether the session still knows it right.
-    pub fn look(&self) -> String {
+    /// Reads the time, the number of breaks, when the server may grant, and whether the session still knows it and these tables right.
+    pub fn look(&self, at: Tested) -> String {
         format!(
-            "SELECT {NOW},breaks,ready_at,{} FROM {}",
-            self.terms.fits,
+            "SELECT {NOW},breaks,{},{} FROM {}",
+            self.terms.ready_at,
+            self.fits(at),
             self.table("meta")
         )
+    }
+
+    /// For a SELECT from `meta`: whether the session still knows the server and these tables right.
+    pub fn fits(&self, at: Tested) -> String {
+        let Terms {
+            fits,
+            same_lock,
+            same_hold,
+            ..
+        } = &self.terms;
+        match at {
+            Tested::Server => fits.clone(),
+            Tested::Lock => format!("{fits} AND {same_lock}"),
+            Tested::All => format!("{fits} AND {same_lock} AND {same_hold}"),
+        }
     }
 
     /// Locks the row of a step that changes something, or fails at once if somebody keeps it.
@@ -89,17 +129,21 @@ impl Tables {
         )
     }
 
-    /// Takes a claim out of the queue if it stands behind the head. No save that lets it in can be on its way: for that, a save
-    /// that removes the head has to come first, and this transaction has the row of the name until the claim is gone.
+    /// Takes an exclusive claim out of the queue if it stands behind the head. No save that lets it in can be on its way: for that, a
+    /// save that removes the head has to come first, and this transaction has the row of the name until the claim is gone. Readers
+    /// and permits are let in together with the head.
     pub fn leave(&self, name: &Name, claim: ClaimId) -> [String; 5] {
         let (waiter, hex) = (self.table("waiter"), text::name(name));
+        let alone =
+            [Mode::Exclusive, Mode::Fair, Mode::Write].map(|mode| mode_columns(mode).0.to_string());
         [
             "BEGIN".into(),
             self.lock_row_now("lock", name),
             format!("SET @h=(SELECT MIN(seq) FROM {waiter} WHERE name={hex} AND until>{NOW})"),
             format!(
-                "DELETE FROM {waiter} WHERE name={hex} AND claim={} AND seq>@h",
-                text::claim(claim)
+                "DELETE FROM {waiter} WHERE name={hex} AND claim={} AND seq>@h AND mode IN ({})",
+                text::claim(claim),
+                alone.join(",")
             ),
             "COMMIT".into(),
         ]
@@ -161,7 +205,8 @@ impl Tables {
                     ),
                 ]
             }
-            Op::Tidy { limit } => self.tidy(*limit),
+            Op::Look { after } => vec![self.look_for_unused(after)],
+            Op::Forget(names) => self.forget(names),
             Op::LoadLatch { name, id } => vec![format!(
                 "SELECT version,remaining,EXISTS(SELECT 1 FROM {} WHERE name={name} AND id={}) FROM {} WHERE name={name}",
                 self.table("arrival"),
@@ -385,6 +430,12 @@ impl Tables {
         let Some((seen, tail)) = save.seen else {
             columns.push(("waited", (waited | joins).to_string()));
             columns.push(("tail", joins.to_string()));
+            if save.grants {
+                // Others may have forgotten a later hold of the name since the load.
+                let meta = self.table("meta");
+                let token = save.token;
+                only_if += &format!(" AND EXISTS(SELECT 1 FROM {meta} WHERE floor<{token})");
+            }
             let (names, values): (Vec<&str>, Vec<String>) = columns.into_iter().unzip();
             return format!(
                 "INSERT IGNORE INTO {lock} (name,{}) SELECT {name},{} FROM DUAL WHERE TRUE{only_if}",
@@ -420,21 +471,48 @@ impl Tables {
         )
     }
 
-    /// The floor first: a name that is forgotten then has a token that is not above it.
-    fn tidy(&self, limit: usize) -> Vec<String> {
+    fn look_for_unused(&self, after: &str) -> String {
+        let alive = |table: &str, until: &str| {
+            let table = self.table(table);
+            format!("EXISTS(SELECT 1 FROM {table} o WHERE o.name=l.name AND o.{until}>{NOW})")
+        };
+        format!(
+            "SELECT name,version,tail,token,token<{NOW}-{UNUSED} AND broken IS NULL AND (claim IS NULL OR expires<={NOW}) \
+             AND NOT(shared>0 AND {}) AND NOT(waited=1 AND {}) FROM {} l WHERE name>{} ORDER BY name LIMIT {LOOK}",
+            alive("hold", "expires"),
+            alive("waiter", "until"),
+            self.table("lock"),
+            text::hex(after.as_bytes())
+        )
+    }
+
+    /// Without waiting for a row. The floor first: a name that is forgotten then has a token that is not above it.
+    ///
+    /// Every change of a name, of its holds and of its queue moves its version or its tail, so none of these rows is in use.
+    fn forget(&self, names: &[Looked]) -> Vec<String> {
+        let hex = |name: &Looked| text::hex(name.name.as_bytes());
+        let all: Vec<String> = names.iter().map(hex).collect();
+        let floor = names.iter().map(|name| name.token).max().unwrap_or(0);
         let (lock, meta) = (self.table("lock"), self.table("meta"));
-        let idle = format!(
-            "waited=0 AND shared=0 AND broken IS NULL AND token<{NOW}-{UNUSED} AND (claim IS NULL OR expires<={NOW})"
-        );
-        vec![
+        let mut statements = vec![
             format!(
-                "UPDATE {meta} SET floor=GREATEST(floor,(SELECT COALESCE(MAX(token),0) FROM (SELECT token FROM {lock} \
-                 WHERE {idle} LIMIT {limit}) idle))"
+                "SELECT 1 FROM {lock} WHERE name IN ({}) ORDER BY name FOR UPDATE NOWAIT",
+                all.join(",")
             ),
-            format!(
-                "DELETE FROM {lock} WHERE {idle} AND token<=(SELECT floor FROM {meta}) LIMIT {limit}"
-            ),
-        ]
+            format!("UPDATE {meta} SET floor={floor} WHERE floor<{floor}"),
+        ];
+        for name in names {
+            let (hex, version, tail) = (hex(name), name.version, name.tail);
+            let same = format!("name={hex} AND version={version} AND tail={tail}");
+            for table in ["hold", "waiter"] {
+                let table = self.table(table);
+                statements.push(format!(
+                    "DELETE FROM {table} WHERE name={hex} AND EXISTS(SELECT 1 FROM {lock} WHERE {same})"
+                ));
+            }
+            statements.push(format!("DELETE FROM {lock} WHERE {same}"));
+        }
+        statements
     }
 
     fn save_latch(
@@ -520,7 +598,8 @@ pub(super) fn read(op: &Op, said: &[Said]) -> Option<Reply> {
         }
         Op::Free { .. } | Op::Save(_) | Op::SaveLatch { .. } => done(changed(said.first()?)? > 0),
         Op::Enlist(..) => Reply::Done,
-        Op::Tidy { .. } => Reply::Count(changed(said.last()?)? as usize),
+        Op::Look { .. } => rows::looked(selected(said)?)?,
+        Op::Forget(_) => Reply::Done,
         Op::Load { limit, .. } => rows::loaded(selected(said)?, *limit)?,
         Op::Count { .. } => Reply::Count(rows::number(selected(said)?.first()?, 0)?),
         Op::Names { .. } => rows::names(selected(said)?)?,

@@ -9,7 +9,28 @@ use crate::store::{Claim, ClaimId, KeeperId};
 use crate::{Label, Name};
 
 /// The server's clock in microseconds, as it is when it is read. `NOW()` would be the time at which the statement began.
-pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',SYSDATE(6))";
+///
+/// In a session that is not [as it was made](super::session::settle) it is NULL, and so nothing is done that depends on the time: a proxy
+/// that resets the session puts the clock into the server's time zone.
+pub(super) const NOW: &str =
+    "IF(@lk=@@time_zone,TIMESTAMPDIFF(MICROSECOND,'1970-01-01',SYSDATE(6)),NULL)";
+
+/// When a server may grant that begins to sit out now, by a row of `meta`.
+pub(super) fn later() -> String {
+    format!("{NOW}+CAST(max_lease*1.01 AS SIGNED)+1000000")
+}
+
+/// Whether a row of `meta` has the server sit out for longer than it can: the clock was set back.
+pub(super) fn too_late() -> String {
+    format!("(ready_at>{}+1000000)", later())
+}
+
+/// When a table was made, in seconds: NULL if it is not there. A dump that is loaded makes it anew, and so does a copy of its file.
+pub(super) fn made(table: &str) -> String {
+    format!(
+        "(SELECT UNIX_TIMESTAMP(create_time) FROM information_schema.tables WHERE table_schema=DATABASE() AND table_name='{table}')"
+    )
+}
 
 /// Bytes as a literal.
 pub(super) fn hex(bytes: &[u8]) -> String {

@@ -22,6 +22,7 @@ use super::fault::Fault;
 use super::reply::{Reply, Row};
 use super::rows::number;
 use super::session::{self, Session};
+use super::statements::Tested;
 use super::text::{self, NOW};
 use crate::clock::Moment;
 use crate::store::common::{AbortOnDrop, Backoff, HintBoard};
@@ -72,8 +73,8 @@ struct Watched {
     /// How often there was something new.
     added: AtomicU64,
     heard: watch::Sender<Heard>,
-    /// The server's number of the bell's connection.
-    number: Mutex<Option<u64>>,
+    /// The session beside the bell, and its server's number of the bell's connection: in a later session it may be that of another.
+    rung: Mutex<Option<(Arc<Session>, u64)>>,
 }
 
 /// How many subscriptions there are to each.
@@ -116,8 +117,8 @@ impl Watched {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn number(&self) -> MutexGuard<'_, Option<u64>> {
-        self.number.lock().unwrap_or_else(PoisonError::into_inner)
+    fn rung(&self) -> MutexGuard<'_, Option<(Arc<Session>, u64)>> {
+        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -129,7 +130,7 @@ impl Bell {
             changed: Notify::new(),
             added: AtomicU64::new(0),
             heard: watch::Sender::new(Heard::default()),
-            number: Mutex::default(),
+            rung: Mutex::default(),
         });
         let task = runtime.spawn(keep(watched.clone()));
         Bell {
@@ -153,7 +154,7 @@ impl Bell {
         let heard = match interest {
             Interest::Claim(_, claim) => watched.heard.borrow().hears(claim.keeper),
             Interest::Latch(_) => {
-                if let Some((session, kill)) = watched.rouse(&hub) {
+                if let Some((session, kill)) = watched.rouse() {
                     session.connection.tell(kill);
                 }
                 true
@@ -164,7 +165,7 @@ impl Bell {
             && !heard
         {
             // The caller may run where there are no timers.
-            let ready = async move { watched.ready(&hub, claim.keeper).await };
+            let ready = async move { watched.ready(claim.keeper).await };
             let _ = self.runtime.spawn(ready).await;
         }
         subscription
@@ -173,19 +174,19 @@ impl Bell {
 
 impl Watched {
     /// What ends a sleep of the bell, so that it sees what is new.
-    fn rouse(&self, hub: &Hub) -> Option<(Arc<Session>, String)> {
-        let number = (*self.number())?;
-        Some((hub.session().ok()?, format!("KILL QUERY {number}")))
+    fn rouse(&self) -> Option<(Arc<Session>, String)> {
+        let (session, number) = self.rung().clone()?;
+        Some((session, format!("KILL QUERY {number}")))
     }
 
     /// Waits until a keeper can be rung, or it is clear that it cannot.
-    async fn ready(&self, hub: &Hub, keeper: KeeperId) {
+    async fn ready(&self, keeper: KeeperId) {
         let mut heard = self.heard.subscribe();
         let began = Moment::now();
         while Moment::now().since(began) < READY_WITHIN {
             // A kill that finds the bell between a look and a sleep does nothing. Each is awaited: on a slow way those that were
             // sent after it would interrupt a bell that hears already.
-            if let Some((session, kill)) = self.rouse(hub) {
+            if let Some((session, kill)) = self.rouse() {
                 let _ = session.connection.ask(kill, 1, Duration::ZERO).await;
             }
             let ready = heard.wait_for(|heard| heard.hears(keeper));
@@ -235,7 +236,7 @@ async fn keep(watched: Arc<Watched>) {
             absent: ended.is_err(),
             ..Heard::default()
         });
-        *watched.number() = None;
+        *watched.rung() = None;
         if let Err(reason) = ended {
             tracing::debug!(%reason, "there is no bell; waiters try by themselves for now");
             let pause = backoff.pause().max(WITHOUT);
@@ -257,7 +258,16 @@ async fn listen(hub: &Arc<Hub>, watched: &Watched, backoff: &mut Backoff) -> Res
     session::settle(&connection, main.is_mariadb)
         .await
         .map_err(told)?;
-    *watched.number() = Some(connection.number);
+    let same = format!(
+        "SELECT {} FROM {}",
+        main.tables.fits(Tested::Server),
+        main.tables.table("meta")
+    );
+    let rows = connection.rows(same).await.map_err(told)?;
+    if rows.first().and_then(|row| number(row, 0)) != Some(1_u8) {
+        return Err("the bell is at another server".into());
+    }
+    *watched.rung() = Some((main.clone(), connection.number));
     let mut bell = Listening {
         hub,
         watched,
@@ -402,6 +412,12 @@ impl Listening<'_> {
         let Some(rows) = self.uninterrupted(select, Duration::ZERO).await? else {
             return Ok(Look::Interrupted);
         };
+        let mut fits = rows.iter().filter(|row| number(row, 0) == Some(0_u8));
+        if !fits.any(|row| number(row, 4) == Some(1_u8)) {
+            // What it sees may be of another server, or of tables that a dump brought back.
+            self.main.connection.retire();
+            return Err(Fault::Lost("the server or its tables changed".into()));
+        }
         let mut found = false;
         let mut seen: HashMap<Name, Option<i64>> =
             latches.into_iter().map(|name| (name, None)).collect();
@@ -432,8 +448,10 @@ impl Listening<'_> {
     fn select(&self, claims: &[(Name, ClaimId)], latches: &[Name]) -> String {
         let tables = &self.main.tables;
         let mut select = format!(
-            "SELECT 0,NULL,NULL,EXISTS(SELECT 1 FROM {} WHERE account<>CURRENT_USER() AND seen>{NOW}-1200000000),NULL,NULL",
-            tables.table("keeper")
+            "SELECT 0,NULL,NULL,EXISTS(SELECT 1 FROM {} WHERE account<>CURRENT_USER() AND seen>{NOW}-1200000000),{},NULL FROM {}",
+            tables.table("keeper"),
+            tables.fits(Tested::All),
+            tables.table("meta")
         );
         if !claims.is_empty() {
             let wanted: Vec<String> = claims

@@ -21,8 +21,9 @@ use super::setup;
 use super::statements::{Dialect, identifier};
 use super::{fault, wake};
 use crate::Error;
+use crate::store::common::keep_alive::keep_alive;
 use crate::store::common::{AbortOnDrop, Address, tls, warn_of_plain_text};
-use crate::store::sql::wake::Mailbox;
+use crate::store::sql::{hosts, wake::Mailbox};
 
 /// Asks a server for TLS.
 const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
@@ -44,27 +45,25 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects to the first server that can be used.
-    pub async fn connect(config: &Config, mailbox: &Mailbox) -> Result<Link, Error> {
-        let mut problem = KIND.unavailable("no server is named");
-        for (number, address) in config.servers.iter().enumerate() {
-            match Link::to(address, config, mailbox).await {
+    /// Connects to the first server that can be used. `again`: the store is open, and waits for a server that changes its role.
+    pub async fn connect(config: &Config, mailbox: &Mailbox, again: bool) -> Result<Link, Error> {
+        let may_change = again || config.servers.len() > 1;
+        let mut tried = Vec::with_capacity(config.servers.len());
+        for address in &config.servers {
+            match Link::to(address, config, mailbox, may_change).await {
                 Ok(link) => return Ok(link),
-                // Of several servers one may be a replica now, so none is refused for good.
-                Err(error) if config.servers.len() > 1 => {
-                    let reason = format!("{address}: {error}");
-                    problem = match number {
-                        0 => KIND.unavailable(reason),
-                        _ => KIND.unavailable(format!("{problem}; {reason}")),
-                    };
-                }
-                Err(error) => return Err(error),
+                Err(error) => tried.push((address, error)),
             }
         }
-        Err(problem)
+        Err(hosts::none_of(&KIND, tried))
     }
 
-    async fn to(address: &Address, config: &Config, mailbox: &Mailbox) -> Result<Link, Error> {
+    async fn to(
+        address: &Address,
+        config: &Config,
+        mailbox: &Mailbox,
+        may_change: bool,
+    ) -> Result<Link, Error> {
         let told = Arc::new(AtomicU32::new(0));
         let (client, mut connection) = log_in(address, config, told.clone()).await?;
         let warned = Arc::new(AtomicBool::new(false));
@@ -93,6 +92,7 @@ impl Link {
             dialect: Dialect {
                 schema: identifier(&config.schema),
                 prepared: true,
+                sits_out: config.sit_out,
             },
             limits: String::new(),
             facts: setup::Facts::default(),
@@ -102,7 +102,7 @@ impl Link {
             is_given_up: AtomicBool::new(false),
             _driver: AbortOnDrop::of(&driver),
         };
-        setup::prepare(&mut link, config, told.load(SeqCst)).await?;
+        setup::prepare(&mut link, config, told.load(SeqCst), may_change).await?;
         Ok(link)
     }
 
@@ -215,7 +215,7 @@ async fn dial(address: &Address, config: &Config) -> Result<Box<dyn Stream>, Err
     let stream = TcpStream::connect((host, port)).await;
     let mut stream = stream.map_err(unreachable)?;
     stream.set_nodelay(true).map_err(unreachable)?;
-    let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
+    keep_alive(&stream);
     let Some(trust) = &config.tls else {
         return Ok(Box::new(stream));
     };

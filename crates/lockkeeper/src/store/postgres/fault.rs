@@ -30,6 +30,13 @@ pub(super) fn of_transaction(error: &tokio_postgres::Error, schema: &str) -> (Fa
     }
 }
 
+/// Whether the server could not take a notification: a session that listens has not read any for very long, and the queue of all is full.
+/// Nothing was done.
+pub(super) fn is_without_notifications(error: &tokio_postgres::Error) -> bool {
+    let said = error.as_db_error();
+    said.is_some_and(|said| *said.code() == SqlState::PROGRAM_LIMIT_EXCEEDED)
+}
+
 /// Why there is no connection.
 pub(super) fn of_connecting(error: &tokio_postgres::Error, schema: &str) -> Error {
     let Some(said) = error.as_db_error() else {
@@ -41,6 +48,10 @@ pub(super) fn of_connecting(error: &tokio_postgres::Error, schema: &str) -> Erro
             said.message()
         )),
         "3D000" => KIND.refused(format!("{}; create it", said.message())),
+        "53300" => KIND.unavailable(format!(
+            "{}; a keeper needs one connection: raise max_connections",
+            said.message()
+        )),
         _ if explains(said) => refused(said, schema),
         _ => unavailable(said),
     }

@@ -29,7 +29,7 @@ mod wake;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ use tokio::runtime::Handle;
 
 use self::config::{Config, KIND, USUAL_LEASE};
 use self::connection::Link;
-use self::requests::Request;
+use self::requests::{How, Request};
 use self::statements::{identifier, tables};
 use super::common::{AbortOnDrop, ServerClock, StoreKind, Supervised, polling, supervise};
 use super::sql::SqlStore;
@@ -118,6 +118,8 @@ pub(super) struct Postgres {
     listening: tokio::sync::Mutex<()>,
     /// From when on the server may grant, by its clock.
     ready_at: AtomicU64,
+    /// Whether the server took no notification the last time.
+    is_silent: AtomicBool,
     supervisor: Mutex<Option<AbortOnDrop>>,
 }
 
@@ -138,7 +140,7 @@ impl fmt::Debug for Postgres {
 impl Postgres {
     async fn connect(config: Config) -> Result<Arc<Postgres>, Error> {
         let mailbox = Mailbox::default();
-        let link = Arc::new(Link::connect(&config, &mailbox).await?);
+        let link = Arc::new(Link::connect(&config, &mailbox, false).await?);
         let engine = Arc::new_cyclic(|me| Postgres {
             me: me.clone(),
             capabilities: Capabilities {
@@ -157,6 +159,7 @@ impl Postgres {
             channels: Mutex::default(),
             listening: tokio::sync::Mutex::default(),
             ready_at: AtomicU64::new(0),
+            is_silent: AtomicBool::new(false),
             supervisor: Mutex::default(),
         });
         engine.is_up(&link);
@@ -195,17 +198,31 @@ impl Postgres {
         }
     }
 
-    async fn transact(
-        &self,
-        ops: &[Op],
-        durable: bool,
-        hurried: bool,
-    ) -> Result<Vec<Reply>, Fault> {
+    async fn transact(&self, ops: &[Op], mut how: How) -> Result<Vec<Reply>, Fault> {
         let link = self.link().map_err(Fault::Failed)?;
-        let request = Request::new(&link.dialect, ops, (durable, hurried), &link.limits);
-        let sent = Moment::now();
+        let durable = how.durable;
+        let mut request = Request::new(&link.dialect, ops, how, &link.limits);
+        let mut sent = Moment::now();
         let limit = self.config.response_timeout;
-        let Some(answer) = link.ask(&request.text, limit).await else {
+        let mut answer = link.ask(&request.text, limit).await;
+        if let Some(Err(error)) = &answer
+            && fault::is_without_notifications(error)
+        {
+            if !self.is_silent.swap(true, SeqCst) {
+                let server = self.config.place();
+                tracing::warn!(%server, %error, "the server takes no notifications: waiters find out by themselves that they hold");
+            }
+            if !link.dialect.prepared {
+                let _ = link.ask("ROLLBACK", limit).await;
+            }
+            how.silent = true;
+            request = Request::new(&link.dialect, ops, how, &link.limits);
+            sent = Moment::now();
+            answer = link.ask(&request.text, limit).await;
+        } else if request.notifies {
+            self.is_silent.store(false, SeqCst);
+        }
+        let Some(answer) = answer else {
             link.give_up();
             let reason = format!("the server did not answer within {limit:?}");
             return Err(Fault::Unknown(reason));
@@ -360,12 +377,20 @@ impl Drop for Listening {
 
 impl Engine for Postgres {
     fn run<'a>(&'a self, ops: &'a [Op], durable: bool) -> BoxFuture<'a, Result<Vec<Reply>, Fault>> {
-        Box::pin(self.transact(ops, durable, false))
+        let how = How {
+            durable,
+            ..How::default()
+        };
+        Box::pin(self.transact(ops, how))
     }
 
     fn run_now<'a>(&'a self, op: &'a Op) -> BoxFuture<'a, Result<Vec<Reply>, Fault>> {
-        let durable = op.is_durable() == Some(true);
-        Box::pin(self.transact(std::slice::from_ref(op), durable, true))
+        let how = How {
+            durable: op.is_durable() == Some(true),
+            hurried: true,
+            silent: false,
+        };
+        Box::pin(self.transact(std::slice::from_ref(op), how))
     }
 
     fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription> {
@@ -437,7 +462,7 @@ impl Supervised for Supervisor {
             let engine = self.0.upgrade().ok_or(Error::Closed)?;
             (engine.config.clone(), engine.mailbox.clone())
         };
-        Ok(Arc::new(Link::connect(&config, &mailbox).await?))
+        Ok(Arc::new(Link::connect(&config, &mailbox, true).await?))
     }
 
     async fn serve(&mut self, link: &Arc<Link>) -> String {

@@ -9,7 +9,7 @@ use super::wake;
 use crate::clock::Moment;
 use crate::store::record::{Hold, Latch, LatchChange, Queue, Queued, Record, wall};
 use crate::store::sql::engine::{
-    Loaded, Op, Reply, Save, claim_of, length, micros, mode_columns, mode_of, moment,
+    Loaded, Looked, Op, Reply, Save, claim_of, length, micros, mode_columns, mode_of, moment,
 };
 use crate::store::{Broken, Claim, Grant, KeeperId, Process, QUEUE_TTL};
 use crate::{Label, Token};
@@ -25,6 +25,19 @@ pub(super) struct Request {
     before: usize,
     /// How many statements each step has.
     each: Vec<usize>,
+    /// Whether it notifies anybody.
+    pub notifies: bool,
+}
+
+/// How a transaction is done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct How {
+    /// Its commit waits for the disk.
+    pub durable: bool,
+    /// It does not wait for a row that somebody keeps.
+    pub hurried: bool,
+    /// It notifies nobody: the server cannot take it.
+    pub silent: bool,
 }
 
 /// What the server answered.
@@ -42,16 +55,11 @@ pub(super) struct Response {
 pub(super) struct Malformed;
 
 impl Request {
-    /// Steps as one transaction. One that is `hurried` does not wait for a row that somebody keeps.
-    pub fn new(
-        dialect: &Dialect,
-        ops: &[Op],
-        (durable, hurried): (bool, bool),
-        limits: &str,
-    ) -> Request {
+    /// Steps as one transaction.
+    pub fn new(dialect: &Dialect, ops: &[Op], how: How, limits: &str) -> Request {
         let mut text = String::new();
         let mut before = 0;
-        let lazy = !durable && ops.iter().any(|op| op.is_durable().is_some());
+        let lazy = !how.durable && ops.iter().any(|op| op.is_durable().is_some());
         if !dialect.prepared {
             // The session may be another's: all that matters is said each time.
             text.push_str("BEGIN ISOLATION LEVEL READ COMMITTED;\n");
@@ -65,7 +73,7 @@ impl Request {
             text.push_str(";\n");
             before += 1;
         }
-        if hurried {
+        if how.hurried {
             text.push_str(HURRY);
             before += 1;
         }
@@ -76,13 +84,19 @@ impl Request {
                 text: &mut text,
                 many: 0,
             };
-            said.op(op, durable);
+            said.op(op, how);
             each.push(said.many);
         }
         if !dialect.prepared {
             text.push_str("COMMIT;");
         }
-        Request { text, before, each }
+        let wakes = |op: &Op| matches!(op, Op::Save(save) if !save.wake.is_empty());
+        Request {
+            text,
+            before,
+            each,
+            notifies: !how.durable && !how.silent && ops.iter().any(wakes),
+        }
     }
 
     /// Reads the answer.
@@ -139,7 +153,7 @@ impl Said<'_> {
         self.many += 1;
     }
 
-    fn op(&mut self, op: &Op, durable: bool) {
+    fn op(&mut self, op: &Op, how: How) {
         match op {
             Op::Take { claim, not_after } => {
                 let version = crate::store::sql::new_version();
@@ -178,7 +192,7 @@ impl Said<'_> {
             Op::Load { name, limit } => {
                 self.say(sql::LOAD, &[Value::Text(name), Value::Int(*limit as i64)]);
             }
-            Op::Save(save) => self.save(save, durable),
+            Op::Save(save) => self.save(save, how),
             Op::Count { name } => self.say(sql::COUNT, &[Value::Text(name)]),
             Op::Names {
                 prefix,
@@ -207,7 +221,16 @@ impl Said<'_> {
                     Value::Text(&process.program),
                 ],
             ),
-            Op::Tidy { limit } => self.say(sql::TIDY, &[Value::Int(*limit as i64)]),
+            Op::Look { after } => self.say(sql::LOOK, &[Value::Text(after)]),
+            Op::Forget(names) => {
+                // The floor first: a name that is forgotten then has a token that is not above it.
+                let floor = names.iter().map(|name| name.token).max().unwrap_or(0);
+                self.say(sql::FLOOR, &[Value::Int(floor)]);
+                for name in names {
+                    let (version, tail) = (Value::Int(name.version), Value::Int(name.tail));
+                    self.say(sql::FORGET, &[Value::Text(&name.name), version, tail]);
+                }
+            }
             Op::LoadLatch { name, id } => {
                 self.say(sql::LATCH, &[Value::Text(name), Value::Claim(*id)]);
             }
@@ -258,7 +281,7 @@ impl Said<'_> {
         );
     }
 
-    fn save(&mut self, save: &Save, durable: bool) {
+    fn save(&mut self, save: &Save, how: How) {
         let name = Value::Text(&save.name);
         let version = Value::Int(save.version);
         let (seen, tail) = save.seen.unwrap_or_default();
@@ -339,7 +362,7 @@ impl Said<'_> {
             self.enqueue(name, version, entry);
         }
         // A commit that waits for the disk would keep every other commit with a notification waiting.
-        if !durable {
+        if !how.durable && !how.silent {
             for wake in &save.wake {
                 let (channel, payload) = wake::message(&save.name, wake);
                 let values = [name, version, Value::Text(&channel), Value::Text(&payload)];
@@ -428,7 +451,20 @@ fn reply(op: &Op, rows: &[SimpleQueryRow], response: &mut Response) -> Option<Re
             ),
             None => Reply::Latch(None, Latch::default()),
         },
-        Op::Count { .. } | Op::Tidy { .. } => Reply::Count(int(first("c")?, 1)?.max(0) as usize),
+        Op::Count { .. } => Reply::Count(int(first("c")?, 1)?.max(0) as usize),
+        Op::Look { .. } => {
+            let names = rows.iter().map(|row| {
+                Some(Looked {
+                    name: text(row, 4)?.to_owned(),
+                    version: int(row, 1)?,
+                    tail: int(row, 2)?,
+                    token: int(row, 5)?,
+                    unused: text(row, 6)? == "t",
+                })
+            });
+            Reply::Looked(names.collect::<Option<_>>()?)
+        }
+        Op::Forget(_) => Reply::Done,
         _ => {
             if let Some(row) = first("g") {
                 return Some(Reply::Granted(Grant {
@@ -578,14 +614,31 @@ mod tests {
         let dialect = Dialect {
             schema: "s".into(),
             prepared: true,
+            sits_out: true,
         };
-        let lazy = Request::new(&dialect, &[save()], (false, false), "");
+        let how = How::default();
+        let lazy = Request::new(&dialect, &[save()], how, "");
         assert!(lazy.text.contains("lk_notify") && lazy.text.contains("synchronous_commit TO off"));
         assert_eq!((lazy.before, lazy.each), (1, vec![3]));
-        let durable = Request::new(&dialect, &[save()], (true, false), "");
+        let silent = How {
+            silent: true,
+            ..how
+        };
+        let silent = Request::new(&dialect, &[save()], silent, "");
+        assert!(!silent.text.contains("notify"));
+        assert_eq!((silent.before, silent.each), (1, vec![2]));
+        let how = How {
+            durable: true,
+            ..how
+        };
+        let durable = Request::new(&dialect, &[save()], how, "");
         assert!(!durable.text.contains("notify") && !durable.text.contains("synchronous_commit"));
         assert_eq!((durable.before, durable.each), (0, vec![2]));
-        let hurried = Request::new(&dialect, &[save()], (true, true), "");
+        let how = How {
+            hurried: true,
+            ..how
+        };
+        let hurried = Request::new(&dialect, &[save()], how, "");
         assert!(hurried.text.starts_with(HURRY));
         assert_eq!((hurried.before, hurried.each), (1, vec![2]));
     }
@@ -596,8 +649,13 @@ mod tests {
         let dialect = Dialect {
             schema: "s".into(),
             prepared: false,
+            sits_out: true,
         };
-        let request = Request::new(&dialect, &[save()], (true, false), "SET LOCAL a TO b;\n");
+        let how = How {
+            durable: true,
+            ..How::default()
+        };
+        let request = Request::new(&dialect, &[save()], how, "SET LOCAL a TO b;\n");
         assert!(
             request
                 .text

@@ -8,7 +8,9 @@ use tokio_postgres::SimpleQueryRow;
 use super::config::{Config, KIND, USUAL_LEASE};
 use super::connection::Link;
 use super::statements::{VERSION, quoted, tables};
+use crate::store::common::keep_alive;
 use crate::store::sql::engine::length;
+use crate::store::sql::hosts::takes_no_writes;
 use crate::{Error, SETUP_TARGET};
 
 /// How long the beginning may take as a whole, once the server has let us in.
@@ -37,8 +39,14 @@ fn text(row: &SimpleQueryRow, at: usize) -> &str {
     row.try_get(at).ok().flatten().unwrap_or_default()
 }
 
-/// Makes a new connection ready. `told` is the server process that let us in.
-pub(super) async fn prepare(link: &mut Link, config: &Config, told: u32) -> Result<(), Error> {
+/// Makes a new connection ready. `told` is the server process that let us in; `may_change` says whether a server that takes no writes
+/// is waited for.
+pub(super) async fn prepare(
+    link: &mut Link,
+    config: &Config,
+    told: u32,
+    may_change: bool,
+) -> Result<(), Error> {
     let ask = async |link: &Link, text: &str| link.rows(text, PATIENCE, &config.schema).await;
     let one = |rows: Vec<SimpleQueryRow>| {
         let rows = rows.into_iter().next();
@@ -61,7 +69,9 @@ pub(super) async fn prepare(link: &mut Link, config: &Config, told: u32) -> Resu
         return Err(KIND.refused("its version is below 12; use a newer server"));
     }
     if text(&facts, 1) == "t" {
-        return Err(KIND.refused(
+        return Err(takes_no_writes(
+            &KIND,
+            may_change,
             "this server is a replica; name the primary, or all of them with commas in between",
         ));
     }
@@ -71,7 +81,9 @@ pub(super) async fn prepare(link: &mut Link, config: &Config, told: u32) -> Resu
         ));
     }
     if text(&facts, 3) == "on" {
-        return Err(KIND.refused(
+        return Err(takes_no_writes(
+            &KIND,
+            may_change,
             "default_transaction_read_only is on for this user or database; set it to off",
         ));
     }
@@ -90,9 +102,13 @@ pub(super) async fn prepare(link: &mut Link, config: &Config, told: u32) -> Resu
             );
         }
         false => {
-            // Clients that stand still are ended by the server, whatever it does to others by default.
+            // A keeper that idles keeps its session, whatever the server does to others by default. One whose machine is gone does not.
             let idle = match number >= 140_000 {
                 true => "SET idle_session_timeout TO 0;",
+                false => "",
+            };
+            let transaction = match number >= 170_000 {
+                true => "SET transaction_timeout TO 0;",
                 false => "",
             };
             // Also where it is not off now: a server that is told so later does not take it from a session that has said what it wants.
@@ -102,10 +118,18 @@ pub(super) async fn prepare(link: &mut Link, config: &Config, told: u32) -> Resu
                 synchronous
             };
             let sync = format!("SET synchronous_commit TO {};", quoted(sync));
+            let keep_alive = format!(
+                "SET tcp_keepalives_idle TO {}; SET tcp_keepalives_interval TO {}; SET tcp_keepalives_count TO {}; \
+                 SET tcp_user_timeout TO {};",
+                keep_alive::IDLE.as_secs(),
+                keep_alive::INTERVAL.as_secs(),
+                keep_alive::COUNT,
+                keep_alive::GONE.as_millis()
+            );
             let settings = format!(
                 "SET default_transaction_isolation TO 'read committed'; SET statement_timeout TO 0; \
                  SET lock_timeout TO 0; SET idle_in_transaction_session_timeout TO 10000; \
-                 SET plan_cache_mode TO force_generic_plan; SET jit TO off; SET client_min_messages TO warning; {idle} {sync}"
+                 SET plan_cache_mode TO force_generic_plan; SET jit TO off; SET client_min_messages TO warning; {idle} {transaction} {keep_alive} {sync}"
             );
             ask(link, &settings).await?;
         }
@@ -221,6 +245,8 @@ async fn install(link: &Link, config: &Config) -> Result<(), Error> {
 /// on a promoted standby; a copy has the name of another system or database in it, or was written by another transaction than it says.
 ///
 /// A time that is later than any can be is the work of a clock that was set back.
+///
+/// A client that is told never to sit out writes the same, for all others, and goes on at once.
 pub(super) async fn awaken(
     link: &Link,
     config: &Config,
@@ -228,17 +254,12 @@ pub(super) async fn awaken(
     sits_out: i64,
 ) -> Result<u64, Error> {
     let system = quoted(system);
-    let (ready_at, too_late) = if config.sit_out {
-        let too_late = format!("OR a.ready_at > EXCLUDED.ready_at + {SLACK}");
-        (format!("{{t}} + {sits_out}"), too_late)
-    } else {
-        ("0".into(), String::new())
-    };
     let text_of = link.dialect.fill(&format!(
-        "INSERT INTO {{s}}.alive AS a SELECT 1, {system}, {ready_at}, txid_current() & 4294967295 \
+        "INSERT INTO {{s}}.alive AS a SELECT 1, {system}, {{t}} + {sits_out}, txid_current() & 4294967295 \
          ON CONFLICT (one) DO UPDATE SET system = EXCLUDED.system, ready_at = EXCLUDED.ready_at, born = EXCLUDED.born \
-         WHERE a.system <> EXCLUDED.system OR a.born <> a.xmin::text::bigint {too_late}; \
-         SELECT ready_at FROM {{s}}.alive"
+         WHERE a.system <> EXCLUDED.system OR a.born <> a.xmin::text::bigint \
+           OR a.ready_at > EXCLUDED.ready_at + {SLACK}; \
+         SELECT {{ready_at}} FROM {{s}}.alive"
     ));
     let rows = link.rows(&text_of, PATIENCE, &config.schema).await?;
     let ready_at = rows.first().map(|row| text(row, 0).parse().unwrap_or(0));

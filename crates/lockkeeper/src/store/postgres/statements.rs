@@ -4,7 +4,8 @@
 //! rows locked. Behind a pooler there are no prepared statements, and the same text is sent with its values in it.
 //!
 //! In a statement `{s}` is the schema, `{t}` the clock as it is when that place is reached, and `now.t` the clock at its
-//! beginning. `{own}` is [`OWN`]. Each statement that has an answer returns rows `(kind, a, b, t)`.
+//! beginning. `{own}` is [`OWN`], and `{ready_at}` from when on the server may grant: always, to a client that is told never to sit
+//! out. Each statement that has an answer returns rows `(kind, a, b, t)`.
 
 use std::fmt::Write;
 
@@ -33,7 +34,7 @@ pub(super) const TAKE: Statement = (
     "take",
     &[TEXT, BYTES, INT, INT, INT, TEXT, INT, INT],
     "WITH now AS MATERIALIZED (SELECT {t} AS t),
-     may AS MATERIALIZED (SELECT t FROM now WHERE EXISTS (SELECT FROM {s}.alive WHERE {own} AND ready_at <= t)),
+     may AS MATERIALIZED (SELECT t FROM now WHERE EXISTS (SELECT FROM {s}.alive WHERE {own} AND {ready_at} <= t)),
      u AS (UPDATE {s}.lock l SET version = l.version + 1, first = greatest(l.token + 1, may.t),
          tokens = least($5, greatest(may.t + 1000000 - greatest(l.token + 1, may.t), 1)),
          token = greatest(l.token + 1, may.t)
@@ -105,7 +106,7 @@ pub(super) const LOAD: Statement = (
     "load",
     &[TEXT, INT],
     "WITH now AS MATERIALIZED (SELECT {t} AS t), l AS MATERIALIZED (SELECT * FROM {s}.lock WHERE name = $1)
-     SELECT 'm', (SELECT ready_at FROM {s}.alive WHERE {own}), (SELECT floor FROM {s}.meta), t, NULL::bigint, NULL::bigint, NULL, NULL::bigint,
+     SELECT 'm', (SELECT {ready_at} FROM {s}.alive WHERE {own}), (SELECT floor FROM {s}.meta), t, NULL::bigint, NULL::bigint, NULL, NULL::bigint,
        NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL, NULL FROM now
      UNION ALL SELECT 'l', version, tail, 0, token, broken, encode(claim, 'hex'), mode, 0, 0, first, tokens, lease, expires, since,
        label, reason FROM l
@@ -128,7 +129,7 @@ pub(super) const SAVE: Statement = (
          expires = $14, since = $15, label = $16, shared = $17, waited = $18 OR l.tail > $3 OR $21 > 0, reason = $19,
          broken = $20, tail = l.tail + $21
        FROM now WHERE l.name = $1 AND l.version = $2 AND (NOT $4 OR l.tail = $3) AND ($6 = 0 OR {t} <= $6)
-         AND (NOT $5 OR EXISTS (SELECT FROM {s}.alive WHERE {own} AND ready_at <= now.t)) RETURNING 1)
+         AND (NOT $5 OR EXISTS (SELECT FROM {s}.alive WHERE {own} AND {ready_at} <= now.t)) RETURNING 1)
      SELECT 'd', 0, 0, t FROM u, now UNION ALL SELECT 't', 0, 0, t FROM now",
 );
 
@@ -141,7 +142,7 @@ pub(super) const SAVE_NEW: Statement = (
          reason, broken)
        SELECT $1, $7, $21, $18 OR $21 > 0, $17, $8, $9, $10, $11, $12, $13, $14, $15, $16, $19, $20 FROM now
        WHERE $2 = 0 AND $3 = 0 AND NOT $4 IS NULL AND ($6 = 0 OR {t} <= $6)
-         AND (NOT $5 OR EXISTS (SELECT FROM {s}.alive WHERE {own} AND ready_at <= t))
+         AND (NOT $5 OR EXISTS (SELECT FROM {s}.alive WHERE {own} AND {ready_at} <= t))
          AND EXISTS (SELECT FROM {s}.meta WHERE floor < $8 OR NOT $5)
        ON CONFLICT DO NOTHING RETURNING 1)
      SELECT 'd', 0, 0, t FROM u, now UNION ALL SELECT 't', 0, 0, t FROM now",
@@ -231,15 +232,32 @@ pub(super) const ENLIST: Statement = (
        ON CONFLICT (id) DO UPDATE SET host = $2, pid = $3, program = $4, seen = EXCLUDED.seen RETURNING 1)
      SELECT 'd', 0, 0, t FROM u, now",
 );
-pub(super) const TIDY: Statement = (
-    "tidy",
+/// Rows `(kind, version, tail, t, name, token, unused)`. The number is written out: the server plans for as few rows.
+pub(super) const LOOK: Statement = (
+    "look",
+    &[TEXT],
+    "WITH now AS MATERIALIZED (SELECT {t} AS t)
+     SELECT 'i', l.version, l.tail, t, l.name, l.token,
+       l.token < t - 3600000000 AND l.broken IS NULL AND (l.claim IS NULL OR l.expires <= t)
+       AND NOT (l.shared > 0 AND EXISTS (SELECT FROM {s}.hold h WHERE h.name = l.name AND h.expires > t))
+       AND NOT (l.waited AND EXISTS (SELECT FROM {s}.waiter w WHERE w.name = l.name AND w.until > t))
+     FROM now, (SELECT * FROM {s}.lock WHERE name > $1 ORDER BY name LIMIT 64) l ORDER BY l.name",
+);
+/// Before names are forgotten.
+pub(super) const FLOOR: Statement = (
+    "floor",
     &[INT],
-    "WITH now AS MATERIALIZED (SELECT {t} AS t),
-     gone AS (DELETE FROM {s}.lock WHERE name IN (SELECT l.name FROM {s}.lock l, now
-         WHERE l.claim IS NULL AND NOT l.waited AND l.shared = 0 AND l.broken IS NULL AND l.token < t - 3600000000
-         LIMIT $1 FOR UPDATE OF l SKIP LOCKED) RETURNING token),
-     u AS (UPDATE {s}.meta SET floor = greatest(floor, (SELECT max(token) FROM gone)) WHERE EXISTS (SELECT FROM gone) RETURNING 1)
-     SELECT 'c', (SELECT count(*) FROM gone), 0, t FROM now",
+    "UPDATE {s}.meta SET floor = $1 WHERE floor < $1",
+);
+/// Every change of a name, of its holds and of its queue moves its version or its tail, so none of these rows is in use.
+pub(super) const FORGET: Statement = (
+    "forget",
+    &[TEXT, INT, INT],
+    "WITH free AS MATERIALIZED (SELECT name FROM {s}.lock WHERE name = $1 AND version = $2 AND tail = $3 FOR UPDATE SKIP LOCKED),
+     gone AS (DELETE FROM {s}.lock l USING free WHERE l.name = free.name RETURNING l.name),
+     h AS (DELETE FROM {s}.hold h USING gone WHERE h.name = gone.name),
+     w AS (DELETE FROM {s}.waiter w USING gone WHERE w.name = gone.name)
+     SELECT 'd', 0, 0, 0 FROM gone",
 );
 
 /// Rows `(kind, version, count, t, arrived)`.
@@ -298,7 +316,9 @@ const ALL: &[Statement] = &[
     NAMES,
     PROCESSES,
     ENLIST,
-    TIDY,
+    LOOK,
+    FLOOR,
+    FORGET,
     LATCH,
     LATCH_SET,
     LATCH_ARRIVE,
@@ -357,13 +377,22 @@ pub(super) struct Dialect {
     pub schema: String,
     /// Whether statements are prepared.
     pub prepared: bool,
+    /// Whether a server that may have forgotten grants sits out.
+    pub sits_out: bool,
 }
 
 impl Dialect {
-    /// Fills in the schema, the clock and [`OWN`].
+    /// Fills in the schema, the clock, [`OWN`] and from when on the server may grant.
     pub fn fill(&self, sql: &str) -> String {
-        let sql = sql.replace("{s}", &self.schema).replace("{t}", CLOCK);
-        sql.replace("{own}", OWN)
+        let sql = sql.replace("{t}", CLOCK).replace("{own}", OWN);
+        let ready_at = if self.sits_out {
+            "ready_at"
+        } else {
+            "0::bigint"
+        };
+        let sql = sql.replace("{ready_at}", ready_at);
+        // The last: its name may look like one of the others.
+        sql.replace("{s}", &self.schema)
     }
 
     /// Prepares every statement.
@@ -391,10 +420,10 @@ impl Dialect {
             text.push_str(");\n");
             return;
         }
-        let sql = self.fill(sql);
-        let mut rest = sql.as_str();
+        // Parameters first: a schema may have a dollar in its name.
+        let mut rest = sql;
         while let Some(at) = rest.find('$') {
-            text.push_str(&rest[..at]);
+            text.push_str(&self.fill(&rest[..at]));
             let digits = rest[at + 1..].bytes().take_while(u8::is_ascii_digit);
             let end = at + 1 + digits.count();
             let number: usize = rest[at + 1..end].parse().unwrap_or(1);
@@ -408,7 +437,7 @@ impl Dialect {
             }
             rest = &rest[end..];
         }
-        text.push_str(rest);
+        text.push_str(&self.fill(rest));
         text.push_str(";\n");
     }
 }
@@ -440,8 +469,8 @@ pub(super) fn identifier(name: &str) -> String {
 
 /// The tables of a schema.
 pub(super) fn tables(schema: &str, max_lease: i64) -> String {
-    let text = SCHEMA.replace("{s}", &identifier(schema));
-    text.replace("{max_lease}", &max_lease.to_string())
+    let text = SCHEMA.replace("{max_lease}", &max_lease.to_string());
+    text.replace("{s}", &identifier(schema))
 }
 
 #[cfg(test)]
@@ -474,9 +503,35 @@ mod tests {
         let dialect = Dialect {
             schema: "s".into(),
             prepared: false,
+            sits_out: true,
         };
         let mut text = String::new();
         dialect.say(&mut text, COUNT, &[Value::Text("$1; DROP")]);
         assert!(text.contains("w.name = (E'$1; DROP')::text"), "{text}");
+    }
+
+    #[test]
+    fn a_schema_is_never_taken_for_a_parameter_or_a_template() {
+        for name in ["a$b", "a$1", "{t}", "{own}", "{s}"] {
+            let dialect = Dialect {
+                schema: identifier(name),
+                prepared: false,
+                sits_out: true,
+            };
+            let mut text = String::new();
+            dialect.say(&mut text, COUNT, &[Value::Text("it's")]);
+            let waiters = format!("\"{name}\".waiter");
+            assert!(text.contains(&waiters), "{text}");
+            assert!(text.contains("w.name = (E'it''s')::text"), "{text}");
+            assert!(dialect.prepare().contains(&waiters));
+            assert!(tables(name, 7).contains(&waiters));
+        }
+        assert!(tables("{max_lease}", 7).contains("\"{max_lease}\".meta"));
+    }
+
+    #[test]
+    fn a_look_is_as_long_as_the_store_believes() {
+        let limit = format!("LIMIT {})", crate::store::sql::engine::LOOK);
+        assert!(LOOK.2.contains(&limit));
     }
 }

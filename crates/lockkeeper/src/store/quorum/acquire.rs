@@ -57,7 +57,7 @@ impl Inner {
                     first = first.max(Clock::real().unix_micros());
                 }
                 Ended::Refused(refusal, silent) => {
-                    // Here, as whoever waits follows hints: votes given back are some, and with them those who keep a
+                    // Here, as waiters follow hints: votes given back are some, and with them those who keep a
                     // node each would take it again at once, for ever.
                     if claim.enqueue && may_be_split(&refusal) {
                         self.sleep(pause(began)).await;

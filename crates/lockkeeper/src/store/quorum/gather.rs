@@ -30,7 +30,7 @@ impl<T> Gather<T> {
         self.under_way.is_empty() && self.answered.is_empty()
     }
 
-    /// Who has not answered yet.
+    /// The nodes that have not answered yet.
     pub fn pending(&self) -> impl Iterator<Item = usize> {
         self.under_way.iter().map(|(node, _)| *node)
     }

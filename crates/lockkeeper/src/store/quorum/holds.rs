@@ -48,9 +48,9 @@ pub(super) struct Entry {
     pub lease: Duration,
     /// For nodes that are to have the hold again.
     pub label: Option<Label>,
-    /// Who was sent the round, or the hold, and may have it.
+    /// The nodes that were sent the round, or the hold, and may have it.
     pub asked: NodeSet,
-    /// Who said that it has it.
+    /// The nodes that said that they have it.
     pub holds: NodeSet,
     pub granted: bool,
     /// It is being let go of: nobody else is to be asked to keep it.

@@ -88,7 +88,7 @@ impl Inner {
         }
         self.overdue(&answers, silent);
         if !answers.is_done() {
-            // Who is behind is so until it has answered.
+            // A node that is behind stays so until it has answered.
             self.runtime
                 .spawn(async move { while answers.next_at_last().await.is_some() {} });
         }

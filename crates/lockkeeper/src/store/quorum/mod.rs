@@ -131,7 +131,7 @@ impl Inner {
         self.sleep(self.node_timeout / 8).await;
     }
 
-    /// Who has not answered by now is behind.
+    /// A node that has not answered by now is behind.
     fn overdue<T>(&self, requests: &Gather<T>, silent: &mut [Option<String>]) {
         for number in requests.pending() {
             self.nodes[number].overdue();
@@ -246,6 +246,9 @@ impl Store for QuorumStore {
     }
     fn place(&self) -> String {
         self.0.place.clone()
+    }
+    fn check_name(&self, name: &Name) -> Result<(), Error> {
+        self.0.dialect.keys(name).map(drop)
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(self.0.acquire(claim))

@@ -1,6 +1,6 @@
 //! A question to several nodes, whose answers are counted as they come.
 //!
-//! Whoever reads an answer counts it. So a task that asks is woken once, when the answers decide, and nobody has to stay
+//! The task that reads an answer counts it. So a task that asks is woken once, when the answers decide, and nobody has to stay
 //! for those that come later. Dropped, it leaves the counting to go on.
 
 use std::collections::VecDeque;
@@ -69,7 +69,7 @@ pub(super) struct Question<C: Count> {
 struct State<C: Count> {
     count: C,
     silent: Silent,
-    /// Who has not answered yet.
+    /// The nodes that have not answered yet.
     pending: NodeSet,
     decided: bool,
     outcome: Option<C::Outcome>,
@@ -148,7 +148,7 @@ impl<C: Count> Question<C> {
         caller.into_iter().for_each(Waker::wake);
     }
 
-    /// Who has not answered by now is behind.
+    /// A node that has not answered by now is behind.
     fn overdue(&self) {
         let mut state = self.state();
         let State {

@@ -1,4 +1,4 @@
-//! How whoever waits hears that it is worth another try: from a majority of the nodes.
+//! How a waiter hears that it is worth another try: from a majority of the nodes.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -17,7 +17,7 @@ use crate::store::{Interest, Subscription};
 use crate::{Error, Name};
 
 /// When some nodes have hinted and a majority does not follow, because it is down or has nothing to say. Each time in a
-/// row twice as long: a hold may miss a node, and whoever tries takes that one's vote and gives it back, which is a hint to
+/// row twice as long: a hold may miss a node, and a try takes that one's vote and gives it back, which is a hint to
 /// the others, who would do the same.
 const FEW_HINTS: Duration = Duration::from_millis(20);
 const MANY_TIMES_FEW: Duration = Duration::from_millis(640);
@@ -100,7 +100,7 @@ impl Inner {
                     None => {
                         if from.len() < majority {
                             tell.notify_one();
-                            // Who polls does so more often than that.
+                            // A waiter that polls does so more often than that.
                             if !polls {
                                 few = (2 * few).min(MANY_TIMES_FEW);
                                 last = Moment::now();

@@ -9,7 +9,7 @@
 //!
 //! Each verb of a batch has its own answer or error. A batch that the server refuses as a whole, before it ran,
 //! goes out again one by one: nobody suffers for what is wrong with another's. A batch without an answer is
-//! in doubt for each of them. Whoever stops waiting leaves the others alone.
+//! in doubt for each of them. A caller that stops waiting leaves the others alone.
 
 use std::borrow::Borrow;
 use std::collections::VecDeque;
@@ -108,7 +108,7 @@ impl State {
 
     /// Whether one more goes out by itself.
     ///
-    /// Whoever asked may not come back for its answer for a while; so the last place is for a request of ours.
+    /// A caller may not come back for its answer for a while; so the last place is for a request of ours.
     fn has_room(&self) -> bool {
         let leaves_one = self.under_way + 1 < AT_ONCE || self.way > FAR;
         self.waiting.is_empty() && leaves_one && self.are_due(1)
@@ -304,7 +304,7 @@ impl Shared {
         while state.are_due(state.waiting.len()) {
             let many = state.together();
             let ops = state.waiting.drain(..many);
-            // Whoever stopped waiting does not want it done.
+            // A caller that stopped waiting does not want it done.
             let mut ops: Vec<Waiting> = ops.filter(|op| !op.answer.is_closed()).collect();
             // Releases first: a try may be for the same name. Nobody waits for both a try and what is to follow it.
             // Otherwise in their order, with a label or without.
@@ -355,7 +355,7 @@ impl Shared {
         if let Ok(Value::ServerError(error)) = &answer
             && error.code() == "NOSCRIPT"
         {
-            // Whoever left meanwhile may have taken it back already.
+            // A caller that left meanwhile may have taken it back already.
             batch.ops.retain(|op| !op.answer.is_closed());
             let cmd = self.batch_request("EVAL", batch.script.text, &batch.ops);
             answer = batch.connection.send(&cmd).await;
@@ -412,7 +412,7 @@ impl Shared {
     fn run_each(self: &Arc<Shared>, ops: Vec<Waiting>) {
         for mut op in ops {
             let shared = self.clone();
-            // The runtime of a lane may be blocked by whoever waits for these.
+            // A task that waits for these may block the runtime of a lane.
             self.runtime.spawn(async move {
                 let Waiting {
                     verb,

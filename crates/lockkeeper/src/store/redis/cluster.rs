@@ -150,7 +150,7 @@ pub(super) struct Route<'a> {
     end: Moment,
     redirects: u32,
     pause: Duration,
-    /// Whom to ask next, once.
+    /// The server to ask next, once.
     ask: Option<Address>,
 }
 

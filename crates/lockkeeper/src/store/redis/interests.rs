@@ -1,4 +1,4 @@
-//! How whoever waits hears that it is worth another look.
+//! How a waiter hears that it is worth another look.
 
 use std::sync::Arc;
 

@@ -201,7 +201,7 @@ impl Keys {
         format!("{WAKE}{}:{process}", self.own())
     }
 
-    /// Whoever listens to Redisson's sharded channels of the name also listens here, to be told apart.
+    /// A waiter of ours that listens to Redisson's sharded channels of the name also listens here, to be told apart.
     pub fn listen_channel(&self) -> String {
         format!("lockkeeper_listen:{}", self.own())
     }

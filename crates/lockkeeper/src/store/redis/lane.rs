@@ -5,7 +5,7 @@
 //! thing after the other. So once tasks of a runtime ask often, what they wait for themselves (tries and releases) goes
 //! over a connection of that runtime. All else stays on the main one: renewals, hints, what nobody waits for, what comes
 //! from other threads and runtimes, and everything while there is no lane. Nobody ever waits for a lane. A runtime of
-//! one thread gets none: whoever blocks that until we answer would wait for ever.
+//! one thread gets none: a task that blocks it until we answer would wait for ever.
 //!
 //! # Order
 //! * Both lead to one server, by its run id, or the lane is not used; nor while the main connection is another than

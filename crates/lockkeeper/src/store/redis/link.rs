@@ -58,7 +58,7 @@ impl Drop for Driver {
     }
 }
 
-/// Who we are to a server.
+/// The user that we are to a server.
 #[derive(Clone, Copy)]
 pub(super) struct Login<'a> {
     pub user: Option<&'a str>,
@@ -69,7 +69,7 @@ pub(super) struct Login<'a> {
 }
 
 impl Settings {
-    /// Who we are to a server that keeps locks.
+    /// The user that we are to a server that keeps locks.
     pub fn login(&self, first: bool) -> Login<'_> {
         Login {
             user: self.credentials.user.as_deref(),
@@ -219,7 +219,7 @@ impl Link {
             }),
             // A server that expects TLS closes the connection, or says something that is none of ours.
             Err(error) if login.first && error.code().is_none() && !settings.tls => {
-                // Whoever does not speak TLS may wait for the end of what it takes for a line.
+                // A server that does not speak TLS may wait for the end of what it takes for a line.
                 let limit = settings.connect_timeout / 4;
                 match tokio::time::timeout(limit, tls::speaks_tls(address, &settings.kind)).await {
                     Ok(true) => Err(refused(format!(
@@ -287,7 +287,8 @@ async fn speaks_plainly(address: (&str, u16)) -> bool {
     ask.await.unwrap_or(false)
 }
 
-/// What a server says to whom it does not let in, and closes the connection. Who speaks first may not hear it.
+/// What a server says to a client that it does not let in, before it closes the connection. A client that speaks first may not
+/// hear it.
 async fn parting_words(address: &Address, settings: &Settings) -> Option<String> {
     let said = async {
         let mut stream = stream(address, settings, &Handle::current()).await.ok()?;

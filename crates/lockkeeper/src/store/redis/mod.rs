@@ -264,6 +264,9 @@ impl Store for RedisStore {
         let (servers, database) = (&settings.topology, settings.database);
         format!("{servers}/{database} {}", settings.prefix)
     }
+    fn check_name(&self, name: &Name) -> Result<(), Error> {
+        self.servers.keys(name).map(drop)
+    }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(async move {
             let does = Does::Claims(claim.id);

@@ -58,7 +58,7 @@ pub(in crate::store) struct Ticket {
     /// Of the main connection, also where it is over the lane beside that.
     pub number: u64,
     pub admission: Admission,
-    /// Whose fault it is if something goes wrong, and the number that it has there.
+    /// The connection that ends if something goes wrong, and the number that it has there.
     over: (Arc<Shared>, u64),
     connection: Pipe,
     releasing: Option<Arc<Releasing>>,
@@ -227,7 +227,7 @@ impl NodeLink {
         }
     }
 
-    /// As [`run`](NodeLink::run), and waits for nothing: `tell` is called with the answer, by whoever reads it.
+    /// As [`run`](NodeLink::run), and waits for nothing: `tell` is called with the answer, by the task that reads it.
     pub fn tell(
         &self,
         ticket: Ticket,

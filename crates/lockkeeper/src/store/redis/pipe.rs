@@ -67,7 +67,7 @@ impl Pipe {
         }
     }
 
-    /// Sends a request, whose answer is told by whoever reads it. `keeper` is where that is, without a wire.
+    /// Sends a request, whose answer is told by the task that reads it. `keeper` is where that is, without a wire.
     pub fn tell(
         &self,
         keeper: &Handle,

@@ -1,5 +1,5 @@
 //! The plain recipe of redsync, redis-py, rslock and node-redlock: `SET name value NX PX`, compare and
-//! delete, compare and expire. It has no queue: whoever waits tries again, as its peers do.
+//! delete, compare and expire. It has no queue: a waiter tries again, as its peers do.
 
 use ::redis::{Cmd, Value};
 
@@ -50,7 +50,7 @@ impl Plain<'_> {
     async fn try_once(&self, claim: &Claim, keys: &Keys) -> Result<Tried, Error> {
         let clock = self.connection.clock();
         let (sent, not_after) = (Moment::now(), clock.at(claim.not_after));
-        // Who has to wait for a connection may find another server, or one that lost its fence.
+        // A request that has to wait for a connection may find another server, or one that lost its fence.
         let proposed = match claim.reserve == 1 && self.connection.is_up() {
             true => clock.proposal(sent, claim.not_after),
             false => None,

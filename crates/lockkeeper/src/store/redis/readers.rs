@@ -2,7 +2,7 @@
 //!
 //! The nodes of a quorum answer at about the same time. With a task for each lane, a runtime that finds several of them with
 //! something to do wakes a second thread for the others, and that costs more than to read all the answers. So they are read
-//! one after the other: whoever blocks in what an answer has him do, such as a subscriber of `tracing`, keeps back all
+//! one after the other: code that blocks in what an answer has it do, such as a subscriber of `tracing`, keeps back all
 //! lanes of the runtime.
 
 use std::future::{Future, poll_fn};
@@ -85,7 +85,7 @@ impl Desk {
     }
 }
 
-/// The task. Dropped with its runtime, it drops what it reads, and whoever waits for that is told.
+/// The task. Dropped with its runtime, it drops what it reads, and the callers that wait for that are told.
 struct Reading {
     desk: Arc<Desk>,
     readers: Vec<(Reader, Arc<Bell>)>,
@@ -130,7 +130,7 @@ impl Reading {
                 self.done = true;
                 Poll::Ready(())
             }
-            // Whoever added it has woken us.
+            // The lane that added it has woken us.
             _ => Poll::Pending,
         }
     }
@@ -304,7 +304,7 @@ mod tests {
         timeout(SOON, heard).await.expect("in time").expect("read");
     }
 
-    /// Whoever waits for an answer must not wait for a runtime that is no more.
+    /// A caller must not wait for an answer from a runtime that is no more.
     #[test]
     fn lanes_end_with_their_runtime() {
         let readers = Readers::default();

@@ -106,7 +106,7 @@ impl Redisson<'_> {
         };
         let least = !claim.enqueue && claim.beside.is_none() && count == 0 && label.is_none();
         let simple = least && claim.mode == Mode::Exclusive && claim.reserve == 1;
-        // Who has to wait for a connection may find another server, or one that lost its fence.
+        // A request that has to wait for a connection may find another server, or one that lost its fence.
         let proposed = match simple && self.connection.is_up() {
             true => clock.proposal(sent, claim.not_after),
             false => None,

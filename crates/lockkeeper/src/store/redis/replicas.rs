@@ -2,7 +2,7 @@
 //!
 //! WAIT covers what was written on its own connection, and holds up whatever is sent there after it. So it has a
 //! connection of its own, to the same server: after the answer that counts, a marker is written there, and waited for.
-//! A replica takes changes in their order, so whoever has the marker has the grant. Those who come while one WAIT is
+//! A replica takes changes in their order, so one that has the marker has the grant. Those who come while one WAIT is
 //! under way share the next.
 
 use std::time::Duration;
@@ -177,7 +177,7 @@ impl RedisStore {
             let withdrawn = self.withdraw_claim(way, &claim.name, claim.id).await;
             return match withdrawn {
                 Ok(()) => Err(unavailable(reason)),
-                // It may be held still; whoever asked withdraws it again later.
+                // It may be held still; the caller withdraws it again later.
                 Err(_) => {
                     way.stay();
                     Err(in_doubt(reason))
@@ -197,7 +197,7 @@ impl RedisStore {
         if let (Some(_), Some(epoch)) = (&released.regrant, epoch)
             && confirm(way, epoch, &release.name).await.is_err()
         {
-            // To whoever asked, the next claim is queued; it tries again under the same id, and is confirmed then.
+            // To the caller, the next claim is queued; it tries again under the same id, and is confirmed then.
             released.regrant = None;
         }
         Ok(released)

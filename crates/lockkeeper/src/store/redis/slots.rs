@@ -53,7 +53,7 @@ pub(super) fn crc(bytes: &[u8]) -> u16 {
     })
 }
 
-/// Who serves what, as far as is known.
+/// Which server has which slots, as far as is known.
 #[derive(Clone)]
 pub(super) struct Slots {
     masters: Vec<Address>,

@@ -1,6 +1,6 @@
-//! Who in this process waits for what, and which channels of the server that takes.
+//! Which claims of this process wait for what, and which channels of the server that takes.
 //!
-//! A claim that waits in our queue needs no channel of its own: whoever makes it the holder writes to the
+//! A claim that waits in our queue needs no channel of its own: the release that makes it the holder writes to the
 //! channel of its process. In a cluster with sharded channels those who wait for one name share one.
 //! Redisson's channels are listened to only while one of its clients is in the way.
 
@@ -178,7 +178,7 @@ impl Subscriptions {
         self.changed();
     }
 
-    /// Hints whoever subscribes to `interest` when something comes on `topic`. Answers which version of the
+    /// Hints the subscribers of `interest` when something comes on `topic`. Answers which version of the
     /// topics has it.
     pub fn topic(&self, interest: Interest, topic: Topic, slot: u16) -> (Subscription, u64) {
         let subscription = self.0.hints.subscribe(interest.clone());
@@ -218,7 +218,7 @@ impl Subscriptions {
         self.0.hints.everyone();
     }
 
-    /// Hints whoever wants to hear of these topics: something may have been missed before.
+    /// Hints the subscribers of these topics: something may have been missed before.
     pub fn hint_all(&self, topics: &[Topic]) {
         let state = self.state();
         let interests = topics.iter().filter_map(|topic| state.topics.get(topic));
@@ -229,7 +229,7 @@ impl Subscriptions {
         }
     }
 
-    /// Something came on a topic. Of the claims that wait for one name the first is hinted: whoever tries
+    /// Something came on a topic. Of the claims that wait for one name the first is hinted: a try
     /// makes the store look who is next.
     pub fn came(&self, topic: &Topic) {
         let state = self.state();

@@ -250,7 +250,7 @@ impl Shared {
         }
         tracing::warn!(%server, %reason, "the connection is lost; connecting again");
         self.doubt();
-        // Whoever sleeps for a hint that may not come any more.
+        // Wakes every claim that sleeps: its hint may not come any more.
         self.subscriptions.hints().everyone();
     }
 }

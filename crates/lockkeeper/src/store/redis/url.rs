@@ -44,7 +44,7 @@ pub(super) struct Settings {
     pub prefix: String,
     pub connect_timeout: Duration,
     pub response_timeout: Duration,
-    /// Who we are to the Sentinels.
+    /// The user that we are to the Sentinels.
     pub sentinel: Credentials,
     /// How many replicas have to confirm a grant, and within which time.
     pub replicas: u32,

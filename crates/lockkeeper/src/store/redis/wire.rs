@@ -1,6 +1,6 @@
 //! Requests and answers on a stream that is logged in: what a lane needs of a client library, and no more.
 //!
-//! The library hands every request to the task that writes, and that is most of what a request costs. Here whoever asks
+//! The library hands every request to the task that writes, and that is most of what a request costs. Here the caller
 //! writes, if nobody else is at it, and the task only reads. Answers come in the order of the requests.
 
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ const LONGEST: usize = 1024 * 1024;
 enum Waiting {
     /// Somebody waits for it.
     Asked(oneshot::Sender<RedisResult<Value>>),
-    /// Whoever reads it is to call this.
+    /// The task that reads it is to call this.
     Tell(Box<dyn FnOnce(RedisResult<Value>) + Send>),
 }
 
@@ -42,7 +42,7 @@ impl Waiting {
 
     fn answer(self, answer: RedisResult<Value>) {
         match self {
-            // Whoever stopped waiting does not mind.
+            // A caller that stopped waiting does not mind.
             Waiting::Asked(waiting) => drop(waiting.send(answer)),
             Waiting::Tell(tell) => tell(answer),
         }
@@ -63,7 +63,7 @@ struct Both {
 struct Queue {
     /// Requests that are not on their way yet.
     out: Vec<u8>,
-    /// Who waits for answers, in order.
+    /// The requests that wait for answers, in order.
     waiting: VecDeque<Waiting>,
     reader: Option<Waker>,
     ended: Option<RedisError>,
@@ -126,7 +126,7 @@ impl Wire {
         }
     }
 
-    /// As [`ask`](Wire::ask); `tell` is called with the answer, by whoever reads it.
+    /// As [`ask`](Wire::ask); `tell` is called with the answer, by the task that reads it.
     pub fn tell(&self, cmd: &Cmd, tell: Box<dyn FnOnce(RedisResult<Value>) + Send>) {
         if let Some((error, waiting)) = self.put(cmd, Waiting::Tell(tell)) {
             waiting.answer(Err(error));
@@ -151,7 +151,7 @@ impl Wire {
         waiting.filter(|answer| !answer.is_in_vain()).count()
     }
 
-    /// Tells whoever waits that no answer comes any more.
+    /// Tells the callers that no answer comes any more.
     pub fn give_up(&self) {
         let error = io::Error::new(
             io::ErrorKind::BrokenPipe,
@@ -317,7 +317,7 @@ impl Line {
     }
 }
 
-/// Tells whoever waits when nobody reads any more.
+/// Tells the callers when nobody reads any more.
 struct Ends(Wire);
 
 impl Drop for Ends {

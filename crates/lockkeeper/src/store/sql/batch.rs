@@ -92,11 +92,15 @@ pub(super) async fn drive<E: Engine>(engine: Arc<E>, mut asked: mpsc::UnboundedR
 /// which is stopped: the rows of its transaction would stay locked.
 fn next(waiting: &mut VecDeque<Asked>, split: bool) -> Vec<Asked> {
     let kind = |op: &Op| op.is_durable().map(|durable| split && durable);
+    let alone = |one: &Asked| one.op.goes_alone();
+    if waiting.front().is_some_and(alone) {
+        return waiting.pop_front().into_iter().collect();
+    }
     let first = waiting.front().map(|one| kind(&one.op));
     let mut batch = Vec::new();
     let mut rest = VecDeque::new();
     for one in waiting.drain(..) {
-        let fits = Some(kind(&one.op)) == first;
+        let fits = Some(kind(&one.op)) == first && !alone(&one);
         if fits && batch.len() < MOST {
             batch.push(one);
         } else {

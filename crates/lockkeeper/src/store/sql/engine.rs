@@ -33,6 +33,9 @@ use crate::store::{
 };
 use crate::{Error, Name};
 
+/// How many names [`Op::Look`] looks at.
+pub(crate) const LOOK: usize = 64;
+
 /// One SQL server, connected. The store over it is [`SqlStore`](super::SqlStore).
 ///
 /// [`run`](Engine::run) is called by one task, one call at a time, on the runtime of the keeper's thread.
@@ -171,12 +174,15 @@ pub(crate) enum Op {
     Processes(Vec<KeeperId>),
     /// Writes or refreshes the row of a keeper, with `seen = t`, and forgets those not seen for a day. [`Reply::Done`].
     Enlist(KeeperId, Process),
-    /// Forgets up to `limit` names that are free, not waited for, never broken and unused for an hour, and raises the floor to
-    /// the highest of their tokens. [`Reply::Count`]: how many.
-    Tidy {
-        /// How many at most.
-        limit: usize,
+    /// Looks at the [`LOOK`] names that come after one, in the order of their bytes, for those that nobody uses any more. Such a name was
+    /// not taken for an hour and never broken; its holders have expired, and so has everybody in its queue. [`Reply::Looked`].
+    Look {
+        /// They come after this one.
+        after: String,
     },
+    /// Forgets names with all their rows, if their `version` and `tail` are as they were seen. Before that it raises the floor to the
+    /// highest of their tokens. A row that somebody keeps is not waited for. [`Reply::Done`].
+    Forget(Vec<Looked>),
     /// Reads a latch. [`Reply::Latch`].
     LoadLatch {
         /// Which.
@@ -202,6 +208,21 @@ pub(crate) enum Op {
     },
 }
 
+/// A name, as [`Op::Look`] saw it.
+#[derive(Clone, Debug)]
+pub(crate) struct Looked {
+    /// Which.
+    pub name: String,
+    /// Its version.
+    pub version: i64,
+    /// Its tail.
+    pub tail: i64,
+    /// Its last token.
+    pub token: i64,
+    /// Whether nobody uses it any more.
+    pub unused: bool,
+}
+
 /// What became of an [`Op`].
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
@@ -222,6 +243,8 @@ pub(crate) enum Reply {
     Count(usize),
     /// Names, and how many wait for each.
     Names(Vec<(String, usize)>),
+    /// Names that were looked at.
+    Looked(Vec<Looked>),
     /// Who is behind keepers.
     Processes(Vec<(KeeperId, Process)>),
     /// A latch, and its version if it has a row.
@@ -329,8 +352,14 @@ impl Op {
             | Op::LoadLatch { name, .. }
             | Op::SaveLatch { name, .. } => name,
             Op::Save(save) => &save.name,
-            Op::Names { .. } | Op::Processes(_) | Op::Enlist(..) | Op::Tidy { .. } => "",
+            Op::Names { .. } | Op::Processes(_) | Op::Enlist(..) => "",
+            Op::Look { .. } | Op::Forget(_) => "",
         }
+    }
+
+    /// Whether it is a transaction of its own. It locks rows of other names than its own, and would not do so in the order of the others.
+    pub fn goes_alone(&self) -> bool {
+        matches!(self, Op::Forget(_))
     }
 
     /// Whether its commit has to be on disk; `None` if it changes nothing.
@@ -339,14 +368,15 @@ impl Op {
     /// in the queue leaves the lock held until its lease ends, or has a waiter ask again.
     pub fn is_durable(&self) -> Option<bool> {
         match self {
-            Op::Take { .. } | Op::Prolong { .. } | Op::SaveLatch { .. } | Op::Tidy { .. } => {
-                Some(true)
-            }
+            Op::Take { .. } | Op::Prolong { .. } | Op::SaveLatch { .. } => Some(true),
             Op::Save(save) => Some(save.durable),
+            // A crash that undoes it undoes no grant: those that came after it are lost as well, or none is.
+            Op::Forget(_) => Some(false),
             Op::Append { .. } | Op::Free { .. } | Op::Enlist(..) => Some(false),
             Op::Load { .. }
             | Op::Count { .. }
             | Op::Names { .. }
+            | Op::Look { .. }
             | Op::Processes(_)
             | Op::LoadLatch { .. } => None,
         }

@@ -4,19 +4,20 @@
 //! (`Take`, `Free`, `Append`, `Prolong`). For the rest a name is *loaded*, the rules are applied, and what they changed is
 //! *saved* if nobody else was faster (compare-and-set); else it is loaded again.
 //!
-//! `engine` is what an engine does, `batch` gathers what is asked meanwhile into one transaction, `verbs` are the verbs of the contract,
-//! `plan` turns changes into a save, `wake` knows which claims wait.
+//! `engine` is what an engine does, `hosts` says what it means if none of the servers can be used, `batch` gathers what is asked meanwhile into one transaction, `verbs` are the verbs of the contract,
+//! `plan` turns changes into a save, `tidy` forgets names that nobody uses, `wake` knows which claims wait.
 
 mod batch;
 pub(super) mod engine;
+pub(super) mod hosts;
 mod join;
 mod plan;
+mod tidy;
 mod verbs;
 pub(super) mod wake;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -25,6 +26,7 @@ use self::batch::Asked;
 use self::engine::{Engine, Op, Reply};
 #[cfg(feature = "postgres")]
 pub(super) use self::plan::version as new_version;
+use self::tidy::Walk;
 use super::common::{AbortOnDrop, polling};
 use super::*;
 use crate::clock::Moment;
@@ -41,6 +43,7 @@ pub(super) struct SqlStore<E: Engine> {
 
 #[derive(Debug)]
 struct Shared<E> {
+    me: Weak<Shared<E>>,
     engine: Arc<E>,
     asked: mpsc::UnboundedSender<Asked>,
     runtime: Handle,
@@ -49,7 +52,7 @@ struct Shared<E> {
     enlisted: Mutex<HashMap<KeeperId, Moment>>,
     /// Names for which others waited when they were last asked for. A short cut would miss.
     crowded: Mutex<HashSet<Name>>,
-    grants: AtomicU32,
+    walk: Walk,
 }
 
 impl<E: Engine> SqlStore<E> {
@@ -59,14 +62,15 @@ impl<E: Engine> SqlStore<E> {
         let (asked, todo) = mpsc::unbounded_channel();
         let batches = runtime.spawn(batch::drive(engine.clone(), todo));
         SqlStore {
-            shared: Arc::new(Shared {
+            shared: Arc::new_cyclic(|me| Shared {
+                me: me.clone(),
                 engine,
                 asked,
                 runtime,
                 process: Process::current(),
                 enlisted: Mutex::default(),
                 crowded: Mutex::default(),
-                grants: AtomicU32::new(0),
+                walk: Walk::default(),
             }),
             _batches: AbortOnDrop::of(&batches),
         }
@@ -79,14 +83,6 @@ impl<E: Engine> Shared<E> {
         let (asked, answer) = Asked::new(op);
         self.asked.send(asked).map_err(|_| Error::Closed)?;
         answer.await.unwrap_or(Err(Error::Closed))
-    }
-
-    /// Has one step done when there is time. Nobody waits for it.
-    fn ask_for_nobody(&self, op: Op) {
-        let (asked, answer) = Asked::new(op);
-        if self.asked.send(asked).is_ok() {
-            self.runtime.spawn(answer);
-        }
     }
 
     /// The server answered something else than it was asked for. It cannot: the engine makes the reply.

@@ -19,10 +19,6 @@ const TRIES: u32 = 200;
 const PAGE: usize = 256;
 /// How often a keeper's row is refreshed.
 const ENLIST_EVERY: Duration = Duration::from_secs(600);
-/// Unused names are looked for after this many grants.
-const TIDY_EVERY: u32 = 4096;
-/// How many of them are forgotten at a time.
-const TIDY: usize = 1000;
 
 /// What the rules made of a name.
 struct Applied<T> {
@@ -102,7 +98,7 @@ impl<E: Engine> Shared<E> {
             Attempt::Granted(_) => {
                 self.engine.mailbox().forget(claim.id);
                 self.engine.mailbox().holds(claim.id, claim.lease);
-                self.tidy_now_and_then();
+                self.tidy_now_and_then(&claim.name);
             }
             _ => {}
         }
@@ -466,13 +462,6 @@ impl<E: Engine> Shared<E> {
         let enlist = Op::Enlist(keeper, self.process.clone());
         if self.ask(enlist).await.is_ok() {
             self.enlisted().insert(keeper, now);
-        }
-    }
-
-    fn tidy_now_and_then(&self) {
-        use std::sync::atomic::Ordering::Relaxed;
-        if self.grants.fetch_add(1, Relaxed) % TIDY_EVERY == TIDY_EVERY - 1 {
-            self.ask_for_nobody(Op::Tidy { limit: TIDY });
         }
     }
 }

@@ -91,7 +91,7 @@ impl Core {
     pub fn run_inline<A: ?Sized, T>(&self, ask: &A, verb: Verb<A, T>) -> Option<Result<T, Error>> {
         let mut session = self.free_session()?;
         let done = session.write(|tx| verb(tx, ask));
-        // Whoever is hinted wants it next.
+        // The claim that is hinted wants it next.
         drop(session);
         match done {
             Ok((answer, effects)) => {

@@ -1,7 +1,7 @@
 //! Which stores still live. Each keeps a lock of the operating system (`flock`) on a file of its own, which
 //! ends with its process however that ends, and which a process id that is used again cannot fake.
 //!
-//! The files are in a folder next to the database, so that whoever can use the one can see the other:
+//! The files are in a folder next to the database, so that a user that can use the one can see the other:
 //! `locks.db-keepers/<instance>.alive`, and `.sock` for hints. They take over the database's permissions: for
 //! two users of one group to share it, create the database with a umask that lets the group write (`umask
 //! 002`) in a folder of that group with the set-group-id bit.
@@ -39,7 +39,7 @@ pub(super) struct Instance {
     access: Access,
 }
 
-/// Who may do what with the database, and so with everything next to it.
+/// What each user may do with the database, and so with everything next to it.
 #[derive(Clone, Copy, Debug)]
 struct Access {
     owner: u32,
@@ -236,7 +236,7 @@ fn is_instance(text: &str) -> bool {
 
 fn create_folder(folder: &Path, access: Access) -> io::Result<()> {
     match fs::create_dir(folder) {
-        // Who may read the database may also look into the folder.
+        // A user that may read the database may also look into the folder.
         Ok(()) => match access.give(folder, access.mode | ((access.mode & 0o444) >> 2)) {
             // Another store was the last to leave and took it away already: what is to be in it finds it gone.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

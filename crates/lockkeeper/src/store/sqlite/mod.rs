@@ -8,7 +8,7 @@
 //! * Waiters are woken by datagrams, to sockets in the same folder.
 //!
 //! # Sharing a file
-//! Whoever can write to the file can take part. A new file gets the permissions that the umask allows, and
+//! Every user that can write to the file can take part. A new file gets the permissions that the umask allows, and
 //! everything next to it those of the file. For the users of one group: a folder of that group with the
 //! set-group-id bit, and `umask 002` when the file is first opened.
 //!
@@ -72,7 +72,7 @@ pub use self::users::{FileStatus, FileUser, UserState};
 const RENEW_SLICE: usize = 256;
 /// How many names are described in one transaction.
 const LIST_SLICE: usize = 256;
-/// How long a store that is dropped waits for other writers to sign out. If it cannot, whoever comes next
+/// How long a store that is dropped waits for other writers to sign out. If it cannot, the next store
 /// cleans up after it.
 const SIGN_OUT: Duration = Duration::from_millis(200);
 

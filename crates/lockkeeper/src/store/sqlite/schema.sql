@@ -25,7 +25,7 @@ CREATE TABLE process (
     socket   BLOB
 );
 
--- Who holds what, and the last token of each name: rows that change together stand together, so that an
+-- The holds, and the last token of each name: rows that change together stand together, so that an
 -- acquire writes a single page.
 -- * A row with a claim is a lease. Past its `expires` it counts as absent.
 -- * The row with an empty claim is the *fence* of the name and outlives its leases: `token` is the last one
@@ -50,7 +50,7 @@ CREATE TABLE lock (
     PRIMARY KEY (name, claim)
 ) WITHOUT ROWID;
 
--- Who waits for what, in the order of `seq`. A row past its `until` counts as absent. Wherever there is a
+-- The claims that wait, in the order of `seq`. A row past its `until` counts as absent. Wherever there is a
 -- row, the fence of its name has `waited` set.
 CREATE TABLE waiter (
     name    TEXT    NOT NULL,

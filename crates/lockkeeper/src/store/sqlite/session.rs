@@ -1,4 +1,4 @@
-//! One connection and the transactions on it. Whoever has the session is the only one of this store to
+//! One connection and the transactions on it. The thread that has the session is the only one of this store to
 //! write; other processes are kept out by SQLite.
 
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! How a waiter learns that it is its turn, without asking all the time.
 //!
-//! Whoever frees a lock sends a datagram to the store of the claim that got it. The *sentry*, one thread a
+//! The store that frees a lock sends a datagram to the store of the claim that got it. The *sentry*, one thread a
 //! store, passes it on to the waiting task. What no datagram tells it looks at itself, and only while someone
 //! waits for it: whether a store that is waited for has died, and whether another process changed anything
 //! that is watched.

@@ -97,7 +97,7 @@ where
         let queued = Queued(core);
         let ask = std::borrow::Borrow::borrow(&ask);
         let done = core.run_patiently(ask, verb, give_up, || reply.is_closed());
-        // Whoever gets the answer may go on without the worker.
+        // The caller that gets the answer may go on without the worker.
         drop(queued);
         if let Some(done) = done {
             let _ = reply.send(done);

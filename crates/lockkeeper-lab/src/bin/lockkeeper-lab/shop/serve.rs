@@ -142,7 +142,7 @@ fn host(text: &str) -> Result<String, String> {
     }
 }
 
-/// Whoever started us holds the other end, and may say by a line that we go on.
+/// The program that started us holds the other end, and may say by a line that we go on.
 async fn end_of_input(go_on: watch::Sender<bool>) {
     let (sender, ended) = tokio::sync::oneshot::channel();
     // A thread of its own: nothing waits for a read that never ends.

@@ -1,6 +1,6 @@
 -- How many there are of an item; false if a higher token was shown before.
 -- KEYS: item, its fence. ARGV: what it is (inventory, good or reward), token or nothing.
--- A token is remembered with the read: whoever read before with a lower one cannot write any more.
+-- A token is remembered with the read: a client that read before with a lower one cannot write any more.
 if ARGV[2] ~= '' then
     local highest = redis.call('GET', KEYS[2])
     if highest and tonumber(highest) > tonumber(ARGV[2]) then

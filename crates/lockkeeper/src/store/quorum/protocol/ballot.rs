@@ -9,7 +9,7 @@ use crate::store::{ClaimId, Grant, Mode};
 /// One try of one claim. Numbers of one claim grow and are never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RoundId {
-    /// Whose try.
+    /// The claim that tries.
     pub claim: ClaimId,
     /// Which of its tries.
     pub number: u64,

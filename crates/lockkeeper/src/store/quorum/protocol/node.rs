@@ -117,7 +117,7 @@ impl Node {
         let held = self.holds.iter().any(|hold| hold.round == round);
         let ends = |hold: &Hold| hold.round.claim == round.claim && hold.round <= round;
         self.holds.retain(|hold| !ends(hold));
-        // Else whoever's clock is wrong could keep everybody out.
+        // Else a client whose clock is wrong could keep everybody out.
         if run.last() <= now.saturating_add(micros(terms.lead)) {
             self.last_token = self.last_token.max(run.last());
         }

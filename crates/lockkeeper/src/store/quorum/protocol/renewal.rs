@@ -26,7 +26,7 @@ pub enum Step {
     Renewed {
         /// Until when it is valid now.
         deadline: Moment,
-        /// Who does not keep it.
+        /// The nodes that do not keep it.
         re_add: Vec<usize>,
     },
     /// This node does not keep a hold that goes on: re-add it, if it may vote.

@@ -79,7 +79,7 @@ pub enum Refusal {
     TooSlow,
 }
 
-/// Who is in the way of a round.
+/// What is in the way of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Rivals {
     /// One that has a majority: wait until it is told that it ended.
@@ -282,7 +282,7 @@ impl Round {
         let candidates = wants
             .iter()
             .map(|(last, now, _)| {
-                // Who lagged behind goes just past the others; who was ahead goes back to the clock.
+                // A claim that lagged behind goes just past the others; one that was ahead goes back to the clock.
                 let above = last.saturating_add(1);
                 if above > used { above } else { above.max(*now) }
             })

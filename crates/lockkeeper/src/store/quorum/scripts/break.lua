@@ -32,7 +32,7 @@ end
 for field in pairs(fields) do
   local id = other(field)
   if id and string.sub(field, 1, #RECORD) ~= RECORD and not string.find(id, '^%x+%-%x+%-%x+%-%x+%-%x+:%d+$') then
-    return { err = 'NOTALOCK ' .. MAIN .. ' is a hash that has the field ' .. string.sub(field, 1, 40) }
+    return { err = 'NOTALOCK ' .. MAIN .. ' is a hash with a field that no lock has' }
   end
 end
 

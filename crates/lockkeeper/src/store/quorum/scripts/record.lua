@@ -64,7 +64,7 @@ local function load()
     local is_hold = (string.find(field, ':%d+$') or string.find(field, ':%d+:write$')) and string.find(value, '^%d+')
     if not is_hold and not (field == 'mode' and (value == 'read' or value == 'write'))
       and string.sub(field, 1, #RECORD) ~= RECORD then
-      alien = 'a hash that has the field ' .. string.sub(field, 1, 40)
+      alien = 'a hash with a field that no lock has'
       return
     end
   end
@@ -172,7 +172,7 @@ local function make_room(id)
   fields.mode, fields[id], fields[id .. ':write'], modes[id] = 'write', nil, 1, 'w'
 end
 
--- Tells whoever waits, in Redisson's words, that a hold of this mode ended.
+-- Tells the waiters, in Redisson's words, that a hold of this mode ended.
 local function announce(mode)
   if mode == 'x' then
     redis.call('PUBLISH', 'redisson_lock__channel:' .. tag, 0)

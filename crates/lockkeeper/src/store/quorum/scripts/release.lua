@@ -5,7 +5,7 @@
 --       4 how far ahead of this node's clock a token may be in us  5 how long the fence is kept in ms, 0 for ever
 -- Result  whether it was held until now: 0 1
 -- Invariant: ends this round and earlier ones of the claim, and nothing else. What it undoes and arrives later is
---            refused. Whoever waits is told.
+--            refused. The waiters are told.
 local claim, round = ARGV[1], ARGV[2]
 local record = redis.pcall('HGET', KEYS[1], 'lockkeeper:' .. claim)
 if type(record) == 'table' then

@@ -1,5 +1,5 @@
 -- Follows `time` and `token` in the scripts that let go: a round that is not there uses up its tokens, so that its request
--- is refused as stale if it arrives later. A token far ahead of the clock is not taken: whoever's clock is wrong must not
+-- is refused as stale if it arrives later. A token far ahead of the clock is not taken: a client whose clock is wrong must not
 -- keep everybody out.
 if held == 0 then
   local last = ARGV[3] + 0

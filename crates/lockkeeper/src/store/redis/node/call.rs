@@ -51,7 +51,7 @@ impl Call {
     }
 }
 
-/// A call that is shared with whoever may have to repeat it.
+/// A call that is shared with the code that may have to repeat it.
 pub(super) struct Request(pub Arc<Call>);
 
 impl Borrow<Cmd> for Request {

@@ -31,7 +31,7 @@ end
 for field in pairs(fields) do
   local id = other(field)
   if id and not string.find(id, '^%x+%-%x+%-%x+%-%x+%-%x+:%d+$') then
-    return { err = 'NOTALOCK ' .. home .. ' is a hash that has the field ' .. string.sub(field, 1, 40) }
+    return { err = 'NOTALOCK ' .. home .. ' is a hash with a field that no lock has' }
   end
 end
 

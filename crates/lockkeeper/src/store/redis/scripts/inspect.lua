@@ -6,7 +6,7 @@
 --          nothing}, fields of others, the mode of others or '', ms left for others, how many wait, last token or 0,
 --          why and when in us it was broken, or nothing, the first who wait: {claim, mode, us since, limit, count, who, label
 --          or nothing}, or {claim} of a client of Redisson's}
--- Invariant: ends what time has ended, and makes whoever is next the holder; nothing else.
+-- Invariant: ends what time has ended, and makes the next in line the holder; nothing else.
 if alien then return { err = alien } end
 settle()
 save()

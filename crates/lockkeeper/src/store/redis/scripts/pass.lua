@@ -1,6 +1,6 @@
--- The next common case: a hold with its record in the hash goes to whoever waits first, or else to the claim to be
+-- The next common case: a hold with its record in the hash goes to the first waiter, or else to the claim to be
 -- queued; all of them exclusive, and no client of Redisson's waits. Whatever is not so, the rest of the script sees to.
--- Who that is; of one that waited also where it listens, and when it asked.
+-- The next holder; of one that waited also where it listens, and when it asked.
 local heir, lease, wanted, heir_who, label, channel, asked
 local fence, waiters
 

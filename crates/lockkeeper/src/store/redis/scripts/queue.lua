@@ -3,7 +3,7 @@
 -- In ms: the contract's GRANT_LEASE and QUEUE_TTL.
 local GRANT_LEASE, QUEUE_TTL = 1000, 5000
 
--- Who waits, as it is written down. `ears`: 1 it listens, 2 it listens to no channel; or it listens, and this is when it
+-- A waiter, as it is written down. `ears`: 1 it listens, 2 it listens to no channel; or it listens, and this is when it
 -- asked, on its own clock, which a grant tells it again. Its label comes last, if it has one.
 local function waiter_of(mode, lease, wanted, limit, count, who, ears, label)
   local asked = #ears > 1 and ears

@@ -163,7 +163,7 @@ local function load_hash()
     local is_hold = (string.find(field, ':%d+$') or string.find(field, ':%d+:write$')) and string.find(value, '^%d+')
     if not is_hold and not (field == 'mode' and (value == 'read' or value == 'write'))
       and string.sub(field, 1, #'lockkeeper:') ~= 'lockkeeper:' then
-      alien = 'a hash that has the field ' .. string.sub(field, 1, 40)
+      alien = 'a hash with a field that no lock has'
       return
     end
   end
@@ -407,7 +407,7 @@ local function enqueue(id, mode, lease, wanted, limit, count, who, ears, label)
       redis.call('RPUSH', FAIR, id)
       redis.call('ZADD', FAIR_TIMEOUTS, string.format('%.0f', math.max(before, now) + FAIR_WAIT), id)
     else
-      -- Whoever waits long must not be taken for gone by Redisson's clients.
+      -- A claim that waits long must not be taken for gone by Redisson's clients.
       local enough = now + FAIR_WAIT * redis.call('LLEN', FAIR)
       if score < enough then
         redis.call('ZADD', FAIR_TIMEOUTS, string.format('%.0f', enough), id)
@@ -445,7 +445,7 @@ end
 -- What is to be said once all is written down: channel and message.
 local news = {}
 
--- Tells a waiter to try. Whoever was made the holder, alone, and knows when it asked, need not: its tokens come with it.
+-- Tells a waiter to try. One that was made the holder, alone, and knows when it asked, need not: its tokens come with it.
 local function hint(id, waiter, hold)
   local what = id
   if hold and hold[MODE] == 'x' and waiter[W_ASKED] then

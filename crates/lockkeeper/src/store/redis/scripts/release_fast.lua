@@ -6,7 +6,7 @@
 --       8 server time in us past which to leave it  9 limit  10 count
 --       11 who listens for it, as `waiter_of` has it  12 its label, if it has one
 -- Result  whether it was held: 0 1, or {that, token of the queued claim if it was granted at once or 0, tokens, us}
--- Invariant: changes nothing unless exactly this claim holds. Whoever waits first becomes the holder in the
+-- Invariant: changes nothing unless exactly this claim holds. The first waiter becomes the holder in the
 --            same step; with nobody of ours waiting, Redisson's clients are told.
 -- The common case: there are no holds but one with its record in the hash, and nobody waits. Not even the time is
 -- needed.
@@ -21,7 +21,7 @@ if least and redis.call('EXISTS', KEYS[k + 2], KEYS[k + 3], KEYS[k + 4]) == 0 th
   if gone ~= 2 then return 0 end
   local tag = string.find(key, '{', 1, true) and key or '{' .. key .. '}'
   if redis.call(PUBLISH, 'redisson_lock__channel:' .. tag, '0') > 0 then
-    -- Most likely a client of Redisson's, which is about to try. Whose turn it is, the next try of ours finds out: a
+    -- Most likely a client of Redisson's, which is about to try. The next try of ours finds out whose turn it is: a
     -- record without holds keeps it from the short ways, for STAND_BACK as record.lua has it.
     redis.call('SET', KEYS[k + 2], cmsgpack.pack({ 0, 0, {} }), 'PX', 10)
   end
