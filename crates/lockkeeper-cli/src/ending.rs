@@ -17,6 +17,8 @@ use lockkeeper_cli::output::{human, plain};
 #[derive(Default, Serialize)]
 pub struct Report<'a> {
     pub name: &'a str,
+    /// Without a password.
+    pub store: Option<String>,
     #[serde(skip)]
     pub lease: Duration,
     pub outcome: &'static str,

@@ -3,10 +3,11 @@
 //! It is no API for others: it changes with the command, outside of semantic versioning.
 //!
 //! # Layout
-//! [`store`] says which store a verb works on, [`secrecy`] keeps its password from other programs, [`warnings`] tells what is
+//! [`store`] says which store a verb works on, [`nested`] that it is the same inside a command of `run`, [`secrecy`] keeps its password from other programs, [`warnings`] tells what is
 //! wrong with how it is set up, [`output`] and [`notes`] print, [`signals`] hears signals, [`exit`] has the exit codes.
 
 pub mod exit;
+pub mod nested;
 pub mod notes;
 pub mod output;
 pub mod secrecy;

@@ -1,7 +1,7 @@
 //! `lockkeeper ls`: the locks that are held or waited for.
 
-use comfy_table::Table;
-use lockkeeper::store::LockInfo;
+use comfy_table::{ContentArrangement, Table};
+use lockkeeper::store::{Holder, LockInfo};
 
 use crate::view::LockView;
 use lockkeeper_cli::exit::Failure;
@@ -17,28 +17,30 @@ pub struct Args {
 }
 
 pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
-    let keeper = store::open(store).await?;
+    let url = store::url(store)?;
+    let keeper = store::builder(&url).connect().await?;
     let locks = keeper.list(&args.prefix).await?;
     if store.json {
         return Ok(print_json(
             &locks.iter().map(LockView::listed).collect::<Vec<_>>(),
         )?);
     }
+    let place = plain(&url.to_string());
     if locks.is_empty() {
-        return Ok(print("no lock is held or waited for")?);
+        return Ok(print(&nothing(&place, keeper.capabilities().store))?);
     }
-    let plain = of_locks(&locks, 0);
-    let columns = plain.width();
-    let room = columns.map_or(usize::MAX, |width| {
-        usize::from(width).saturating_sub(natural_width(&plain) + MARGIN)
-    });
-    let labelled = locks.iter().flat_map(|lock| &lock.holders);
-    let labelled = labelled.into_iter().any(|holder| holder.label.is_some());
-    let table = match labelled && room >= LEAST_LABEL {
-        true => of_locks(&locks, room),
-        false => plain,
-    };
-    Ok(print(&table_text(&table))?)
+    print(&format!("store {place}"))?;
+    Ok(print(&table_text(&fitting(&locks)))?)
+}
+
+/// Says that there is nothing to list, and no more than can be known.
+fn nothing(place: &str, kind: &str) -> String {
+    let nothing = format!("no lock is held or waited for in {place}");
+    match kind {
+        // A lock of Redisson's is a key like any other: only one that is fenced has a key of a known name.
+        "redis" => format!("{nothing}; locks of Redisson's that are not fenced cannot be listed"),
+        _ => nothing,
+    }
 }
 
 /// A column for labels is worth it from this width on.
@@ -50,19 +52,72 @@ const MARGIN: usize = 2;
 const HEADER: [&str; 8] = [
     "NAME", "MODE", "HOLDER", "SINCE", "LEASE", "TOKEN", "WAITING", "LABEL",
 ];
+const TOKEN: usize = 5;
+const LABEL: usize = 7;
 
-/// All of them, with labels of at most so many columns of the terminal.
-fn of_locks(locks: &[LockInfo], label: usize) -> Table {
-    let columns = if label == 0 {
-        HEADER.len() - 1
-    } else {
-        HEADER.len()
+/// What of each lock a table shows.
+#[derive(Clone, Copy)]
+struct Shown {
+    token: bool,
+    /// A holder with its program.
+    program: bool,
+}
+
+/// All of them, as much as the terminal has room for: the token goes first, then the program where a label says which job it is,
+/// and the label last. A name is never broken.
+fn fitting(locks: &[LockInfo]) -> Table {
+    let holders = || locks.iter().flat_map(|lock| &lock.holders);
+    let labelled = holders().any(|holder| holder.label.is_some());
+    let tries = [
+        (true, true, labelled),
+        (false, true, labelled),
+        (false, false, labelled),
+        (false, true, false),
+        (false, false, false),
+    ];
+    let mut narrowest = None;
+    for (token, program, label) in tries {
+        let shown = Shown { token, program };
+        let table = of_locks(locks, shown, 0);
+        let Some(width) = table.width() else {
+            return of_locks(locks, shown, usize::MAX);
+        };
+        let room = usize::from(width).checked_sub(natural_width(&table));
+        match room {
+            Some(_) if !label => return table,
+            Some(room) if room >= LEAST_LABEL + MARGIN => {
+                return of_locks(locks, shown, room - MARGIN);
+            }
+            _ => narrowest = Some(table),
+        }
+    }
+    let mut table = narrowest.unwrap_or_else(|| table(&HEADER));
+    // The terminal folds lines that are too long; we would break words.
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table
+}
+
+/// All of them, with labels of at most so many columns of the terminal; 0 leaves the column out.
+fn of_locks(locks: &[LockInfo], shown: Shown, label: usize) -> Table {
+    let is_shown = |&(column, _): &(usize, _)| match column {
+        TOKEN => shown.token,
+        LABEL => label > 0,
+        _ => true,
     };
-    let mut table = table(&HEADER[..columns]);
-    for row in locks.iter().flat_map(rows) {
-        let [cells @ .., last] = row;
-        let row = cells.into_iter().chain([cut(&last, label)]);
-        table.add_row(row.take(columns));
+    let header: Vec<&str> = HEADER
+        .into_iter()
+        .enumerate()
+        .filter(is_shown)
+        .map(|(_, name)| name)
+        .collect();
+    let mut table = table(&header);
+    for mut row in locks.iter().flat_map(|lock| rows(lock, shown.program)) {
+        row[LABEL] = cut(&row[LABEL], label);
+        let row = row.into_iter().enumerate();
+        table.add_row(
+            row.filter(|(column, _)| is_shown(&(*column, "")))
+                .map(|(_, cell)| cell),
+        );
     }
     table
 }
@@ -76,8 +131,17 @@ fn natural_width(table: &Table) -> usize {
         .sum()
 }
 
+/// A holder; without its program if its label says more than that.
+fn holder_of(holder: &Holder, program: bool) -> String {
+    let process = &holder.process;
+    plain(&match program || holder.label.is_none() {
+        true => process.to_string(),
+        false => format!("[{}] on {}", process.pid, process.host),
+    })
+}
+
 /// One row a holder; a lock that is only waited for has a row as well.
-fn rows(lock: &LockInfo) -> Vec<[String; 8]> {
+fn rows(lock: &LockInfo, program: bool) -> Vec<[String; 8]> {
     let name = plain(&lock.name);
     let waiting = lock.waiters.to_string();
     if lock.holders.is_empty() {
@@ -93,11 +157,11 @@ fn rows(lock: &LockInfo) -> Vec<[String; 8]> {
             none(),
         ]];
     }
-    let row = |holder: &lockkeeper::store::Holder| {
+    let row = |holder: &Holder| {
         [
             name.clone(),
             holder.mode.to_string(),
-            plain(&holder.process.to_string()),
+            holder_of(holder, program),
             format!("{} ago", human(ago(holder.since))),
             human(holder.remaining),
             holder.token.get().to_string(),

@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //! One file a verb: [`run`], [`ls`], [`show`], [`watch`], [`break_`], [`stores`], [`schema`], [`completions`], [`man`].
-//! Under `run`: [`supervise`] runs the command, [`guardian`] is the second process that ends it in time,
+//! Under `run`: [`waiting`] is what it does until it has the lock, [`supervise`] runs the command, [`guardian`] is the second process that ends it in time,
 //! [`plan`] is the rule both follow, [`label`] names it for others, [`ending`] says what became of it; [`group`], [`signals`], [`terminal`] and
 //! [`notes`] are its tools.
 //! [`bench`] is a folder. [`lab`] starts `lockkeeper-lab`, which has the laboratory and the shop.
@@ -26,9 +26,10 @@ mod stores;
 mod supervise;
 mod terminal;
 mod view;
+mod waiting;
 mod watch;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -72,6 +73,7 @@ impl Verb {
         match self {
             Verb::Lab(_) | Verb::Shop(_) => None,
             Verb::Run(_) if json => Some(Manner::Kept),
+            Verb::Run(run) if run.quiet => None,
             _ if json => Some(Manner::Json),
             _ => Some(Manner::Text),
         }
@@ -89,7 +91,8 @@ fn main() -> ExitCode {
     if verb.as_deref() == Some(OsStr::new(bench::WORKER_VERB)) {
         return bench::worker();
     }
-    let cli = Cli::try_parse().unwrap_or_else(|error| with_hint(error).exit());
+    let cli = Cli::try_parse_from(flock_style(std::env::args_os().collect()))
+        .unwrap_or_else(|error| with_hint(error).exit());
     let json = cli.store.json;
     if let Some(manner) = cli.verb.warns(json) {
         warnings::tell(manner);
@@ -116,6 +119,22 @@ fn main() -> ExitCode {
         Verb::Man(args) => man::run(args, json).map(|()| 0),
     };
     ExitCode::from(result.unwrap_or_else(|failure| exit::tell(failure, json)))
+}
+
+/// `run NAME -c LINE`, as flock(1) is called, as `run NAME -c -- LINE`. Without the two dashes there is no command, so nothing else
+/// can be meant.
+fn flock_style(mut args: Vec<OsString>) -> Vec<OsString> {
+    let is_run = args.iter().skip(1).any(|arg| arg == "run");
+    if let [.., option, _line] = &args[..]
+        && (option == "-c" || option == "--command" || option == "--shell")
+        && is_run
+        && !args.iter().any(|arg| arg == "--")
+    {
+        let end = args.len() - 2;
+        args[end] = "-c".into();
+        args.insert(end + 1, "--".into());
+    }
+    args
 }
 
 /// Says, where that may be the matter, that `run` wants its command after `--`.

@@ -10,39 +10,44 @@ use crate::output::plain;
 /// How long a note may take. Its reader may have stopped reading.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Short remarks: printed to standard error as they come, or kept for the JSON report.
+/// Short remarks: printed to standard error as they come, kept for the JSON report, or neither.
 #[derive(Debug)]
-pub struct Notes(Option<Vec<String>>);
+pub struct Notes {
+    kept: Option<Vec<String>>,
+    quiet: bool,
+}
 
 impl Notes {
-    /// No remarks yet; with `kept` they are not printed.
-    pub fn new(kept: bool) -> Notes {
-        Notes(kept.then(Vec::new))
+    /// No remarks yet. With `kept` they are not printed, and if they are `quiet` only the last word is.
+    pub fn new(kept: bool, quiet: bool) -> Notes {
+        let kept = kept.then(Vec::new);
+        Notes { kept, quiet }
     }
 
-    /// Whether remarks are kept instead of printed.
-    pub fn are_kept(&self) -> bool {
-        self.0.is_some()
+    /// Whether none is printed as it comes.
+    pub fn are_silent(&self) -> bool {
+        self.kept.is_some() || self.quiet
     }
 
     /// Adds one.
     pub fn add(&mut self, text: &str) {
-        match &mut self.0 {
+        match &mut self.kept {
             Some(kept) => kept.push(text.to_owned()),
+            None if self.quiet => {}
             None => say(text),
         }
     }
 
     /// The last word, once nothing depends on us any more.
     pub fn conclude(&self, text: &str) {
-        if self.0.is_none() {
+        if self.kept.is_none() {
             write_line(&format!("lockkeeper: {text}"));
         }
     }
 
     /// Those that were kept.
     pub fn take(self) -> Vec<String> {
-        self.0.unwrap_or_default()
+        self.kept.unwrap_or_default()
     }
 }
 

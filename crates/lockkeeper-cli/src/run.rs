@@ -1,41 +1,37 @@
 //! `lockkeeper run`: takes a lock, runs a command, lets go.
 
-use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, IsTerminal};
+use std::io;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::clock::Moment;
-use lockkeeper::store::{NodeState, Reach};
+use lockkeeper::store::Reach;
+use lockkeeper::url::{STORE_VARIABLE, StoreUrl};
 use lockkeeper::{Error, Guard, Label, Lockkeeper};
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
 use crate::ending::{Report, Trouble, finish};
 use crate::label::{self, LabelArg};
 use crate::supervise::{self, Hold, supervise};
-use crate::terminal;
+use crate::{terminal, waiting};
 use lockkeeper_cli::exit::{self, Failure};
+use lockkeeper_cli::nested::{self, Manner};
 use lockkeeper_cli::notes::{self, Notes};
-use lockkeeper_cli::output::{ago, human, json, millis, plain, unix_ms, who};
+use lockkeeper_cli::output::{json, millis, unix_ms};
 use lockkeeper_cli::signals::Signals;
 use lockkeeper_cli::store::{self, StoreArgs};
 use lockkeeper_cli::warnings;
 
 /// How long to wait for what is given back to the store when we leave.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
-/// How long it may take to say who has what could not be had.
-const LOOK_PATIENCE: Duration = Duration::from_millis(200);
-/// How long to wait before saying so.
-const QUIET: Duration = Duration::from_secs(1);
 
 /// Takes a lock, runs a command while holding it, and lets go
 ///
 /// The command finds LOCKKEEPER_NAME, LOCKKEEPER_TOKEN (the fencing token), LOCKKEEPER_OWNER and
 /// LOCKKEEPER_DEADLINE_MS (Unix time at which the lock would be lost if it were never renewed) in its
-/// environment, and not the store's URL.
+/// environment, and in LOCKKEEPER_STORE the store's URL, unless that holds a password.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = LIMITS)]
 pub struct Args {
@@ -43,15 +39,19 @@ pub struct Args {
     /// [default: 30s, or the longest that the store grants]
     #[arg(long, visible_alias = "ttl", value_name = "DURATION", value_parser = duration)]
     lease: Option<Duration>,
-    /// Wait for the lock at most this long, such as 500ms, 30s or 1h30m [default: for ever]
-    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "no_wait", allow_hyphen_values = true)]
+    /// Wait at most this long for the lock, and for a store that is not up yet, such as 500ms, 30s or 1h30m; a plain number is
+    /// in seconds [default: for ever, for a store that is up]
+    #[arg(short = 'w', long, value_name = "DURATION", value_parser = wait, conflicts_with = "no_wait", allow_hyphen_values = true)]
     wait: Option<Duration>,
     /// Do not wait for the lock
-    #[arg(long)]
+    #[arg(short = 'n', long, aliases = ["nonblock", "nb"])]
     no_wait: bool,
     /// Hold the lock together with others that share it
-    #[arg(long, conflicts_with = "permits")]
+    #[arg(short = 's', long, conflicts_with = "permits")]
     shared: bool,
+    /// Hold the lock alone, as without this option
+    #[arg(short = 'x', visible_short_alias = 'e', long, conflicts_with_all = ["shared", "permits"])]
+    exclusive: bool,
     /// Take one of N permits instead of a lock; all must name the same N
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     permits: Option<u32>,
@@ -59,14 +59,17 @@ pub struct Args {
     /// none [default: the command; on a store that other machines use, the program without its arguments]
     #[arg(long, value_name = "TEXT", value_parser = label::parse)]
     label: Option<LabelArg>,
-    /// Give the command, joined by spaces, to a shell
+    /// Give the command, joined by spaces, to a shell; `NAME -c 'LINE'` is understood as well
     #[arg(short = 'c', long)]
     shell: bool,
+    /// Say nothing when the lock was not acquired in time, nor of how the store is set up; errors and a lost lock are told
+    #[arg(short = 'q', long)]
+    pub quiet: bool,
     /// Exit with this code when the lock was not acquired in time
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::BUSY)]
+    #[arg(short = 'E', long, alias = "conflict-exit-code", value_name = "CODE", default_value_t = exit::BUSY)]
     busy_code: u8,
     /// The lock
-    name: String,
+    pub name: String,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -94,6 +97,38 @@ fn duration(text: &str) -> Result<Duration, Error> {
     lockkeeper::duration::parse(text)
 }
 
+/// For how long to wait: as flock(1) has it, a number without a unit is in seconds.
+fn wait(text: &str) -> Result<Duration, Error> {
+    let is_number = text.bytes().all(|b| b.is_ascii_digit() || b == b'.')
+        && text.contains(|c: char| c.is_ascii_digit());
+    if is_number && let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).map_err(|_| {
+            Error::invalid_argument("duration", format!("{text} seconds are too many"))
+        });
+    }
+    duration(text)
+}
+
+impl Args {
+    /// For how long to wait for the lock at most.
+    pub fn limit(&self) -> Option<Duration> {
+        if self.no_wait {
+            Some(Duration::ZERO)
+        } else {
+            self.wait
+        }
+    }
+
+    /// How the lock is wanted.
+    pub fn manner(&self) -> Manner {
+        match (self.permits, self.shared) {
+            (Some(_), _) => Manner::Permit,
+            (None, true) => Manner::Shared,
+            (None, false) => Manner::Alone,
+        }
+    }
+}
+
 impl Hold for Guard {
     fn at_risk_at(&self) -> Moment {
         Guard::at_risk_at(self)
@@ -106,72 +141,13 @@ impl Hold for Guard {
     }
 }
 
-/// `held by … for …`, if that can be known.
-async fn who_holds(keeper: &Lockkeeper, args: &Args) -> Option<String> {
-    let info = keeper.inspect(&args.name).await.ok().flatten()?;
-    let holder = info.holders.first()?;
-    let others = match info.holders.len() - 1 {
-        0 => String::new(),
-        others => format!(", and by {others} more"),
-    };
-    Some(format!(
-        "held by {} for {}{others}",
-        who(&holder.process, holder.label.as_ref()),
-        human(ago(holder.since)),
-    ))
-}
-
-/// Tells why nothing happens: a person at a terminal, once, who is in the way; everyone that the store is.
-async fn say_why_it_takes_long(
-    keeper: &Lockkeeper,
-    args: &Args,
-    why: &mut UnboundedReceiver<String>,
-    notes: &mut Notes,
-) -> Infallible {
-    let quiet = Moment::now() + QUIET;
-    let mut watched = io::stderr().is_terminal() && !notes.are_kept();
-    loop {
-        tokio::select! {
-            Some(why) = why.recv() => {
-                notes.add(&format!("still waiting for {}: {why}", plain(&args.name)));
-                // That says it all.
-                watched = false;
-            }
-            () = tokio::time::sleep(quiet.remaining()), if watched => {
-                notes.add(&who_is_in_the_way(keeper, args).await);
-                watched = false;
-            }
-            else => std::future::pending().await,
-        }
-    }
-}
-
-async fn who_is_in_the_way(keeper: &Lockkeeper, args: &Args) -> String {
-    let mut text = format!("waiting for {}", plain(&args.name));
-    // The holder could not be asked for then.
-    if let Some(obstacle) = keeper.obstacle() {
-        return format!("{text}: {obstacle}");
-    }
-    if let Some(held) = who_holds(keeper, args).await {
-        return format!("{text}, {held}");
-    }
-    // Nobody holds it, but too few nodes of a quorum may be there to say so.
-    for status in keeper.nodes() {
-        if status.state != NodeState::Up {
-            let state = plain(&status.state.to_string());
-            text += &format!("; {} {state}", status.node);
-        }
-    }
-    text
-}
-
 /// Runs the verb and answers the exit code.
 pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
     let mut report = Report {
         name: &args.name,
         ..Report::default()
     };
-    let mut notes = Notes::new(store.json);
+    let mut notes = Notes::new(store.json, args.quiet);
     match hold_and_run(args, store, &mut report, &mut notes).await {
         Ok(code) => report.exit_code = code,
         Err(failure) => {
@@ -201,8 +177,11 @@ async fn hold_and_run(
     let start = Moment::now();
     let (trouble, mut why) = Trouble::new();
     let trouble = Arc::new(trouble);
-    let keeper = tokio::select! {
-        keeper = store::builder(store)?.observer(trouble.clone()).connect() => keeper?,
+    let url = store::url(store)?;
+    report.store = Some(url.to_string());
+    let store_of_command = nested::handed_down(&url)?;
+    let (keeper, limit) = tokio::select! {
+        connected = waiting::connect(args, &url, trouble.clone(), notes) => connected?,
         signal = signals.next_fatal() => {
             report.outcome = "interrupted";
             return Ok(exit::signaled(signal));
@@ -215,11 +194,19 @@ async fn hold_and_run(
     let lease = args.lease.unwrap_or(keeper.lease());
     report.lease = lease;
     let label = label::of_run(args.label.as_ref(), &args.command, args.shell, reach);
-    let wanted = Wanted { args, lease, label };
+    let wanted = Wanted {
+        args,
+        limit,
+        lease,
+        label,
+    };
     let mut answered = None;
     let acquired = tokio::select! {
-        acquired = acquire_or_say_why(&keeper, &wanted, &mut answered) => acquired,
-        never = say_why_it_takes_long(&keeper, args, &mut why, notes) => match never {},
+        acquired = acquire_or_say_why(&keeper, &wanted, &url, &mut answered) => acquired,
+        endless = waiting::say_why_it_takes_long(&keeper, args, &url, &mut why, notes) => {
+            close(&keeper).await;
+            return Err(endless);
+        }
         never = terminal::stop_when_asked(&keeper) => match never {},
         // The dropped future leaves the queue; closing waits for that.
         signal = signals.next_fatal() => {
@@ -235,7 +222,10 @@ async fn hold_and_run(
         Ok(Err(busy)) => {
             report.outcome = "not acquired";
             close(&keeper).await;
-            return Err(Failure::new(args.busy_code, busy));
+            return Err(Failure {
+                code: args.busy_code,
+                message: (!args.quiet || store.json).then_some(busy),
+            });
         }
         Err(error) => {
             close(&keeper).await;
@@ -245,7 +235,7 @@ async fn hold_and_run(
     report.token = Some(guard.token().get());
     report.owner = Some(guard.claim().to_string());
     let held = Moment::now();
-    let mut command = command(args, &guard);
+    let mut command = command(args, &guard, store_of_command);
     let liveness = keeper.liveness();
     let result = supervise(&mut command, &guard, lease, liveness, &mut signals, notes).await;
     // Before the release, which may take longer than a lease while the store is away.
@@ -274,36 +264,29 @@ async fn close(keeper: &Lockkeeper) {
 async fn acquire_or_say_why(
     keeper: &Lockkeeper,
     wanted: &Wanted<'_>,
+    url: &StoreUrl,
     answered: &mut Option<Moment>,
 ) -> Result<Result<Guard, String>, Error> {
-    let args = wanted.args;
     let acquired = acquire(keeper, wanted).await?;
     *answered = Some(Moment::now());
     Ok(match acquired {
         Some(guard) => Ok(guard),
-        None => {
-            let held = timeout(LOOK_PATIENCE, who_holds(keeper, args)).await;
-            Err(busy(args, held.ok().flatten()))
-        }
+        None => Err(waiting::busy(keeper, wanted.args, url).await),
     })
 }
 
 /// What to hold the lock with.
 struct Wanted<'a> {
     args: &'a Args,
+    limit: Option<Duration>,
     lease: Duration,
     label: Option<Label>,
 }
 
 /// `None` when it could not be had in time.
 async fn acquire(keeper: &Lockkeeper, wanted: &Wanted<'_>) -> Result<Option<Guard>, Error> {
-    let Wanted { args, lease, label } = wanted;
-    let (name, lease) = (&args.name, *lease);
-    let wait = if args.no_wait {
-        Some(Duration::ZERO)
-    } else {
-        args.wait
-    };
+    let Wanted { args, label, .. } = wanted;
+    let (name, lease, wait) = (&args.name, wanted.lease, wanted.limit);
     if let Some(permits) = args.permits {
         let mut semaphore = keeper.semaphore(name, permits)?.with_lease(lease)?;
         if let Some(label) = label {
@@ -345,18 +328,6 @@ async fn acquire(keeper: &Lockkeeper, wanted: &Wanted<'_>) -> Result<Option<Guar
     Ok(guard)
 }
 
-fn busy(args: &Args, held: Option<String>) -> String {
-    let name = &args.name;
-    let mut text = match args.wait {
-        Some(wait) => format!("the lock {name:?} was not free within {}", human(wait)),
-        None => format!("the lock {name:?} is not free"),
-    };
-    if let Some(held) = held {
-        text += &format!("; it is {held}");
-    }
-    text
-}
-
 /// What keeps the store from answering, as an error tells it.
 fn obstacle(keeper: &Lockkeeper) -> Option<String> {
     let store = keeper.capabilities().store;
@@ -365,7 +336,7 @@ fn obstacle(keeper: &Lockkeeper) -> Option<String> {
 }
 
 /// The command to run, with what it may know about the lock.
-fn command(args: &Args, guard: &Guard) -> Command {
+fn command(args: &Args, guard: &Guard, store: Option<String>) -> Command {
     let mut command = if args.shell {
         let mut shell = Command::new("sh");
         shell.arg("-c").arg(args.command.join(OsStr::new(" ")));
@@ -377,11 +348,12 @@ fn command(args: &Args, guard: &Guard) -> Command {
     };
     let deadline = SystemTime::now() + guard.deadline().remaining();
     command
-        .env("LOCKKEEPER_NAME", &args.name)
+        .env(nested::NAME_VARIABLE, &args.name)
         .env("LOCKKEEPER_TOKEN", guard.token().get().to_string())
-        .env("LOCKKEEPER_OWNER", guard.claim().to_string())
+        .env(nested::OWNER_VARIABLE, guard.claim().to_string())
         .env("LOCKKEEPER_DEADLINE_MS", unix_ms(deadline).to_string())
-        .env_remove(lockkeeper::url::STORE_VARIABLE);
+        .env_remove(STORE_VARIABLE)
+        .envs(store.map(|url| (STORE_VARIABLE, url)));
     command
 }
 

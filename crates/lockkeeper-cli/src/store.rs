@@ -4,6 +4,7 @@ use lockkeeper::url::{STORE_VARIABLE, StoreUrl};
 use lockkeeper::{Builder, Lockkeeper};
 
 use crate::exit::{Failure, USAGE};
+use crate::nested;
 
 /// What every verb takes.
 #[derive(Debug, clap::Args)]
@@ -44,19 +45,25 @@ pub fn without_password(url: &str, better: &str) -> Result<(), Failure> {
     Err(Failure::new(USAGE, message))
 }
 
+/// The URL of the store.
+///
+/// # Errors
+/// When it holds a password and stands in an argument, and when nothing names a store inside a command of `run` that had one.
+pub fn url(store: &StoreArgs) -> Result<StoreUrl, Failure> {
+    if let Some(url) = &store.store {
+        check(url)?;
+        return Ok(StoreUrl::parse(url)?);
+    }
+    nested::refuse_the_default()?;
+    Ok(StoreUrl::from_environment()?)
+}
+
 /// Opens the store.
 pub async fn open(store: &StoreArgs) -> Result<Lockkeeper, Failure> {
-    Ok(builder(store)?.connect().await?)
+    Ok(builder(&url(store)?).connect().await?)
 }
 
 /// Says which store to open.
-pub fn builder(store: &StoreArgs) -> Result<Builder, Failure> {
-    let builder = Lockkeeper::builder();
-    Ok(match &store.store {
-        Some(url) => {
-            check(url)?;
-            builder.url(url)
-        }
-        None => builder,
-    })
+pub fn builder(url: &StoreUrl) -> Builder {
+    Lockkeeper::builder().url(&format!("{}:{}", url.scheme(), url.rest()))
 }

@@ -162,9 +162,9 @@ async fn look(views: &mut [StoreView], args: &StoreArgs) -> Result<(), Failure> 
     else {
         return Ok(());
     };
-    match store::builder(args)?.connect().await {
+    match store::open(args).await {
         Ok(keeper) => view.nodes = Some(keeper.nodes().iter().map(NodeView::new).collect()),
-        Err(error) => view.nodes_error = Some(error.to_string()),
+        Err(error) => view.nodes_error = error.message,
     }
     Ok(())
 }

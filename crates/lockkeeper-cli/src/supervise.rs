@@ -25,6 +25,11 @@ use lockkeeper_cli::signals::Signals;
 /// How long a killed command may take to be gone. One that sleeps in the kernel may take for ever.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How often the others of a group that does not stop are continued. A pager stops only after it has tidied its screen.
+const CONTINUES: u32 = 20;
+/// The pause between two of these.
+const CONTINUE_PAUSE: Duration = Duration::from_millis(50);
+
 /// A held lock, as far as it matters here.
 pub trait Hold {
     /// When the lock is at risk, unless renewed.
@@ -82,7 +87,7 @@ pub async fn supervise(
     let mut ended = signal(SignalKind::child()).map_err(Failure::Setup)?;
     let _ = signals.add(Signal::SIGTSTP);
     terminal::hear_stops();
-    let guardian = Guardian::start(plan, liveness, notes.are_kept())
+    let guardian = Guardian::start(plan, liveness, notes.are_silent())
         .await
         .map_err(Failure::Setup)?;
     let group = guardian.group();
@@ -115,6 +120,7 @@ pub async fn supervise(
         killed_at: None,
         terminal,
         wants_terminal: false,
+        continues: 0,
         notes,
     };
     let tick = (lease / 20).clamp(Duration::from_millis(5), Duration::from_millis(500));
@@ -125,6 +131,7 @@ pub async fn supervise(
             break end;
         }
         let wait = running.enforce().min(tick);
+        let go_on = running.continues > 0;
         tokio::select! {
             _ = ended.recv() => {}
             signal = signals.next() => running.forward(signal),
@@ -132,6 +139,10 @@ pub async fn supervise(
             () = &mut lost, if !is_lost => {
                 is_lost = true;
                 running.follow(Plan::at_once(Moment::now(), lease, hold.deadline()));
+            }
+            () = sleep(CONTINUE_PAUSE), if go_on => {
+                running.continues -= 1;
+                terminal::continue_group();
             }
             () = sleep(wait) => {}
         }
@@ -184,6 +195,8 @@ struct Running<'a> {
     terminal: Option<Terminal>,
     /// It was stopped because it used the terminal from the background.
     wants_terminal: bool,
+    /// How many times more to continue what Ctrl-Z has stopped of our own group, as a pager: the shell would wait for us all.
+    continues: u32,
     notes: &'a mut Notes,
 }
 
@@ -270,9 +283,11 @@ impl Running<'_> {
         match signal {
             // For us, after a stop.
             Signal::SIGCONT => {}
-            Signal::SIGTSTP => self
-                .notes
-                .add("not stopping: the lock could not be renewed"),
+            Signal::SIGTSTP => {
+                self.notes
+                    .add("not stopping: the lock could not be renewed");
+                self.continues = CONTINUES;
+            }
             signal => group::send(self.group, signal),
         }
     }

@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::fs::File;
-use std::io::{IsTerminal, stdin};
+use std::io::{IsTerminal, stdin, stdout};
 
 use lockkeeper::Lockkeeper;
 use nix::errno::Errno;
@@ -29,9 +29,10 @@ impl Terminal {
         })
     }
 
-    /// Lends the terminal to a group if standard input is a terminal: the command may want to read it.
+    /// Lends the terminal to a group if standard input is a terminal: the command may want to read it. Not if the output goes
+    /// into a pipe, perhaps to a pager of our own group, which reads the terminal as well.
     pub fn lend_for_input(&mut self, group: Pid) {
-        if stdin().is_terminal() {
+        if stdin().is_terminal() && stdout().is_terminal() {
             self.lend(group);
         }
     }
@@ -79,6 +80,11 @@ pub fn put_stops_off() {
     if cfg!(target_os = "linux") {
         let _ = stops().thread_block();
     }
+}
+
+/// Continues the others of our process group, which Ctrl-Z has stopped.
+pub fn continue_group() {
+    let _ = killpg(getpgrp(), Signal::SIGCONT);
 }
 
 /// From now on Ctrl-Z is a signal as any other.

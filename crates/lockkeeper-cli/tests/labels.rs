@@ -104,7 +104,7 @@ fn a_run_without_a_label_shows_its_command() {
     let label = label.as_str().expect("a label");
     assert!(label.starts_with("sh -c echo $$ > "), "{label}");
     let listed = place.done(&["ls"]).code(0).out();
-    let header = listed.lines().next().expect("a header");
+    let header = listed.lines().nth(1).expect("a header");
     assert!(header.ends_with("WAITING  LABEL"), "{listed}");
     assert!(listed.contains("sh -c echo $$ > "), "{listed}");
     let list = place.done(&["ls", "--json"]).code(0).json();

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -27,7 +28,7 @@ fn the_exit_code_is_the_commands() {
 }
 
 #[test]
-fn the_command_knows_its_lock_but_not_the_store() {
+fn the_command_knows_its_lock_and_its_store() {
     let place = Place::new();
     let mut tokens = Vec::new();
     for _ in 0..2 {
@@ -40,7 +41,7 @@ fn the_command_knows_its_lock_but_not_the_store() {
             line.and_then(|l| l.strip_prefix('=')).map(str::to_owned)
         };
         assert_eq!(get("LOCKKEEPER_NAME").as_deref(), Some("a name"));
-        assert_eq!(get("LOCKKEEPER_STORE"), None);
+        assert_eq!(get("LOCKKEEPER_STORE"), Some(place.url()));
         let owner = get("LOCKKEEPER_OWNER").expect("an owner");
         assert!(owner.contains(':'), "{owner}");
         let deadline: u128 = get("LOCKKEEPER_DEADLINE_MS")
@@ -139,7 +140,24 @@ fn busy_is_told_apart_and_waiting_has_a_bound() {
         .says("within 100ms; it is held by lockkeeper[");
     place
         .done(&["run", "--no-wait", "-E", "9", "x", "--", "echo"])
-        .code(9);
+        .code(9)
+        .says(&format!("(store {})", place.url()));
+    for quiet in [
+        &["run", "-qn", "x", "--", "echo"][..],
+        &["run", "--quiet", "-w", "0.1", "x", "--", "echo"],
+    ] {
+        let done = place.done(quiet).code(75);
+        assert_eq!((done.out().as_str(), done.err().as_str()), ("", ""));
+    }
+    // An error is told all the same.
+    place
+        .done(&["run", "-q", "--store", "nonsense", "x", "--", "echo"])
+        .code(2)
+        .says("scheme");
+    let told = place
+        .done(&["run", "-qn", "--json", "x", "--", "echo"])
+        .code(75);
+    assert!(told.err().contains("is not free"), "{told:?}");
     place.done(&["run", "--no-wait", "y", "--", "true"]).code(0);
     let waiter = place
         .lockkeeper(&["run", "--wait", "5m", "x", "--", "echo", "mine"])
@@ -426,4 +444,73 @@ fn a_server_cannot_write_to_the_terminal() {
         assert!(text.contains("owned"), "{text:?}");
         assert!(!text.trim_end().contains(char::is_control), "{text:?}");
     }
+}
+
+/// As in a script that has called flock(1) so far.
+#[test]
+fn the_options_of_flock_are_understood() {
+    let place = Place::new();
+    for args in [
+        &["run", "-n", "x", "--", "echo", "hi"][..],
+        &["run", "-w", "3", "x", "--", "echo", "hi"],
+        &["run", "--wait", "0.5", "x", "--", "echo", "hi"],
+        &["run", "-s", "-w", "3", "x", "--", "echo", "hi"],
+        &["run", "-x", "-E", "9", "x", "--", "echo", "hi"],
+        &[
+            "run",
+            "-e",
+            "--nonblock",
+            "--conflict-exit-code",
+            "9",
+            "x",
+            "--",
+            "echo",
+            "hi",
+        ],
+        &["run", "-n", "x", "-c", "echo hi"],
+        &["run", "x", "--command", "echo hi"],
+    ] {
+        assert_eq!(place.done(args).code(0).out(), "hi\n", "{args:?}");
+    }
+    place.done(&["run", "-s", "-x", "x", "--", "true"]).code(2);
+    let reader = place.hold(&["-s"], "x", "exec sleep 600");
+    place.done(&["run", "-sn", "x", "--", "true"]).code(0);
+    place.done(&["run", "-xn", "x", "-c", "true"]).code(75);
+    reader.signal(nix::sys::signal::Signal::SIGTERM);
+    reader.done().code(143);
+}
+
+#[test]
+fn a_store_that_is_not_up_yet_is_waited_for() {
+    let mut server = RedisServer::start();
+    let url = server.url();
+    server.kill();
+    let waits = |wait: &str| {
+        let mut run = bare(&["run", "--wait", wait, "x", "--", "echo", "mine"]);
+        run.env("LOCKKEEPER_STORE", &url).stdin(Stdio::null());
+        run
+    };
+    let start = std::time::Instant::now();
+    let in_vain = finish(&mut waits("500ms")).code(69);
+    assert!(start.elapsed() >= std::time::Duration::from_millis(500));
+    assert!(
+        in_vain.err().contains("waiting for the store: "),
+        "{in_vain:?}"
+    );
+    finish(bare(&["run", "x", "--", "true"]).env("LOCKKEEPER_STORE", &url)).code(69);
+    let mut run = waits("10m")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut told = String::new();
+    let mut errors = BufReader::new(run.stderr.take().expect("a pipe"));
+    errors.read_line(&mut told).expect("a line");
+    assert!(told.contains("waiting for the store: "), "{told}");
+    server.restart();
+    let ended = run.wait_with_output().expect("ends");
+    assert_eq!(
+        (ended.status.code(), &ended.stdout[..]),
+        (Some(0), &b"mine\n"[..])
+    );
 }

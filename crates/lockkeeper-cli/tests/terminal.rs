@@ -194,3 +194,102 @@ fn a_terminal_of_unknown_width_shows_whole_rows() {
     session.shows("a dead holder frees at once");
     session.ends(0);
 }
+
+/// As a pager does, of the same pipeline: the command must not have the terminal alone.
+#[test]
+fn a_reader_behind_the_command_reads_keys() {
+    let place = Place::new();
+    let reader = "while [ ! -e began ]; do sleep 0.1; done; echo reads; read a < /dev/tty; echo \"key:$a\"; touch go; cat";
+    let command = "touch began; while [ ! -e go ]; do sleep 0.1; done; echo done";
+    let mut session = Session::start(
+        &place,
+        &format!(
+            "set -m
+             $L run x -- sh -c '{command}' | sh -c '{reader}'; echo code:$?; read b; echo \"back:$b\""
+        ),
+    );
+    session.shows("reads");
+    session.keys("one\n");
+    session.shows("key:one");
+    session.shows("done");
+    session.shows("code:0");
+    session.keys("two\n");
+    session.shows("back:two");
+    session.ends(0);
+}
+
+#[test]
+fn ctrl_c_ends_a_pipeline() {
+    let place = Place::new();
+    let mut session = Session::start(
+        &place,
+        "trap : INT; set -m
+         $L run x -- sh -c 'echo ready; exec sleep 600' | cat; echo ended; read b; echo \"back:$b\"",
+    );
+    session.shows("ready");
+    session.keys("\x03");
+    session.shows("ended");
+    session.keys("one\n");
+    session.shows("back:one");
+    session.ends(0);
+    assert_eq!(place.show("x")["holders"], serde_json::json!([]));
+}
+
+#[test]
+fn ctrl_z_does_not_stop_a_pipeline_for_ever() {
+    let place = Place::new();
+    let mut session = Session::start(
+        &place,
+        "set -m
+         $L run x -- sh -c 'echo ready; while [ ! -e go ]; do sleep 0.1; done; echo went on' | cat; echo ended",
+    );
+    session.shows("ready");
+    session.keys("\x1a");
+    session.shows("not stopping");
+    std::fs::write(place.path("go"), "").expect("writes");
+    session.shows("went on");
+    session.shows("ended");
+    session.ends(0);
+}
+
+#[test]
+fn the_list_of_locks_fits_eighty_columns() {
+    let place = Place::new();
+    let holder = place.hold(
+        &["--label", "backup.sh --all of the night"],
+        "nightly-backup",
+        "exec sleep 600",
+    );
+    let plain = place.hold(&["--label", ""], "report", "exec sleep 600");
+    let session = Session::start(&place, "stty rows 24 cols 80; $L ls; echo end");
+    session.shows("end");
+    let shown = session.shown.lock().expect("no panic").clone();
+    let row = |name: &str| {
+        shown
+            .lines()
+            .find(|line| line.starts_with(name))
+            .unwrap_or_else(|| panic!("{shown}"))
+            .to_owned()
+    };
+    let (labelled, bare) = (row("nightly-backup "), row("report "));
+    assert!(
+        labelled.contains("backup") && labelled.contains(&format!("[{}]", holder.pid())),
+        "{shown}"
+    );
+    assert!(bare.contains("lockkeeper["), "{shown}");
+    // The store's path may be longer.
+    for line in shown.lines().filter(|line| !line.starts_with("store ")) {
+        assert!(line.trim_end().chars().count() <= 80, "{line:?} in {shown}");
+    }
+    assert!(shown.contains(&format!("store {}", place.url())), "{shown}");
+    session.ends(0);
+    for holder in [holder, plain] {
+        holder.signal(nix::sys::signal::Signal::SIGTERM);
+        holder.done().code(143);
+    }
+    let free = place.done(&["ls"]).code(0).out();
+    assert_eq!(
+        free,
+        format!("no lock is held or waited for in {}\n", place.url())
+    );
+}

@@ -25,7 +25,10 @@ fn ls_and_show_tell_who_holds() {
 
     let holder = place.hold(&[], "app/x", "exec sleep 600");
     let listed = place.done(&["ls", "app/"]).code(0).out();
-    assert!(listed.starts_with("NAME"), "{listed}");
+    assert!(
+        listed.starts_with(&format!("store {}\nNAME", place.url())),
+        "{listed}"
+    );
     assert!(
         listed.contains("app/x") && listed.contains("exclusive"),
         "{listed}"

@@ -1,0 +1,159 @@
+//! While `run` waits: for its store, for its lock, and what it tells of that.
+
+use std::env;
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::clock::Moment;
+use lockkeeper::store::{LockInfo, NodeState};
+use lockkeeper::url::StoreUrl;
+use lockkeeper::{Error, Lockkeeper};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{sleep, timeout};
+
+use crate::ending::Trouble;
+use crate::run::Args;
+use lockkeeper_cli::exit::{Failure, USAGE};
+use lockkeeper_cli::nested::{self, OWNER_VARIABLE};
+use lockkeeper_cli::notes::Notes;
+use lockkeeper_cli::output::{ago, human, plain, who};
+use lockkeeper_cli::store;
+
+/// How long to wait before saying so.
+const QUIET: Duration = Duration::from_secs(1);
+/// The first and the longest pause between two tries to connect.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// Connects to the store. With `--wait` also to one that is not up yet; returns what is left of that time.
+pub async fn connect(
+    args: &Args,
+    url: &StoreUrl,
+    trouble: Arc<Trouble>,
+    notes: &mut Notes,
+) -> Result<(Lockkeeper, Option<Duration>), Error> {
+    let connect = || store::builder(url).observer(trouble.clone()).connect();
+    let limit = args.limit();
+    let mut error = match connect().await {
+        Ok(keeper) => return Ok((keeper, limit)),
+        Err(error) => error,
+    };
+    let end = Moment::now() + limit.unwrap_or_default();
+    let (mut pause, longest) = PAUSES;
+    let mut told = false;
+    while error.is_transient() && !end.remaining().is_zero() {
+        if !told {
+            notes.add(&format!("waiting for the store: {error}"));
+            told = true;
+        }
+        sleep(pause.min(end.remaining())).await;
+        pause = longest.min(pause * 2);
+        match timeout(end.remaining(), connect()).await {
+            Ok(Ok(keeper)) => return Ok((keeper, Some(end.remaining()))),
+            Ok(Err(again)) => error = again,
+            Err(_) => {}
+        }
+    }
+    Err(error)
+}
+
+/// Tells why nothing happens: a person at a terminal, once, who is in the way; everyone that the store is. Returns only when
+/// waiting would have no end.
+pub async fn say_why_it_takes_long(
+    keeper: &Lockkeeper,
+    args: &Args,
+    url: &StoreUrl,
+    why: &mut UnboundedReceiver<String>,
+    notes: &mut Notes,
+) -> Failure {
+    let quiet = Moment::now() + QUIET;
+    let mut told = !io::stderr().is_terminal() || notes.are_silent();
+    let mut for_itself = args.limit().is_none() && env::var_os(OWNER_VARIABLE).is_some();
+    loop {
+        tokio::select! {
+            Some(why) = why.recv() => {
+                notes.add(&format!("still waiting for {}: {why}", plain(&args.name)));
+                // That says it all.
+                told = true;
+            }
+            () = sleep(quiet.remaining()), if !told || for_itself => {
+                let info = keeper.inspect(&args.name).await.ok().flatten();
+                if for_itself && info.as_ref().is_some_and(|info| nested::waits_for_itself(info, args.manner())) {
+                    return waits_for_itself(args);
+                }
+                if !told {
+                    notes.add(&who_is_in_the_way(keeper, args, url, info.as_ref()));
+                }
+                (told, for_itself) = (true, false);
+            }
+            else => std::future::pending().await,
+        }
+    }
+}
+
+fn waits_for_itself(args: &Args) -> Failure {
+    let message = format!(
+        "this runs inside the command that holds {:?}, which would have to end first; give the inner lock another name, or \
+         say --no-wait or --wait",
+        args.name
+    );
+    Failure::new(USAGE, message)
+}
+
+fn who_is_in_the_way(
+    keeper: &Lockkeeper,
+    args: &Args,
+    url: &StoreUrl,
+    info: Option<&LockInfo>,
+) -> String {
+    let mut text = format!("waiting for {}", plain(&args.name));
+    // The holder could not be asked for then.
+    if let Some(obstacle) = keeper.obstacle() {
+        return format!("{text}: {obstacle}");
+    }
+    if let Some(held) = info.and_then(held) {
+        return format!("{text}, {held} (store {})", plain(&url.to_string()));
+    }
+    // Nobody holds it, but too few nodes of a quorum may be there to say so.
+    for status in keeper.nodes() {
+        if status.state != NodeState::Up {
+            let state = plain(&status.state.to_string());
+            text += &format!("; {} {state}", status.node);
+        }
+    }
+    text
+}
+
+/// `held by … for …`.
+fn held(info: &LockInfo) -> Option<String> {
+    let holder = info.holders.first()?;
+    let others = match info.holders.len() - 1 {
+        0 => String::new(),
+        others => format!(", and by {others} more"),
+    };
+    Some(format!(
+        "held by {} for {}{others}",
+        who(&holder.process, holder.label.as_ref()),
+        human(ago(holder.since)),
+    ))
+}
+
+/// Says that the lock could not be had in time and, if that can be known soon, who holds it.
+pub async fn busy(keeper: &Lockkeeper, args: &Args, url: &StoreUrl) -> String {
+    let info = timeout(LOOK_PATIENCE, keeper.inspect(&args.name)).await;
+    let info = info.ok().and_then(Result::ok).flatten();
+    let name = &args.name;
+    let mut text = match args.limit() {
+        Some(limit) if !limit.is_zero() => {
+            format!("the lock {name:?} was not free within {}", human(limit))
+        }
+        _ => format!("the lock {name:?} is not free"),
+    };
+    if let Some(held) = info.as_ref().and_then(held) {
+        text += &format!("; it is {held}");
+    }
+    format!("{text} (store {})", plain(&url.to_string()))
+}
+
+/// How long it may take to say who has what could not be had.
+const LOOK_PATIENCE: Duration = Duration::from_millis(200);
