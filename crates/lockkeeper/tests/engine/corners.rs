@@ -287,19 +287,21 @@ async fn a_store_that_panics_does_not_hang_those_in_line() {
     let (keeper, other) = (store.keeper(LEASE).await, store.keeper(LEASE).await);
     let held = other.lock("x").expect("a name").acquire().await;
     let lock = keeper.lock("x").expect("a name");
-    let waiters: Vec<_> = (0..3)
+    let waiting: Vec<_> = (0..3)
         .map(|_| {
             let lock = lock.clone();
             tokio::spawn(async move { lock.acquire().await.map(|guard| guard.token()) })
         })
         .collect();
-    store.set(Verb::Subscribe, Some(Fault::Panics));
-    for waiter in waiters {
+    // A task that came after the panic would ask by itself, and panic itself.
+    eventually("all are in line", async || waiters(&other).await == 1).await;
+    store.set(Verb::Acquire, Some(Fault::Panics));
+    for waiter in waiting {
         let ended = tokio::time::timeout(LEASE, waiter).await.expect("in time");
         let error = ended.expect("no panic here");
         assert!(matches!(error, Err(Error::Unavailable { .. })), "{error:?}");
     }
-    store.set(Verb::Subscribe, None);
+    store.set(Verb::Acquire, None);
     drop(held);
     assert!(lock.acquire().await.expect("goes on").is_held());
 }
