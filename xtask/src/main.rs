@@ -3,6 +3,7 @@
 mod bench;
 mod interop;
 mod interrupts;
+mod languages;
 mod nightly;
 mod package;
 mod packages;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::languages;
 use crate::packages;
 use crate::programs;
 use crate::steps::{self, Steps};
@@ -16,13 +17,15 @@ pub fn run(quick: bool) -> Result<(), String> {
 fn all(steps: &mut Steps, quick: bool) -> Result<(), String> {
     steps.step("what the tests need", packages::ensure)?;
     steps.command("format", cargo().args(["fmt", "--all", "--check"]))?;
+    let root = crate::tools::root();
+    steps.step("languages", || languages::check(&root))?;
     // All features, so that what only `cargo xtask interop` runs is compiled as well.
     let everything = ["--workspace", "--all-features"];
     steps.command("clippy", &mut clippy(&everything))?;
     if !quick {
         let library = ["-p", "lockkeeper", "--no-default-features"];
         steps.command("clippy: no features", &mut clippy(&library))?;
-        for feature in features(&crate::tools::root().join("crates/lockkeeper/Cargo.toml"))? {
+        for feature in features(&root.join("crates/lockkeeper/Cargo.toml"))? {
             let title = format!("clippy: {feature} alone");
             let args = [&library[..], &["--features", &feature]].concat();
             steps.command(&title, &mut clippy(&args))?;
