@@ -1,6 +1,7 @@
 //! `lockkeeper man`: the manual pages.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use clap::CommandFactory;
 
@@ -23,10 +24,21 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
         return Ok(print(&String::from_utf8_lossy(&page))?);
     };
     let failed = |error| Failure::new(INTERNAL, format!("{}: {error}", folder.display()));
-    std::fs::create_dir_all(folder).map_err(failed)?;
+    fs::create_dir_all(folder).map_err(failed)?;
     clap_mangen::generate_to(command, folder).map_err(failed)?;
+    separate_the_command(&folder.join("lockkeeper-run.1")).map_err(failed)?;
     if json {
         return Ok(print_json(&serde_json::json!({ "folder": folder }))?);
     }
     Ok(())
+}
+
+/// Writes the two dashes before the command of `run` into its synopsis, where the generator leaves them out.
+fn separate_the_command(page: &Path) -> io::Result<()> {
+    let command = r"<\fICMD\fR>";
+    let text = fs::read_to_string(page)?;
+    fs::write(
+        page,
+        text.replacen(command, &format!(r"\-\- {command}..."), 1),
+    )
 }

@@ -379,6 +379,8 @@ fn completions_and_manual_pages() {
     for page in ["", "-run", "-lab", "-shop"] {
         assert!(place.path(&format!("pages/lockkeeper{page}.1")).exists());
     }
+    let run = std::fs::read_to_string(place.path("pages/lockkeeper-run.1")).expect("a page");
+    assert!(run.contains(r"<\fINAME\fR> \-\- <\fICMD\fR>..."), "{run}");
 }
 
 #[test]

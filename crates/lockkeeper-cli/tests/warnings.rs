@@ -167,6 +167,25 @@ fn what_others_can_read_or_forge_is_warned_about_and_no_password_is_shown() {
     }
 }
 
+#[test]
+fn a_password_file_that_everybody_can_read_is_warned_about() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("password");
+    std::fs::write(&file, "c4n4ry-pa55\n").expect("writes");
+    let url = format!("redis://127.0.0.1:1/0?password_file={}", file.display());
+    for (mode, lines) in [(0o644, 2), (0o640, 1), (0o600, 1)] {
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("sets");
+        let err = on(&url, &["run", "--no-wait", "x", "--", "true"])
+            .code(69)
+            .err();
+        assert_eq!(err.lines().count(), lines, "{err}");
+        assert_eq!(err.contains("chmod o-r"), mode == 0o644, "{err}");
+        assert!(!err.contains("c4n4ry"), "{err}");
+    }
+}
+
 /// How the lock fares `run` tells by itself.
 #[test]
 fn trouble_with_the_server_is_not_told_twice() {

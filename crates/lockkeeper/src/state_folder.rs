@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 /// Where programs of this user keep their state: `$XDG_STATE_HOME`, by default `~/.local/state`; on macOS
-/// `~/Library/Application Support`. `None` when no home folder is known.
+/// `~/Library/Application Support`. Without a home folder it is what systemd gives a service with `StateDirectory=`. `None` when that is
+/// not known either.
 pub fn state_folder() -> Option<PathBuf> {
     // A relative XDG_STATE_HOME is to be ignored, says its specification.
     if let Some(folder) = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from)
@@ -11,10 +12,18 @@ pub fn state_folder() -> Option<PathBuf> {
     {
         return Some(folder);
     }
-    let home = std::env::home_dir().filter(|home| home.is_absolute())?;
+    let Some(home) = std::env::home_dir().filter(|home| home.is_absolute()) else {
+        return of_service();
+    };
     Some(if cfg!(target_os = "macos") {
         home.join("Library/Application Support")
     } else {
         home.join(".local/state")
     })
+}
+
+/// The first folder of `$STATE_DIRECTORY`. A service with a home folder shares the store of its user instead.
+fn of_service() -> Option<PathBuf> {
+    let folders = std::env::var_os("STATE_DIRECTORY")?;
+    std::env::split_paths(&folders).find(|folder| folder.is_absolute())
 }

@@ -48,7 +48,11 @@ impl StoreUrl {
         let mut letters = scheme.chars();
         let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
         if !letters.next().is_some_and(|c| c.is_ascii_alphabetic()) || !letters.all(plain) {
-            return refuse("what stands before the first colon is not a scheme".into());
+            return refuse(
+                "what stands before the first colon is not a scheme; write for instance redis://HOST:PORT for a server, or \
+                 sqlite:PATH for a file"
+                    .into(),
+            );
         }
         Ok(StoreUrl {
             scheme: scheme.to_ascii_lowercase(),
@@ -58,7 +62,8 @@ impl StoreUrl {
 
     /// The URL of the embedded default: what `LOCKKEEPER_STORE` says, else a SQLite file in the user's
     /// state folder (`$XDG_STATE_HOME/lockkeeper/locks.db`, by default under `~/.local/state`; on macOS
-    /// `~/Library/Application Support/lockkeeper/locks.db`).
+    /// `~/Library/Application Support/lockkeeper/locks.db`). Without a home folder, as in some services of systemd, below
+    /// `$STATE_DIRECTORY`.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`] when the variable is not usable, or no home folder is known.
@@ -214,6 +219,8 @@ mod tests {
         ] {
             assert!(StoreUrl::parse(url).is_err(), "{url}");
         }
+        let host = StoreUrl::parse("127.0.0.1:6379").expect_err("no scheme");
+        assert!(host.to_string().contains("redis://HOST:PORT"), "{host}");
     }
 
     #[test]

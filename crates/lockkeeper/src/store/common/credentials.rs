@@ -26,8 +26,10 @@ impl Secret {
     /// [`Error::InvalidUrl`] when the file cannot be read, or its first line is empty.
     pub fn from_file(path: &str) -> Result<Secret, Error> {
         let mut text = String::new();
-        let read = std::fs::File::open(path)
-            .and_then(|file| file.take(MOST_PASSWORD).read_to_string(&mut text));
+        let read = std::fs::File::open(path).and_then(|file| {
+            warn_of_readers(path, &file);
+            file.take(MOST_PASSWORD).read_to_string(&mut text)
+        });
         if let Err(error) = read {
             return refuse(format!(
                 "the password file {path:?} cannot be read: {error}"
@@ -44,6 +46,21 @@ impl Secret {
     /// The password, to send it to the server.
     pub fn reveal(&self) -> &str {
         &self.0
+    }
+}
+
+/// Warns of a password that every user of this machine can read.
+fn warn_of_readers(path: &str, file: &std::fs::File) {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = file
+        .metadata()
+        .map_or(0, |found| found.permissions().mode());
+    if mode & 0o004 != 0 {
+        tracing::warn!(
+            target: SETUP_TARGET,
+            file = path,
+            "every user of this machine can read the password in this file; take that right away (chmod o-r)"
+        );
     }
 }
 

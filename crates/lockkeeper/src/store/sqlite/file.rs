@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, RenameFlags, StatVfsMountFlags, renameat_with};
 use rustix::io::Errno;
 use uuid::Uuid;
 
@@ -152,10 +152,11 @@ fn create(path: &Path) -> Result<(), Error> {
     }
     let draft = path.with_file_name(format!(".lockkeeper-{}", Uuid::new_v4().simple()));
     let explain = |error: io::Error| {
-        refused(format!(
-            "{path:?} cannot be created ({error}); give this user write access to its folder"
-        ))
-        .caused_by(error)
+        let advice = match error.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => "name a file on another file system",
+            _ => "give this user write access to its folder",
+        };
+        refused(format!("{path:?} cannot be created ({error}); {advice}")).caused_by(error)
     };
     File::create_new(&draft).map_err(explain)?;
     let Err(error) = renameat_with(CWD, &draft, CWD, path, RenameFlags::NOREPLACE) else {
@@ -171,14 +172,21 @@ fn create(path: &Path) -> Result<(), Error> {
     made.map(|_| ()).map_err(|_| explain(error.into()))
 }
 
+fn is_on_read_only_system(path: &Path) -> bool {
+    let system = rustix::fs::statvfs(path);
+    system.is_ok_and(|system| system.f_flag.contains(StatVfsMountFlags::RDONLY))
+}
+
 /// Connects, and makes sure that the file is ours or becomes it.
 fn establish(path: &Path, clock: &Clock) -> Result<Connection, Fault> {
     loop {
         let conn = Connection::open_with_flags(path, flags())?;
         if conn.is_readonly("main")? {
-            return Err(Fault::Told(refused(format!(
-                "{path:?} is read-only; give this user write access to the file"
-            ))));
+            let why = match is_on_read_only_system(path) {
+                true => "is on a read-only file system; name a file on another one",
+                false => "is read-only; give this user write access to the file",
+            };
+            return Err(Fault::Told(refused(format!("{path:?} {why}"))));
         }
         let content = {
             // One snapshot: another process may be making the same file just now.
