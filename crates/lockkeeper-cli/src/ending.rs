@@ -130,7 +130,7 @@ pub fn finish(
             Error::OutcomeUnknown { .. } => "may not be released, and then",
             _ => "was not released and",
         };
-        notes.add(&format!(
+        notes.warn(&format!(
             "the lock {so} frees itself within {within}: {error}"
         ));
     }

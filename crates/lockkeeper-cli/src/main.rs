@@ -125,7 +125,8 @@ fn main() -> ExitCode {
 /// can be meant.
 fn flock_style(mut args: Vec<OsString>) -> Vec<OsString> {
     let is_run = args.iter().skip(1).any(|arg| arg == "run");
-    if let [.., option, _line] = &args[..]
+    if let [.., option, line] = &args[..]
+        && !line.as_encoded_bytes().starts_with(b"-")
         && (option == "-c" || option == "--command" || option == "--shell")
         && is_run
         && !args.iter().any(|arg| arg == "--")

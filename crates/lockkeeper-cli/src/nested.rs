@@ -1,5 +1,5 @@
-//! A `lockkeeper` inside the command of `lockkeeper run`: it works on the same store, or refuses. Another store, taken without a
-//! word, would let in two holders of one lock.
+//! A `lockkeeper` inside the command of `lockkeeper run`: it works on the same store. Where that was not handed down,
+//! [`StoreUrl::from_environment`] refuses to take the default instead.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -7,9 +7,9 @@ use std::{env, io};
 
 use lockkeeper::Error;
 use lockkeeper::store::{LockInfo, Mode};
-use lockkeeper::url::{STORE_VARIABLE, StoreUrl};
+use lockkeeper::url::StoreUrl;
 
-use crate::exit::{Failure, USAGE};
+use crate::exit::Failure;
 
 /// Tells a command of `run` the name of its lock.
 pub const NAME_VARIABLE: &str = "LOCKKEEPER_NAME";
@@ -24,23 +24,6 @@ const FILES: &[&str] = &[
     "cert",
     "key",
 ];
-
-/// Refuses to take the default store inside a command of `run` whose store was not handed down.
-///
-/// # Errors
-/// When this process runs inside `lockkeeper run` and nothing names a store.
-pub fn refuse_the_default() -> Result<(), Failure> {
-    let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
-    if !is_set(NAME_VARIABLE) || is_set(STORE_VARIABLE) {
-        return Ok(());
-    }
-    let message = format!(
-        "this runs inside `lockkeeper run`, which did not hand down its store because the URL holds a password; \
-         name a store with {STORE_VARIABLE} or --store, or have the password in a file (password_file=PATH), \
-         and the URL is handed down"
-    );
-    Err(Failure::new(USAGE, message))
-}
 
 /// The URL that a command of `run` finds in its environment: one that names the same store from any folder. `None` if it has
 /// a password.
@@ -68,8 +51,9 @@ pub fn handed_down(url: &StoreUrl) -> Result<Option<String>, Failure> {
 
 /// An option of a URL, with an absolute path if it names a file.
 fn from_any_folder(option: &str) -> io::Result<String> {
-    let is_relative =
-        |path: &str| !path.is_empty() && !path.starts_with('/') && !path.starts_with("%2");
+    let is_relative = |path: &str| {
+        !path.is_empty() && !path.starts_with('/') && !path.to_ascii_lowercase().starts_with("%2f")
+    };
     match option.split_once('=') {
         Some((name, path)) if FILES.contains(&name) && is_relative(path) => {
             let folder = encoded(&env::current_dir()?);
@@ -104,8 +88,8 @@ pub fn waits_for_itself(info: &LockInfo, wanted: Manner) -> bool {
     match wanted {
         Manner::Alone => true,
         Manner::Shared => ours.mode != Mode::Read,
-        // Others may give their permits back.
-        Manner::Permit => info.holders.len() == 1,
+        // There is another permit, or others may give theirs back.
+        Manner::Permit(permits) => permits == 1 || !matches!(ours.mode, Mode::Permit { .. }),
     }
 }
 
@@ -116,8 +100,8 @@ pub enum Manner {
     Alone,
     /// With others who share it.
     Shared,
-    /// One of several permits.
-    Permit,
+    /// One of so many permits.
+    Permit(u32),
 }
 
 #[cfg(test)]

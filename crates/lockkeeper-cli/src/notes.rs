@@ -24,16 +24,27 @@ impl Notes {
         Notes { kept, quiet }
     }
 
+    /// Whether they are kept instead of printed.
+    pub fn are_kept(&self) -> bool {
+        self.kept.is_some()
+    }
+
     /// Whether none is printed as it comes.
     pub fn are_silent(&self) -> bool {
-        self.kept.is_some() || self.quiet
+        self.are_kept() || self.quiet
     }
 
     /// Adds one.
     pub fn add(&mut self, text: &str) {
+        if self.are_kept() || !self.quiet {
+            self.warn(text);
+        }
+    }
+
+    /// Adds one that is printed even if they are `quiet`: somebody has to know it.
+    pub fn warn(&mut self, text: &str) {
         match &mut self.kept {
             Some(kept) => kept.push(text.to_owned()),
-            None if self.quiet => {}
             None => say(text),
         }
     }

@@ -122,7 +122,7 @@ impl Args {
     /// How the lock is wanted.
     pub fn manner(&self) -> Manner {
         match (self.permits, self.shared) {
-            (Some(_), _) => Manner::Permit,
+            (Some(permits), _) => Manner::Permit(permits),
             (None, true) => Manner::Shared,
             (None, false) => Manner::Alone,
         }
@@ -178,7 +178,6 @@ async fn hold_and_run(
     let (trouble, mut why) = Trouble::new();
     let trouble = Arc::new(trouble);
     let url = store::url(store)?;
-    report.store = Some(url.to_string());
     let store_of_command = nested::handed_down(&url)?;
     let (keeper, limit) = tokio::select! {
         connected = waiting::connect(args, &url, trouble.clone(), notes) => connected?,
@@ -187,9 +186,11 @@ async fn hold_and_run(
             return Ok(exit::signaled(signal));
         }
     };
+    // Not before it was understood: what is written wrongly may show a password.
+    report.store = Some(url.to_string());
     let reach = keeper.capabilities().reach;
     if reach == Reach::Process {
-        notes.add("this store's locks hold within one process only: nobody else is kept out");
+        notes.warn("this store's locks hold within one process only: nobody else is kept out");
     }
     let lease = args.lease.unwrap_or(keeper.lease());
     report.lease = lease;

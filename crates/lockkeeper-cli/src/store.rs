@@ -4,7 +4,6 @@ use lockkeeper::url::{STORE_VARIABLE, StoreUrl};
 use lockkeeper::{Builder, Lockkeeper};
 
 use crate::exit::{Failure, USAGE};
-use crate::nested;
 
 /// What every verb takes.
 #[derive(Debug, clap::Args)]
@@ -54,7 +53,6 @@ pub fn url(store: &StoreArgs) -> Result<StoreUrl, Failure> {
         check(url)?;
         return Ok(StoreUrl::parse(url)?);
     }
-    nested::refuse_the_default()?;
     Ok(StoreUrl::from_environment()?)
 }
 

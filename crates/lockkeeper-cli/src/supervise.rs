@@ -87,7 +87,7 @@ pub async fn supervise(
     let mut ended = signal(SignalKind::child()).map_err(Failure::Setup)?;
     let _ = signals.add(Signal::SIGTSTP);
     terminal::hear_stops();
-    let guardian = Guardian::start(plan, liveness, notes.are_silent())
+    let guardian = Guardian::start(plan, liveness, notes.are_kept())
         .await
         .map_err(Failure::Setup)?;
     let group = guardian.group();
@@ -98,7 +98,7 @@ pub async fn supervise(
     }
     // We may have been stopped until now.
     let started = if Moment::now() < plan.term_at {
-        let child = command.process_group(group.as_raw()).spawn();
+        let child = terminal::as_others(|| command.process_group(group.as_raw()).spawn());
         child.map_err(Failure::Command)
     } else {
         Err(Failure::TooLate)
@@ -121,6 +121,7 @@ pub async fn supervise(
         terminal,
         wants_terminal: false,
         continues: 0,
+        continue_at: None,
         notes,
     };
     let tick = (lease / 20).clamp(Duration::from_millis(5), Duration::from_millis(500));
@@ -131,7 +132,8 @@ pub async fn supervise(
             break end;
         }
         let wait = running.enforce().min(tick);
-        let go_on = running.continues > 0;
+        let continue_at = running.continue_at;
+        let until = continue_at.unwrap_or_else(Moment::now).remaining();
         tokio::select! {
             _ = ended.recv() => {}
             signal = signals.next() => running.forward(signal),
@@ -140,10 +142,7 @@ pub async fn supervise(
                 is_lost = true;
                 running.follow(Plan::at_once(Moment::now(), lease, hold.deadline()));
             }
-            () = sleep(CONTINUE_PAUSE), if go_on => {
-                running.continues -= 1;
-                terminal::continue_group();
-            }
+            () = sleep(until), if continue_at.is_some() => running.continue_group(),
             () = sleep(wait) => {}
         }
         running.lend_terminal();
@@ -197,6 +196,8 @@ struct Running<'a> {
     wants_terminal: bool,
     /// How many times more to continue what Ctrl-Z has stopped of our own group, as a pager: the shell would wait for us all.
     continues: u32,
+    /// When to do so next.
+    continue_at: Option<Moment>,
     notes: &'a mut Notes,
 }
 
@@ -279,6 +280,12 @@ impl Running<'_> {
         !self.wants_terminal
     }
 
+    fn continue_group(&mut self) {
+        terminal::continue_group();
+        self.continues = self.continues.saturating_sub(1);
+        self.continue_at = (self.continues > 0).then(|| Moment::now() + CONTINUE_PAUSE);
+    }
+
     fn forward(&mut self, signal: Signal) {
         match signal {
             // For us, after a stop.
@@ -287,6 +294,7 @@ impl Running<'_> {
                 self.notes
                     .add("not stopping: the lock could not be renewed");
                 self.continues = CONTINUES;
+                self.continue_at = Some(Moment::now());
             }
             signal => group::send(self.group, signal),
         }
@@ -304,7 +312,7 @@ impl Running<'_> {
                 self.guardian = None;
                 // Its last act is to kill the group, itself included.
                 if Moment::now() < self.enforcer.plan().kill_at {
-                    self.notes.add(
+                    self.notes.warn(
                         "the guardian is gone; the command is still ended in time, \
                          but not if lockkeeper is killed as well",
                     );

@@ -74,6 +74,16 @@ pub fn use_from_background() {
     let _ = set.thread_block();
 }
 
+/// Starts a process, which is stopped for using a terminal that it does not have, as others are: it inherits what this thread blocks.
+pub fn as_others<T>(start: impl FnOnce() -> T) -> T {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGTTOU);
+    let _ = set.thread_unblock();
+    let started = start();
+    let _ = set.thread_block();
+    started
+}
+
 /// Keeps Ctrl-Z from stopping this thread, and those it starts, until [`stop_when_asked`] or [`hear_stops`] allow it.
 pub fn put_stops_off() {
     // Elsewhere nobody can tell that one waits.

@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::ending::Trouble;
 use crate::run::Args;
+use crate::terminal;
 use lockkeeper_cli::exit::{Failure, USAGE};
 use lockkeeper_cli::nested::{self, OWNER_VARIABLE};
 use lockkeeper_cli::notes::Notes;
@@ -46,7 +47,10 @@ pub async fn connect(
             notes.add(&format!("waiting for the store: {error}"));
             told = true;
         }
+        // Nothing is under way, so Ctrl-Z may stop this process.
+        terminal::hear_stops();
         sleep(pause.min(end.remaining())).await;
+        terminal::put_stops_off();
         pause = longest.min(pause * 2);
         match timeout(end.remaining(), connect()).await {
             Ok(Ok(keeper)) => return Ok((keeper, Some(end.remaining()))),
@@ -66,7 +70,7 @@ pub async fn say_why_it_takes_long(
     why: &mut UnboundedReceiver<String>,
     notes: &mut Notes,
 ) -> Failure {
-    let quiet = Moment::now() + QUIET;
+    let mut quiet = Moment::now() + QUIET;
     let mut told = !io::stderr().is_terminal() || notes.are_silent();
     let mut for_itself = args.limit().is_none() && env::var_os(OWNER_VARIABLE).is_some();
     loop {
@@ -77,14 +81,19 @@ pub async fn say_why_it_takes_long(
                 told = true;
             }
             () = sleep(quiet.remaining()), if !told || for_itself => {
-                let info = keeper.inspect(&args.name).await.ok().flatten();
-                if for_itself && info.as_ref().is_some_and(|info| nested::waits_for_itself(info, args.manner())) {
+                let in_doubt = for_itself;
+                let looked = keeper.inspect(&args.name).await;
+                // It is looked again where the store did not answer.
+                for_itself &= looked.is_err();
+                let info = looked.ok().flatten();
+                if in_doubt && info.as_ref().is_some_and(|info| nested::waits_for_itself(info, args.manner())) {
                     return waits_for_itself(args);
                 }
                 if !told {
                     notes.add(&who_is_in_the_way(keeper, args, url, info.as_ref()));
                 }
-                (told, for_itself) = (true, false);
+                told = true;
+                quiet = Moment::now() + QUIET;
             }
             else => std::future::pending().await,
         }

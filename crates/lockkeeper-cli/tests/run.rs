@@ -473,11 +473,21 @@ fn the_options_of_flock_are_understood() {
         assert_eq!(place.done(args).code(0).out(), "hi\n", "{args:?}");
     }
     place.done(&["run", "-s", "-x", "x", "--", "true"]).code(2);
+    place.done(&["run", "x", "-c", "--help"]).code(0);
     let reader = place.hold(&["-s"], "x", "exec sleep 600");
     place.done(&["run", "-sn", "x", "--", "true"]).code(0);
     place.done(&["run", "-xn", "x", "-c", "true"]).code(75);
     reader.signal(nix::sys::signal::Signal::SIGTERM);
     reader.done().code(143);
+}
+
+/// Or it would not be stopped for using a terminal that it does not have.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_command_blocks_no_signal() {
+    let place = Place::new();
+    let status = place.done(&["run", "x", "--", "grep", "SigBlk", "/proc/self/status"]);
+    assert_eq!(status.code(0).out(), "SigBlk:\t0000000000000000\n");
 }
 
 #[test]

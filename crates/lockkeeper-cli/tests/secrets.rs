@@ -31,6 +31,11 @@ fn a_password_in_the_environment_is_never_shown() {
         format!("gopher://:{CANARY}@localhost"),
         format!("//me:{CANARY}@localhost"),
         format!("redis://me:{CANARY}@localhost/0\n"),
+        // With a slip of the pen.
+        format!("redis:/:{CANARY}@localhost/0"),
+        format!("redis:///:{CANARY}@localhost"),
+        format!("postgres:me:{CANARY}@localhost/locks"),
+        format!("redis://localhost?password={CANARY}"),
     ] {
         for args in [
             &["run", "x", "--", "env"][..],

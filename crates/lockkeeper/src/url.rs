@@ -12,6 +12,9 @@ use crate::state_folder::state_folder;
 /// The environment variable that names the store when the program does not.
 pub const STORE_VARIABLE: &str = "LOCKKEEPER_STORE";
 
+/// Tells the command of `lockkeeper run` the name of its lock.
+const NAME_VARIABLE: &str = "LOCKKEEPER_NAME";
+
 /// A store's address: `scheme:rest`. Its `Debug` and `Display` never show a password.
 ///
 /// ```
@@ -66,7 +69,8 @@ impl StoreUrl {
     /// `$STATE_DIRECTORY`.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`] when the variable is not usable, or no home folder is known.
+    /// [`Error::InvalidUrl`] when the variable is not usable, or no home folder is known; and in a command of `lockkeeper run` that was
+    /// not told its store, since that has a password: the default would be another one.
     pub fn from_environment() -> Result<StoreUrl, Error> {
         match std::env::var(STORE_VARIABLE) {
             Ok(url) if !url.is_empty() => return StoreUrl::parse(&url),
@@ -76,6 +80,16 @@ impl StoreUrl {
                 });
             }
             _ => {}
+        }
+        // Another store than that of `run`, taken without a word, would let in two holders of one lock.
+        if std::env::var_os(NAME_VARIABLE).is_some_and(|name| !name.is_empty()) {
+            return Err(Error::InvalidUrl {
+                reason: format!(
+                    "this runs inside `lockkeeper run`, which did not hand down its store because the URL holds a password; \
+                     name a store with {STORE_VARIABLE} or --store, or have the password in a file (password_file=PATH), \
+                     and the URL is handed down"
+                ),
+            });
         }
         let folder = state_folder().ok_or_else(|| Error::InvalidUrl {
             reason: format!(
