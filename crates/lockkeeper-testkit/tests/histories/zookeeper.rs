@@ -38,6 +38,7 @@ struct Three {
 }
 
 #[test]
+#[ignore = "on a busy machine, sessions of two seconds come to no fair line: `cargo xtask nightly` runs it"]
 fn every_rule_holds_on_zookeeper() {
     play("zookeeper", 2, 2, |_| ZooKeeper::start());
 }
