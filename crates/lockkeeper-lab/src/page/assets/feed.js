@@ -33,12 +33,12 @@ export function feed(path, heard, alive) {
   };
 }
 
-/** Asks the server to do something; answers what went wrong, if anything. */
+/** Asks the server to do something; answers whether that reached it, and why it was refused, if it was. */
 export async function act(path) {
   try {
     const answer = await fetch(path, { method: "POST" });
-    return answer.ok ? null : await answer.text();
-  } catch (error) {
-    return String(error.message ?? error);
+    return { reached: true, refused: answer.ok ? null : await answer.text() };
+  } catch {
+    return { reached: false, refused: null };
   }
 }

@@ -18,7 +18,8 @@ const viewports = new Map();
 export function laboratory(main, lab, told, route) {
   const model = new Model();
   const entries = new Map(lab.chapters.map((chapter) => [chapter.id, entry(chapter)]));
-  const runAll = h("button", { type: "button", id: "run-all", onclick: async () => told.refused(await act(anything() ? "/api/lab/cancel" : "/api/lab/run")) });
+  const runAll = h("button", { type: "button", id: "run-all" });
+  pressed(runAll, async () => told.answered(await act(anything() ? "/api/lab/cancel" : "/api/lab/run")));
   const anything = () => model.running !== null || model.queued.length > 0;
   const detail = h("div", { class: "detail" });
   place(main, [
@@ -76,12 +77,25 @@ export function laboratory(main, lab, told, route) {
   };
 }
 
+/** How long a button that has been pressed takes no further press: it means something else by then. */
+const DOUBLE_CLICK_MS = 600;
+
+/** Does something when a button is pressed, once for a double click. */
+function pressed(button, act) {
+  button.addEventListener("click", () => {
+    if (button.hasAttribute("aria-disabled")) return;
+    set(button, "aria-disabled", "true");
+    setTimeout(() => set(button, "aria-disabled", null), DOUBLE_CLICK_MS);
+    act();
+  });
+}
+
 /** A chapter in a word: what the list shows. */
 function stateOf(model, { id, missing }) {
   if (model.running === id) return "running";
   if (model.queued.includes(id)) return "queued";
   const { status, ended } = model.chapter(id);
-  if (status === "ended") return ended.naive_failed && ended.ours_held ? "good" : "bad";
+  if (status === "ended") return isGood(ended) ? "good" : "bad";
   if (status === "could_not") return "bad";
   return status === "not_run" || missing ? "missing" : "idle";
 }
@@ -109,13 +123,12 @@ function entry(chapter) {
 function opened(chapter, model, told, introduced) {
   const { id } = chapter;
   const isDue = () => model.running === id || model.queued.includes(id);
-  const toggle = h("button", {
-    type: "button",
-    class: "primary",
-    id: "run",
-    onclick: async () => told.refused(await act(`/api/lab/${id}/${isDue() ? "cancel" : "run"}`)),
-  });
-  const status = h("p", { class: "status", role: "status", id: "status" });
+  const toggle = h("button", { type: "button", class: "primary", id: "run" });
+  pressed(toggle, async () => told.answered(await act(`/api/lab/${id}/${isDue() ? "cancel" : "run"}`)));
+  const doing = h("span", {});
+  // The verdict is read elsewhere, and said here.
+  const said = h("span", { class: "unseen" });
+  const status = h("p", { class: "status", role: "status", id: "status" }, doing, said);
   const verdict = h("section", { class: "verdict", id: "verdict", hidden: true, "aria-label": t("verdict") });
   const numbers = h("section", { id: "numbers" });
   const viewport = (side) => {
@@ -129,12 +142,12 @@ function opened(chapter, model, told, introduced) {
   ];
   const element = h(
     "article",
-    { "data-chapter": id },
+    { "data-chapter": id, tabindex: -1 },
     introduced && h("section", { class: "intro" }, h("h1", {}, t("intro_title")), h("p", {}, t("intro"))),
     h("p", { class: "above" }, t("chapter", { id })),
     h(introduced ? "h2" : "h1", { class: "heading" }, pick(chapter.title)),
     h("p", { class: "why" }, rich(pick(chapter.why))),
-    chapter.missing && h("p", { class: "missing" }, h("strong", {}, t("status_not_run")), " ", pick(chapter.missing)),
+    chapter.missing && h("p", { class: "lacks" }, h("strong", {}, t("status_not_run")), " ", pick(chapter.missing)),
     h("div", { class: "actions" }, toggle, status),
     verdict,
     sides.map((side) => side.element),
@@ -142,14 +155,16 @@ function opened(chapter, model, told, introduced) {
   );
   let figuresOf = null;
   const update = () => {
-    const known = model.chapter(id);
+    const known = model.shown(id);
     const again = known.status === "ended" || known.status === "cancelled";
     say(toggle, t(isDue() ? "cancel" : again ? "run_again" : "run"));
     toggle.classList.toggle("primary", !isDue());
     toggle.disabled = Boolean(chapter.missing) && !isDue();
-    say(status, statusOf(model, id));
+    const sentences = verdictOf(known);
+    say(doing, statusOf(model, id));
+    say(said, sentences.map((sentence) => ` ${sentence}`).join(""));
     for (const side of sides) side.update(known);
-    drawVerdict(verdict, known);
+    drawVerdict(verdict, known, sentences);
     const played = ["naive", "ours"].map((side) => known.sides[side]?.figures ?? []);
     const key = JSON.stringify(played);
     if (key !== figuresOf) {
@@ -158,7 +173,7 @@ function opened(chapter, model, told, introduced) {
     }
   };
   const tick = () => {
-    const known = model.chapter(id);
+    const known = model.shown(id);
     for (const side of sides) {
       const played = known.sides[side.name];
       if (played && goesOn(known, played)) side.update(known);
@@ -186,14 +201,18 @@ function statusOf(model, id) {
   }
 }
 
+const isGood = (ended) => ended.naive_failed && ended.ours_held;
+
 /** In words, from what was told at the end: nothing is assumed. */
-function drawVerdict(element, { ended }) {
+function verdictOf({ ended }) {
+  if (!ended) return [];
+  if (isGood(ended)) return [t("as_it_should")];
+  return [!ended.naive_failed && t("naive_held"), !ended.ours_held && t("ours_failed")].filter(Boolean);
+}
+
+function drawVerdict(element, { ended }, sentences) {
   element.hidden = !ended;
   if (!ended) return;
-  const good = ended.naive_failed && ended.ours_held;
-  element.className = `verdict ${good ? "good" : "bad"}`;
-  const sentences = good
-    ? [t("as_it_should")]
-    : [!ended.naive_failed && t("naive_held"), !ended.ours_held && t("ours_failed")].filter(Boolean);
+  element.className = `verdict ${isGood(ended) ? "good" : "bad"}`;
   place(element, sentences.map((sentence) => h("p", {}, sentence)));
 }

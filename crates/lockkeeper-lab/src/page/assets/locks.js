@@ -19,7 +19,7 @@ export function locks(main, lab, told) {
   const trouble = h("p", { class: "notice", role: "alert", hidden: true });
   const filter = h("input", { type: "search", id: "filter", value: wanted, "aria-label": t("filter"), placeholder: t("filter"), autocomplete: "off", spellcheck: "false" });
   const body = h("tbody", {});
-  const none = h("div", { class: "none", hidden: true }, h("p", {}, t("locks_none")), h("p", { class: "muted" }, rich(t("locks_try"))));
+  const none = h("div", { class: "none", hidden: true }, h("p", {}, t("locks_none")), h("p", { class: "muted" }, t("locks_try"), " ", h("code", {}, hint(lab.store))));
   const more = h("p", { class: "muted" });
   const charts = h("div", { class: "charts" });
   const table = h(
@@ -104,6 +104,9 @@ export function locks(main, lab, told) {
   };
 }
 
+/** A command that works on the same store. The variable may hold a password, which is starred here. */
+const hint = (store) => `LOCKKEEPER_STORE='${visible(store).replaceAll("'", "'\\''")}' lockkeeper run hello -- sleep 30`;
+
 /** A process, with its label before it if it has one. */
 function who(of) {
   const process = `${of.program || "?"}[${of.pid}]`;
@@ -187,7 +190,8 @@ class Row {
     this.holder = holder;
     this.arrived = arrived;
     this.element.classList.toggle("again", !first);
-    say(this.cells.waiters, number(lock.waiters));
+    // They wait for the lock, not for one of its holders.
+    say(this.cells.waiters, first ? number(lock.waiters) : "");
     if (holder?.depth) say(this.cells.depth, number(holder.depth));
     this.tick();
   }

@@ -23,22 +23,29 @@ function frame() {
   document.title = t("title");
   const { view } = route();
   const notice = h("p", { class: "notice", role: "alert", hidden: true });
+  let gone = false;
+  let refusal = null;
+  const notify = () => {
+    notice.hidden = !gone && refusal === null;
+    place(notice, gone ? rich(t("server_gone")) : refusal === null ? [] : [t("refused", { reason: refusal })]);
+  };
   const told = {
     /** Whether the server is there. */
     alive: (alive) => {
-      notice.hidden = alive;
-      place(notice, alive ? [] : rich(t("server_gone")));
+      gone = !alive;
+      notify();
     },
-    /** Something was refused, or nothing. */
-    refused: (reason) => {
-      notice.hidden = reason === null;
-      notice.textContent = reason === null ? "" : t("refused", { reason });
+    /** What came of a request: nothing reached the server, or it refused, or all is well. */
+    answered: ({ reached, refused }) => {
+      gone = !reached;
+      if (reached) refusal = refused;
+      notify();
     },
   };
   const main = h("main", { id: "main", tabindex: -1 });
   const link = (name, href, word) => h("a", { href, "aria-current": view === name && "page" }, t(word));
   place(page, [
-    h("a", { class: "skip", href: "#main", onclick: (event) => (event.preventDefault(), main.focus()) }, t("skip")),
+    h("a", { class: "skip", href: "#main", onclick: (event) => (event.preventDefault(), (main.querySelector("article") ?? main).focus()) }, t("skip")),
     h(
       "header",
       {},

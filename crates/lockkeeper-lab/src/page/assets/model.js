@@ -2,7 +2,7 @@
 
 const emptyTimeline = () => ({ lanes: [], spans: [], marks: [], steps: [], overlaps: [], end: 0 });
 
-const emptyChapter = () => ({ status: "idle", sides: {}, side: null, message: null, ended: null });
+const emptyChapter = () => ({ status: "idle", sides: {}, side: null, message: null, ended: null, before: null });
 
 export class Model {
   constructor() {
@@ -16,6 +16,14 @@ export class Model {
   chapter(id) {
     if (!this.chapters.has(id)) this.chapters.set(id, emptyChapter());
     return this.chapters.get(id);
+  }
+
+  /** The same as it is shown: with the last whole run, until the one after it has something to show. */
+  shown(id) {
+    const chapter = this.chapter(id);
+    const { before, status } = chapter;
+    if (!before || Object.values(chapter.sides).some(({ timeline }) => timeline.spans.length || timeline.marks.length)) return chapter;
+    return { ...chapter, sides: before.sides, ended: status === "started" ? null : before.ended };
   }
 
   /** Takes note of a message. */
@@ -51,7 +59,8 @@ export class Model {
 
   told(id, update) {
     if (update.update === "chapter_started") {
-      this.chapters.set(id, { ...emptyChapter(), status: "started" });
+      const last = this.chapter(id);
+      this.chapters.set(id, { ...emptyChapter(), status: "started", before: last.status === "ended" ? last : last.before });
       return;
     }
     const chapter = this.chapter(id);

@@ -120,7 +120,7 @@ const WORDS = {
   locks_of: ["Store", "存储"],
   locks_how: ["Choose another with `lockkeeper lab --store URL`.", "换一个存储：`lockkeeper lab --store URL`。"],
   locks_none: ["No lock is held or waited for.", "没有被持有或被等待的锁。"],
-  locks_try: ["Try, in another terminal: `lockkeeper run hello -- sleep 30`", "在另一个终端试试：`lockkeeper run hello -- sleep 30`"],
+  locks_try: ["Try, in another terminal:", "在另一个终端试试："],
   locks_looking: ["Looking…", "正在查看……"],
   locks_summary: ["{held} held, {waited} waiting", "{held} 把被持有，{waited} 个在等待"],
   locks_looked: ["seen at {at}, every {every}", "更新于 {at}，每 {every} 一次"],
