@@ -257,14 +257,14 @@ impl Drop for Actor {
 
 /// It has read the stock, or was refused.
 pub fn is_read(event: &Event) -> bool {
-    matches!(event, Event::Read { .. } | Event::Refused)
+    matches!(event, Event::Read { .. } | Event::Refused { .. })
 }
 
 /// It has written, or has a reason not to.
 pub fn is_written(event: &Event) -> bool {
     matches!(
         event,
-        Event::Sold { .. } | Event::SoldOut | Event::Refused | Event::Abstained
+        Event::Sold { .. } | Event::SoldOut | Event::Refused { .. } | Event::Abstained
     )
 }
 

@@ -166,8 +166,9 @@ impl Board {
                 left: Some(*left),
                 ..note(MarkKind::Sold)
             }),
-            Event::Refused => Some(Mark {
+            Event::Refused { seen } => Some(Mark {
                 token: inner.timeline.last_token(lane),
+                seen: Some(*seen),
                 ..note(MarkKind::Refused)
             }),
             Event::Failed { message } => {
@@ -264,6 +265,7 @@ fn mark(lane: usize, at: u64, kind: MarkKind) -> Mark {
         at,
         kind,
         token: None,
+        seen: None,
         left: None,
         note: None,
     }

@@ -169,6 +169,7 @@ mod tests {
                 at: 80_000,
                 kind: MarkKind::Sold,
                 token: None,
+                seen: None,
                 left: Some(1),
                 note: None,
             }],

@@ -135,7 +135,10 @@ pub enum Event {
     /// It saw that there was nothing to sell.
     SoldOut,
     /// The stock refused its token.
-    Refused,
+    Refused {
+        /// The highest token that the stock had seen.
+        seen: u64,
+    },
     /// It did not write, because it knew that the lock was lost.
     Abstained,
     /// It is about to let go.

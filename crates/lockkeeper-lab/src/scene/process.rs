@@ -331,7 +331,7 @@ impl Actor {
                 self.base = left;
                 say(Event::Read { left });
             }
-            Fenced::Refused => say(Event::Refused),
+            Fenced::Refused { seen } => say(Event::Refused { seen }),
         }
         Ok(())
     }
@@ -363,7 +363,7 @@ impl Actor {
         };
         match self.stock()?.write(sale).await? {
             Fenced::Count(left) => say(Event::Sold { left }),
-            Fenced::Refused => say(Event::Refused),
+            Fenced::Refused { seen } => say(Event::Refused { seen }),
         }
         Ok(())
     }

@@ -102,6 +102,9 @@ pub struct Mark {
     /// The token it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
+    /// The highest token that the stock had seen when it refused this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seen: Option<u64>,
     /// What was left in stock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<i64>,

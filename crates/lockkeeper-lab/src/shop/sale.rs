@@ -70,7 +70,7 @@ impl Shop {
     async fn read_decide_write(&self, item: Item, token: Option<Token>) -> Outcome {
         let read = match self.stock.read(item, token).await {
             Ok(Fenced::Count(read)) => read,
-            Ok(Fenced::Refused) => return refused(token),
+            Ok(Fenced::Refused { .. }) => return refused(token),
             Err(error) => return Outcome::Unavailable(error.context("the stock cannot be read")),
         };
         if read < 1 {
@@ -91,7 +91,7 @@ impl Shop {
         };
         match self.stock.write(sale).await {
             Ok(Fenced::Count(left)) => Outcome::Sold(left, token),
-            Ok(Fenced::Refused) => refused(token),
+            Ok(Fenced::Refused { .. }) => refused(token),
             Err(error) => Outcome::Unknown(error.context("the stock did not confirm the sale")),
         }
     }

@@ -301,3 +301,42 @@ impl Drop for Started {
         let _ = self.child.wait();
     }
 }
+
+#[test]
+fn a_refusal_names_the_token_that_was_shown_and_the_one_that_was_seen() {
+    let place = Place::new();
+    let (lab, browser) = open(&place);
+    turn_to(&browser, &lab, 15);
+    browser.click("#run");
+    browser.until(ENDED);
+    let tip = "#side-ours .tip";
+    browser.eval("document.querySelector('#side-ours .stage').focus()");
+    let mut tokens = std::collections::BTreeMap::new();
+    let refusal = loop {
+        browser.press(RIGHT);
+        until("something is explained", || !browser.text(tip).is_empty());
+        let told = browser.text(tip);
+        if told.contains("refused by the fence") {
+            break told;
+        }
+        let token = told.lines().find_map(|line| line.strip_prefix("token "));
+        if let Some(token) = token {
+            tokens.insert(told[..1].to_owned(), token.to_owned());
+        }
+    };
+    let (a, b) = (&tokens["A"], &tokens["B"]);
+    assert_ne!(a, b);
+    for words in [
+        format!("A showed token {a}"),
+        format!("the stock had seen token {b}, of B"),
+    ] {
+        assert!(refusal.contains(&words), "{words:?} in {refusal}");
+    }
+    // B's bar can be read beside it.
+    let lowest = browser.eval(
+        "document.querySelector('#side-ours .tip').getBoundingClientRect().bottom
+            - document.querySelectorAll('#side-ours .row')[1].getBoundingClientRect().top",
+    );
+    assert!(lowest.as_f64().expect("a number") <= 0.0, "{lowest}");
+    browser.is_content();
+}

@@ -376,6 +376,7 @@ export class Timeline {
       key,
       at: overlap.from,
       lane: overlap.lanes[0],
+      under: overlap.lanes[1],
       x: this.x((overlap.from + end) / 2),
       y: this.y(overlap.lanes[1]) + BAR.y + BAR.height,
       told: () => [
@@ -408,7 +409,9 @@ export class Timeline {
     const half = this.tip.offsetWidth / 2;
     const x = Math.min(Math.max(item.x, half + 4), Math.max(half + 4, width - half - 4));
     this.tip.style.left = `${x - half}px`;
-    this.tip.style.top = `${item.y + 6}px`;
+    // Not over the lane below, which is the one to compare with.
+    const isLast = (item.under ?? item.lane) === this.timeline.lanes.length - 1;
+    this.tip.style.top = `${isLast ? item.y + 6 : this.y(item.lane) - this.tip.offsetHeight - 2}px`;
   }
 
   key(event) {
@@ -466,6 +469,12 @@ function toldSpan(timeline, span) {
   ];
 }
 
+/** The token that a stock had seen, and whose it is. */
+function seenToken(timeline, token) {
+  const hold = timeline.timeline.spans.find((span) => span.token === token);
+  return hold ? t("seen_token_of", { token, name: timeline.name(hold.lane) }) : t("seen_token", { token });
+}
+
 function toldMarks(timeline, marks) {
   const [mark] = marks;
   const what = `${timeline.name(mark.lane)}: ${t(wordOf(mark.kind))}`;
@@ -474,7 +483,8 @@ function toldMarks(timeline, marks) {
     what,
     t("at", { at: timeline.moment(mark.at) }),
     mark.left !== undefined && t("left_in_stock", { left: mark.left }),
-    mark.token !== undefined && t(mark.kind === "refused" ? "highest_token" : "token", { token: mark.token }),
+    mark.token !== undefined && t(mark.kind === "refused" ? "showed_token" : "token", { name: timeline.name(mark.lane), token: mark.token }),
+    mark.seen !== undefined && seenToken(timeline, mark.seen),
     mark.note,
   ];
 }

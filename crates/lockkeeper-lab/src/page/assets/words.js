@@ -95,7 +95,9 @@ const WORDS = {
   since: ["since {from}", "自 {from} 起"],
   at: ["at {at}", "时间 {at}"],
   token: ["token {token}", "令牌 {token}"],
-  highest_token: ["the stock has seen token {token}", "库存见过令牌 {token}"],
+  showed_token: ["{name} showed token {token}", "{name} 出示令牌 {token}"],
+  seen_token: ["the stock had seen token {token}", "库存见过令牌 {token}"],
+  seen_token_of: ["the stock had seen token {token}, of {name}", "库存见过 {name} 的令牌 {token}"],
   left_in_stock: ["{left} left in stock", "库存剩 {left}"],
   times: ["{count} times", "{count} 次"],
 

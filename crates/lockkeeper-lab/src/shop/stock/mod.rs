@@ -35,7 +35,10 @@ pub(crate) enum Fenced {
     /// How many there are.
     Count(i64),
     /// A holder with a higher token was here: the caller no longer holds the lock.
-    Refused,
+    Refused {
+        /// The highest token that was shown.
+        seen: u64,
+    },
 }
 
 /// What is written when one is sold.

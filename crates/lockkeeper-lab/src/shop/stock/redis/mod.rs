@@ -168,8 +168,14 @@ fn shown(token: Option<Token>) -> String {
     token.map_or_else(String::new, |token| token.to_string())
 }
 
-fn fenced(left: Option<i64>) -> Fenced {
-    left.map_or(Fenced::Refused, Fenced::Count)
+/// What a script answers: 1 and how many there are, or 0 and the highest token that was shown.
+fn fenced(answer: (i64, i64)) -> Fenced {
+    match answer {
+        (0, seen) => Fenced::Refused {
+            seen: seen.cast_unsigned(),
+        },
+        (_, left) => Fenced::Count(left),
+    }
 }
 
 impl Stock for RedisStock {
@@ -221,7 +227,7 @@ impl RedisStock {
         let keys = Keys::of(&item);
         let mut read = self.read.key(keys.item);
         read.key(keys.fence).arg(kind).arg("");
-        let stock: i64 = self.run(&read).await?;
+        let (_, stock): (i64, i64) = self.run(&read).await?;
         let mut connection = self.connection().await?;
         let opening: Option<i64> = self.told(connection.get(keys.opening).await)?;
         let sales: i64 = self.told(connection.llen(keys.ledger).await)?;

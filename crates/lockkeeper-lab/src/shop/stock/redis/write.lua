@@ -1,11 +1,12 @@
--- Writes what is left after a sale and its line in the ledger; answers what is left, false if a higher token was shown.
+-- Writes what is left after a sale and its line in the ledger; answers 1 and what is left, or 0 and the highest token if a
+-- higher one was shown before.
 -- KEYS: item, its fence, its ledger, the set of all rewards.
 -- ARGV: what it is (inventory, good or reward), token or nothing, how many were read, port.
 -- How many were read is not compared with how many there are: that they are the same is what the lock is for.
 if ARGV[2] ~= '' then
     local highest = redis.call('GET', KEYS[2])
     if highest and tonumber(highest) > tonumber(ARGV[2]) then
-        return false
+        return {0, highest}
     end
     redis.call('SET', KEYS[2], ARGV[2])
 end
@@ -20,4 +21,4 @@ else
     redis.call('SET', KEYS[1], string.format('%d', left))
 end
 redis.call('RPUSH', KEYS[3], cjson.encode({port = tonumber(ARGV[4]), remaining = left, token = ARGV[2]}))
-return left
+return {1, left}

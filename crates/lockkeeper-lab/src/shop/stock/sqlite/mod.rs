@@ -164,19 +164,25 @@ fn stock_up(transaction: &Transaction<'_>, size: u32) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Remembers a token, unless a higher one was shown before.
+/// Remembers a token, unless a higher one was shown before: that is answered.
 fn admit(
     transaction: &Transaction<'_>,
     item: Item,
     token: Option<Token>,
-) -> rusqlite::Result<bool> {
-    let Some(token) = token else { return Ok(true) };
+) -> rusqlite::Result<Option<u64>> {
+    let Some(token) = token else { return Ok(None) };
     let mut admit = transaction.prepare_cached(
         "INSERT INTO fence (item, token) VALUES (?, ?)
          ON CONFLICT (item) DO UPDATE SET token = excluded.token WHERE token <= excluded.token",
     )?;
     let changed = admit.execute((item.to_string(), token.get().cast_signed()))?;
-    Ok(changed == 1)
+    if changed == 1 {
+        return Ok(None);
+    }
+    let seen: i64 = transaction
+        .prepare_cached("SELECT token FROM fence WHERE item = ?")?
+        .query_row([item.to_string()], |row| row.get(0))?;
+    Ok(Some(seen.cast_unsigned()))
 }
 
 fn count(connection: &Connection, item: Item) -> rusqlite::Result<i64> {
@@ -225,8 +231,8 @@ impl Stock for SqliteStock {
                 return Ok(Fenced::Count(read));
             }
             transact(connection, |transaction| {
-                if !admit(transaction, item, token)? {
-                    return Ok(Fenced::Refused);
+                if let Some(seen) = admit(transaction, item, token)? {
+                    return Ok(Fenced::Refused { seen });
                 }
                 count(transaction, item).map(Fenced::Count)
             })
@@ -235,8 +241,8 @@ impl Stock for SqliteStock {
 
     fn write(&self, sale: Sale) -> Answering<'_, Fenced> {
         self.transact(move |transaction| {
-            if !admit(transaction, sale.item, sale.token)? {
-                return Ok(Fenced::Refused);
+            if let Some(seen) = admit(transaction, sale.item, sale.token)? {
+                return Ok(Fenced::Refused { seen });
             }
             take_one(transaction, sale)?;
             let left = count(transaction, sale.item)?;
@@ -294,6 +300,17 @@ fn accounts(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<Account>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_refusal_tells_the_token_that_was_seen() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let stock = SqliteStock::open(&folder.path().join("shop.db"), 5).await;
+        let stock = stock.expect("a stock");
+        let read = |token| stock.read(Item::Inventory, Some(Token::new(token)));
+        assert_eq!(read(9).await.expect("reads"), Fenced::Count(5));
+        let refused = read(7).await.expect("reads");
+        assert_eq!(refused, Fenced::Refused { seen: 9 });
+    }
 
     #[test]
     fn a_stock_that_many_open_first_is_opened_by_all() {
