@@ -127,11 +127,12 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Actors are this program.
+    /// Actors are this program. What killed ones of this user have left behind is removed first.
     ///
     /// # Errors
     /// When it cannot be found again.
     pub fn here() -> Result<Stage> {
+        crate::scene::sweep();
         let program = std::env::current_exe().context("this program cannot be found again")?;
         Ok(Stage { program })
     }

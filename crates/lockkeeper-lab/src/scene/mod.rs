@@ -37,6 +37,7 @@ use actor::Actor;
 use board::{Board, Updates};
 use figures::Figures;
 use folder::Folder;
+pub(crate) use folder::sweep;
 use orders::{Casting, LockOrder};
 
 /// The name of the lock in every scene.

@@ -340,3 +340,50 @@ fn a_refusal_names_the_token_that_was_shown_and_the_one_that_was_seen() {
     assert!(lowest.as_f64().expect("a number") <= 0.0, "{lowest}");
     browser.is_content();
 }
+
+#[test]
+fn what_a_killed_laboratory_left_is_swept_by_the_next() {
+    let place = Place::new();
+    let temporary = place.path("tmp");
+    let used = temporary.join("lockkeeper-lab-used");
+    let other = place.path("other");
+    for folder in [&used, &other] {
+        std::fs::create_dir_all(folder).expect("makes");
+        std::fs::write(folder.join(".owner"), "").expect("writes");
+    }
+    let link = temporary.join("lockkeeper-lab-link");
+    std::os::unix::fs::symlink(&other, &link).expect("links");
+    let owner = std::fs::File::open(used.join(".owner")).expect("it is there");
+    rustix::fs::flock(&owner, rustix::fs::FlockOperation::LockExclusive).expect("locks");
+    let start = || Lab::start(place.lab(&[]).env("TMPDIR", &temporary));
+    let left = || {
+        let entries = std::fs::read_dir(&temporary).expect("it is there");
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        let names = names.map(|name| name.to_string_lossy().into_owned());
+        let mut names: Vec<String> = names
+            .filter(|name| name.starts_with("lockkeeper-lab-"))
+            .collect();
+        names.sort();
+        names
+    };
+    let lab = start();
+    let origin = lab.url("");
+    let run = crate::http::ask(
+        lab.port,
+        "POST",
+        "/api/lab/1/run",
+        &[("Origin", &origin)],
+        "",
+    );
+    assert_eq!(run.status, 204);
+    until("a scene has its folder", || left().len() == 3);
+    until("its actors are there", || lab.descendants().len() >= 2);
+    let processes = lab.descendants();
+    kill(lab.pid(), Signal::SIGKILL).expect("it runs");
+    until_gone(&processes);
+    drop(lab);
+    assert_eq!(left().len(), 3, "nobody was there to remove it");
+    let _next = start();
+    assert_eq!(left(), ["lockkeeper-lab-link", "lockkeeper-lab-used"]);
+    assert!(other.join(".owner").exists() && used.join(".owner").exists());
+}
