@@ -12,5 +12,6 @@ mod http;
 mod lab;
 mod locks;
 mod looks;
+mod present;
 mod scripted;
 mod waiting;

@@ -1,16 +1,30 @@
 // What the server tells, as long as somebody looks. The server tells everything anew to whoever comes back.
 
-/** Listens at `path` while the page is visible; `heard` gets messages, `alive` whether the server is there. */
+/**
+ * Listens at `path` while the page is visible; `heard` gets messages, `alive` whether the server is there, and until when it
+ * is known to have been.
+ */
 export function feed(path, heard, alive) {
   let source = null;
   let again = null;
+  // A quiet run sends nothing for long, so a connection that stands is a word as well.
+  let stands = false;
+  let known = performance.now();
+  const falls = () => {
+    if (stands) known = performance.now();
+    stands = false;
+  };
   const open = () => {
     if (source || document.hidden) return;
     source = new EventSource(path);
-    source.onopen = () => alive(true);
+    source.onopen = () => {
+      stands = true;
+      alive(true);
+    };
     source.onmessage = (event) => heard(JSON.parse(event.data));
     source.onerror = () => {
-      alive(false);
+      falls();
+      alive(false, known);
       // The browser tries again by itself, unless the answer was none.
       if (source.readyState === EventSource.CLOSED) {
         source = null;
@@ -20,6 +34,7 @@ export function feed(path, heard, alive) {
   };
   const close = () => {
     clearTimeout(again);
+    falls();
     source?.close();
     source = null;
   };

@@ -27,4 +27,11 @@ export const counting = (ms) => (ms < 60000 ? `${(Math.max(0, ms) / 1000).toFixe
 /** A token. Most are microseconds since 1970: their last digits tell them apart. */
 export const shortToken = (token) => (token > 999999 ? `…${String(token).slice(-6)}` : String(token));
 
+/** That something was seen at this moment of `performance.now()`, and how long ago that is. */
+export function asOf(moment) {
+  const ago = performance.now() - moment;
+  const whole = ago < 60000 ? `${Math.floor(ago / 1000)} ${t("s")}` : duration(ago);
+  return t("as_of", { at: clock(Date.now() - ago), ago: whole });
+}
+
 export const clock = (unixMs) => new Date(unixMs).toLocaleTimeString(locale(), { hour12: false });

@@ -1,8 +1,9 @@
 // The chapters: a list of them, and the one that is looked at.
 
-import { h, place, rich, say, set } from "./dom.js";
+import { h, place, rich, say, set, visible } from "./dom.js";
 import { act, feed } from "./feed.js";
 import { figures } from "./figures.js";
+import { asOf } from "./format.js";
 import { goesOn, Model } from "./model.js";
 import { Side } from "./side.js";
 import { Viewport } from "./viewport.js";
@@ -39,15 +40,18 @@ export function laboratory(main, lab, told, route) {
 
   let shown = null;
   const choose = () => {
-    const chapter = lab.chapters.find((chapter) => chapter.id === route().chapter) ?? lab.chapters[0];
-    shown = opened(chapter, model, told, route().chapter === null);
+    const wanted = route().chapter;
+    const chapter = wanted === null ? lab.chapters[0] : lab.chapters.find(({ id }) => String(id) === wanted);
+    shown = chapter ? opened(chapter, model, told, wanted === null) : unheardOf(wanted);
     place(detail, [shown.element]);
     update();
   };
   const update = () => {
     say(runAll, t(anything() ? "cancel_all" : "run_all"));
+    runAll.disabled = anything() && model.known !== null;
     for (const chapter of lab.chapters) entries.get(chapter.id).update(stateOf(model, chapter), shown?.id === chapter.id);
     shown?.update();
+    document.title = `${shown?.title() ?? t("laboratory")} – Lockkeeper`;
   };
 
   // Many messages come at once when a chapter begins, and all of them when the page does.
@@ -62,14 +66,24 @@ export function laboratory(main, lab, told, route) {
     });
   };
   const timer = setInterval(() => model.running === shown?.id && shown.tick(), FRAME_MS);
+  const alive = (alive, known) => {
+    told.alive(alive);
+    // What it knew is as old as its last word, until all is told anew.
+    if (!alive) {
+      model.known = known;
+      if (model.ready) update();
+    }
+  };
   const hash = () => {
     if (route().view !== "lab") return;
     choose();
-    detail.scrollIntoView({ block: "nearest" });
+    // Only if it is not in view anyhow: on a phone it is below the list.
+    const { top } = detail.getBoundingClientRect();
+    if (top < 0 || top > innerHeight / 2) detail.scrollIntoView();
   };
   addEventListener("hashchange", hash);
   choose();
-  const hangUp = feed("/api/lab/events", heard, told.alive);
+  const hangUp = feed("/api/lab/events", heard, alive);
   return () => {
     hangUp();
     clearInterval(timer);
@@ -92,7 +106,7 @@ function pressed(button, act) {
 
 /** A chapter in a word: what the list shows. */
 function stateOf(model, { id, missing }) {
-  if (model.running === id) return "running";
+  if (model.running === id) return model.known === null ? "running" : "unknown";
   if (model.queued.includes(id)) return "queued";
   const { status, ended } = model.chapter(id);
   if (status === "ended") return isGood(ended) ? "good" : "bad";
@@ -119,6 +133,16 @@ function entry(chapter) {
   return { item: h("li", {}, link), update };
 }
 
+/** What is shown where an address names no chapter. */
+function unheardOf(wanted) {
+  const told = () => t("no_such_chapter", { chapter: visible(wanted) });
+  const element = h("article", { tabindex: -1 }, h("h1", {}, told()));
+  return { id: null, element, title: told, update: () => {}, tick: () => {} };
+}
+
+/** Signs for the title of a tab. */
+const SIGN_OF = { running: "▶", unknown: "?", queued: "…", good: "✓", bad: "!", missing: "–", idle: "" };
+
 /** The chapter that is looked at. */
 function opened(chapter, model, told, introduced) {
   const { id } = chapter;
@@ -129,6 +153,7 @@ function opened(chapter, model, told, introduced) {
   // The verdict is read elsewhere, and said here.
   const said = h("span", { class: "unseen" });
   const status = h("p", { class: "status", role: "status", id: "status" }, doing, said);
+  const old = h("span", { class: "muted old" });
   const verdict = h("section", { class: "verdict", id: "verdict", hidden: true, "aria-label": t("verdict") });
   const numbers = h("section", { id: "numbers" });
   const viewport = (side) => {
@@ -148,7 +173,7 @@ function opened(chapter, model, told, introduced) {
     h(introduced ? "h2" : "h1", { class: "heading" }, pick(chapter.title)),
     h("p", { class: "why" }, rich(pick(chapter.why))),
     chapter.missing && h("p", { class: "lacks" }, h("strong", {}, t("status_not_run")), " ", pick(chapter.missing)),
-    h("div", { class: "actions" }, toggle, status),
+    h("div", { class: "actions" }, toggle, status, old),
     verdict,
     sides.map((side) => side.element),
     numbers,
@@ -159,11 +184,12 @@ function opened(chapter, model, told, introduced) {
     const again = known.status === "ended" || known.status === "cancelled";
     say(toggle, t(isDue() ? "cancel" : again ? "run_again" : "run"));
     toggle.classList.toggle("primary", !isDue());
-    toggle.disabled = Boolean(chapter.missing) && !isDue();
+    toggle.disabled = isDue() ? model.known !== null : Boolean(chapter.missing);
     const sentences = verdictOf(known);
     say(doing, statusOf(model, id));
     say(said, sentences.map((sentence) => ` ${sentence}`).join(""));
-    for (const side of sides) side.update(known);
+    for (const side of sides) side.update(known, model.known);
+    tellAge();
     drawVerdict(verdict, known, sentences);
     const played = ["naive", "ours"].map((side) => known.sides[side]?.figures ?? []);
     const key = JSON.stringify(played);
@@ -172,14 +198,18 @@ function opened(chapter, model, told, introduced) {
       place(numbers, played.some((list) => list.length) ? [h("h2", {}, t("numbers")), figures(played)] : []);
     }
   };
+  const tellAge = () => say(old, model.running === id && model.known !== null ? asOf(model.known) : "");
   const tick = () => {
+    // Time does not pass in what is not known.
+    if (model.known !== null) return tellAge();
     const known = model.shown(id);
     for (const side of sides) {
       const played = known.sides[side.name];
-      if (played && goesOn(known, played)) side.update(known);
+      if (played && goesOn(known, played)) side.update(known, null);
     }
   };
-  return { id, element, update, tick };
+  const title = () => [id, SIGN_OF[stateOf(model, chapter)], pick(chapter.title)].filter(Boolean).join(" ");
+  return { id, element, title, update, tick };
 }
 
 function statusOf(model, id) {

@@ -7,13 +7,14 @@ import { t } from "./words.js";
 const DOINGS = ["holds", "waits", "paused", "down", "serves"];
 
 /** What is to be explained, as one text: the legend is made anew when it changes. */
-export function inLegend(timeline) {
+export function inLegend(timeline, unknown) {
   const spans = new Set(timeline.spans.map((span) => span.doing));
   const marks = new Set(timeline.marks.map((mark) => mark.kind));
   return [
     ...(timeline.overlaps.length ? ["overlap"] : []),
     ...DOINGS.filter((doing) => spans.has(doing)),
     ...KINDS.filter((kind) => marks.has(kind)),
+    ...(unknown ? ["unknown"] : []),
   ];
 }
 

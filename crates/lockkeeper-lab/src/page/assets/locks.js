@@ -2,7 +2,7 @@
 
 import { h, place, rich, say, set, visible } from "./dom.js";
 import { feed } from "./feed.js";
-import { clock, counting, duration, number } from "./format.js";
+import { asOf, clock, counting, duration, number, shortToken } from "./format.js";
 import { histogram } from "./histogram.js";
 import { t } from "./words.js";
 
@@ -10,16 +10,16 @@ const FRAME_MS = matchMedia("(prefers-reduced-motion: reduce)").matches ? 1000 :
 
 const COLUMNS = ["name", "holder", "mode", "depth", "age", "remaining", "waiters", "token"];
 
-let wanted = "";
-
 /** Fills `main`, and answers how to leave. */
-export function locks(main, lab, told) {
+export function locks(main, lab, told, route) {
+  let wanted = route().wanted;
   const summary = h("p", { class: "status", id: "summary" }, t("locks_looking"));
   const looked = h("span", { class: "muted" });
   const trouble = h("p", { class: "notice", role: "alert", hidden: true });
   const filter = h("input", { type: "search", id: "filter", value: wanted, "aria-label": t("filter"), placeholder: t("filter"), autocomplete: "off", spellcheck: "false" });
   const body = h("tbody", {});
   const none = h("div", { class: "none", hidden: true }, h("p", {}, t("locks_none")), h("p", { class: "muted" }, t("locks_try"), " ", h("code", {}, hint(lab.store))));
+  const nothing = h("p", { class: "none", hidden: true, id: "no-match" });
   const more = h("p", { class: "muted" });
   const charts = h("div", { class: "charts" });
   const table = h(
@@ -38,6 +38,7 @@ export function locks(main, lab, told) {
       h("div", { class: "over" }, summary, looked, filter),
       table,
       none,
+      nothing,
       more,
       charts,
       h("p", { class: "note" }, rich(t("histogram_how"))),
@@ -47,10 +48,13 @@ export function locks(main, lab, told) {
   // Rows of holders and of queues, in the order they are shown.
   let rows = new Map();
   let last = null;
+  // Whether the last look is all that is known.
+  let old = false;
   let counted = "";
   const draw = () => {
     if (!last) return;
-    const shown = last.locks.filter((lock) => lock.name.includes(wanted));
+    const shown = last.locks.filter((lock) => matches(lock, wanted));
+    const hidden = last.locks.length - shown.length;
     const before = rows;
     rows = new Map();
     for (const lock of shown) {
@@ -71,37 +75,77 @@ export function locks(main, lab, told) {
     }
     place(body, [...rows.values()].map((row) => row.element));
     table.hidden = rows.size === 0;
+    // A column of dashes only takes room.
+    table.classList.toggle("no-depth", !shown.some((lock) => lock.holders.some((holder) => holder.depth !== null)));
     none.hidden = last.locks.length > 0;
+    nothing.hidden = hidden === 0 || shown.length > 0;
+    say(nothing, nothing.hidden ? "" : t("locks_no_match", { wanted: visible(wanted), hidden: number(hidden) }));
     say(more, last.more ? t("locks_more", { count: number(last.more) }) : "");
-    const held = last.locks.filter((lock) => lock.holders.length).length;
-    const waited = last.locks.reduce((sum, lock) => sum + lock.waiters, 0);
-    say(summary, t("locks_summary", { held: number(held), waited: number(waited) }));
-    say(looked, t("locks_looked", { at: clock(last.at_unix_ms), every: duration(last.every_ms) }));
+    const held = shown.filter((lock) => lock.holders.length).length;
+    const waited = shown.reduce((sum, lock) => sum + lock.waiters, 0);
+    say(summary, t(hidden ? "locks_summary_hidden" : "locks_summary", { held: number(held), waited: number(waited), hidden: number(hidden) }));
+    tellAge();
     const key = JSON.stringify([last.held, last.waited]);
     if (key !== counted) {
       counted = key;
       place(charts, [histogram(t("held_times"), last.held), histogram(t("wait_times"), last.waited)]);
     }
   };
+  const tellAge = () => {
+    say(looked, old ? asOf(last.arrived) : t("locks_looked", { at: clock(last.at_unix_ms), every: duration(last.every_ms) }));
+  };
+  const freeze = (frozen) => {
+    old = frozen;
+    table.classList.toggle("old", frozen);
+    if (last) tellAge();
+  };
+  const alive = (alive) => {
+    told.alive(alive);
+    // It is true again with the next look.
+    if (!alive) freeze(true);
+  };
   const heard = (message) => {
     trouble.hidden = message.kind !== "unavailable";
     if (message.kind === "unavailable") {
+      freeze(true);
       place(trouble, [h("strong", {}, t("locks_unavailable")), " ", h("bdi", {}, visible(message.message))]);
       return;
     }
     last = { ...message, arrived: performance.now() };
+    freeze(false);
     draw();
   };
   filter.addEventListener("input", () => {
     wanted = filter.value;
+    // No step of the history for each letter.
+    history.replaceState(null, "", wanted ? `#/locks?${new URLSearchParams({ q: wanted })}` : "#/locks");
     draw();
   });
-  const timer = setInterval(() => rows.forEach((row) => row.tick()), FRAME_MS);
-  const hangUp = feed("/api/locks/events", heard, told.alive);
+  const hash = () => {
+    if (route().view !== "locks") return;
+    wanted = route().wanted;
+    filter.value = wanted;
+    draw();
+  };
+  addEventListener("hashchange", hash);
+  const timer = setInterval(() => {
+    if (!old) rows.forEach((row) => row.tick());
+    else if (last) tellAge();
+  }, FRAME_MS);
+  const hangUp = feed("/api/locks/events", heard, alive);
   return () => {
     hangUp();
     clearInterval(timer);
+    removeEventListener("hashchange", hash);
   };
+}
+
+/** Whether a lock has this in its name, or in what is told of those who hold it or wait. */
+function matches(lock, wanted) {
+  const told = ({ program, pid, host, label, ...of }) => [`${program}[${pid}]`, host, label ?? "", modeOf(of)];
+  const all = [lock.name, ...[...lock.holders, ...lock.queue].flatMap(told)];
+  const fold = (text) => text.normalize("NFKC").toLowerCase();
+  return all.some((text) => fold(text).includes(fold(wanted)));
 }
 
 /** A command that works on the same store. The variable may hold a password, which is starred here. */
@@ -174,7 +218,8 @@ class Row {
       place(cells.holder, [h("span", {}, who(holder))]);
       place(cells.remaining, [h("span", {}, this.left, " ", this.state), this.meter]);
       say(cells.mode, modeOf(holder));
-      say(cells.token, String(holder.token));
+      const whole = String(holder.token);
+      place(cells.token, [h("span", { class: "short", title: whole }, shortToken(holder.token)), h("span", { class: "whole" }, whole)]);
       if (holder.depth === null) {
         say(cells.depth, "–");
         set(cells.depth, "title", t("depth_unknown"));

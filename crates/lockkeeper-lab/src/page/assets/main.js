@@ -12,16 +12,18 @@ const page = document.getElementById("page");
 let lab = null;
 let leave = () => {};
 
-/** What the address names: a chapter, or the locks. */
+/** What the address names: a chapter, or the locks and which of them are wanted. */
 function route() {
-  const [view, chapter] = location.hash.replace(/^#\/?/, "").split("/");
-  return { view: view === "locks" ? "locks" : "lab", chapter: Number(chapter) || null };
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const [view, chapter] = path.split("/");
+  const wanted = new URLSearchParams(query).get("q") ?? "";
+  return { view: view === "locks" ? "locks" : "lab", chapter: chapter || null, wanted };
 }
 
 function frame() {
   leave();
-  document.title = t("title");
   const { view } = route();
+  document.title = `${t(view === "locks" ? "live_locks" : "laboratory")} – Lockkeeper`;
   const notice = h("p", { class: "notice", role: "alert", hidden: true });
   let gone = false;
   let refusal = null;

@@ -10,6 +10,8 @@ export class Model {
     this.running = null;
     this.queued = [];
     this.ready = false;
+    /** Until when all of this is known, of `performance.now()`, if the server is gone. */
+    this.known = null;
   }
 
   /** The chapter of this number: `status` is idle, started, ended, not_run, could_not or cancelled. */
@@ -40,6 +42,7 @@ export class Model {
         break;
       case "caught_up": {
         this.ready = true;
+        this.known = null;
         const side = this.running === null ? null : this.current(this.running);
         if (side) side.began = performance.now() - message.side_us / 1000;
         break;

@@ -27,7 +27,8 @@ export class Side {
     );
   }
 
-  update(chapter) {
+  /** `known` is until when it is known, if the server is gone. */
+  update(chapter, known) {
     const side = chapter.sides[this.name];
     this.timeline.element.hidden = !side;
     this.badge.hidden = !side?.verdict;
@@ -41,8 +42,8 @@ export class Side {
     const live = goesOn(chapter, side);
     const { timeline, verdict } = side;
     // A side that was cut short ends with the last that is known of it.
-    const now = live ? (performance.now() - side.began) * 1000 : verdict ? null : lastOf(timeline);
-    this.timeline.show(timeline, now);
+    const now = live ? ((known ?? performance.now()) - side.began) * 1000 : verdict ? null : lastOf(timeline);
+    this.timeline.show(timeline, now, live && known !== null);
     if (verdict) this.judge(verdict);
     else place(this.found, []);
     this.tell(timeline, live);

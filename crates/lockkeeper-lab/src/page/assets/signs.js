@@ -28,7 +28,7 @@ const NONE = { tone: "plain", path: "M-3 -3H3V3H-3Z" };
 export const wordOf = (kind) => ({ refused: "refused_mark", failed: "failed_mark" })[kind] ?? kind;
 
 /** What lasts and has a pattern beside its colour. */
-export const HATCHED = ["overlap", "waits", "paused", "down"];
+export const HATCHED = ["overlap", "waits", "paused", "down", "unknown"];
 
 /** All kinds, in the order of the legend. */
 export const KINDS = Object.keys(SIGNS);

@@ -63,18 +63,21 @@ export class Timeline {
 
   /** Fills for what must be told apart without colours. */
   defs() {
-    const hatch = (name, size, ...paths) =>
+    const hatch = (name, size, ...paths) => turned(45, name, size, ...paths);
+    const turned = (angle, name, size, ...paths) =>
       s(
         "pattern",
-        { id: `${this.id}-${name}`, width: size, height: size, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+        { id: `${this.id}-${name}`, width: size, height: size, patternUnits: "userSpaceOnUse", patternTransform: `rotate(${angle})` },
         paths.map((d) => s("path", { class: `stroke-${name}`, d })),
       );
     const patterns = [
-      hatch("overlap", 7, "M0 0V7"),
-      hatch("band", 7, "M0 0V7"),
+      // The other way round than all else: without colours, a pause would look the same.
+      turned(-45, "overlap", 7, "M0 0V7"),
+      turned(-45, "band", 7, "M0 0V7"),
       hatch("waits", 6, "M0 0V6"),
       hatch("paused", 5, "M0 0V5"),
       hatch("down", 8, "M0 0V8", "M0 0H8"),
+      turned(0, "unknown", 6, "M0 0V6"),
     ];
     return s("svg", { width: 0, height: 0 }, s("defs", {}, patterns));
   }
@@ -113,17 +116,19 @@ export class Timeline {
     );
   }
 
-  /** Shows this; `now` is the time of a side that goes on, else null. */
-  show(timeline, now) {
+  /** Shows this; `now` is the time of a side that goes on, else null; `unknown` is whether nobody knows what came then. */
+  show(timeline, now, unknown = false) {
     this.timeline = timeline;
     this.now = now;
+    this.unknown = unknown;
+    this.element.classList.toggle("old", unknown);
     // How long processes take to start is no part of the story.
     const first = startOf(timeline) ?? now ?? timeline.end;
     const end = Math.max(now ?? timeline.end, first + 300_000);
     this.zero = first;
     const margin = (end - first) * 0.02;
-    this.viewport.range(first - margin, end + margin);
-    const entries = inLegend(timeline);
+    this.viewport.range(first - margin, end + margin * (unknown ? 5 : 1));
+    const entries = inLegend(timeline, unknown);
     if (entries.join() !== this.explains) {
       this.explains = entries.join();
       place(this.explained, entries.length ? [legend(entries, (name) => this.pattern(name))] : []);
@@ -161,7 +166,7 @@ export class Timeline {
     place(lanes, this.drawLanes(width));
     place(steps, this.drawSteps(bottom));
     place(bars, this.drawBars());
-    place(bands, this.drawOverlaps());
+    place(bands, [...this.drawOverlaps(), ...this.drawUnknown(bottom)]);
     place(signs, this.drawSigns());
     place(axis, this.drawAxis(bottom));
     this.kept = this.used;
@@ -274,13 +279,26 @@ export class Timeline {
         this.rect(`hatch${at}-${lane}`, { x, y, width, height: BAR.height, rx: 2, fill: this.pattern("overlap"), "data-item": item }),
       ];
       const band = { x, y: top + BAR.height, width, height: bottom - top - BAR.height };
+      // Where it can be read.
+      const wide = Math.min(to, this.left + this.plot) - Math.max(x, this.left) > 76;
+      const middle = (Math.min(to, this.left + this.plot) + Math.max(x, this.left)) / 2;
+      const words = { class: "two", x: middle, y: (top + BAR.height + bottom) / 2 + 4 };
       return [
         this.rect(`band${at}`, { class: "band", ...band, "data-item": item }),
         this.rect(`bandhatch${at}`, { ...band, fill: this.pattern("band"), "data-item": item }),
         ...on(overlap.lanes[0], top),
         ...on(overlap.lanes[1], bottom),
+        ...(wide ? [this.text(`two${at}`, t("two_holders"), words)] : []),
       ];
     });
+  }
+
+  /** What comes after the last that is known. */
+  drawUnknown(bottom) {
+    if (!this.unknown) return [];
+    const x = Math.max(this.x(this.now), this.left);
+    const width = Math.max(0, this.left + this.plot + RIGHT - x);
+    return [this.rect("unknown", { class: "unknown", x, y: TOP, width, height: bottom - TOP, fill: this.pattern("unknown") })];
   }
 
   drawSigns() {

@@ -3,7 +3,6 @@
 import { language } from "./settings.js";
 
 const WORDS = {
-  title: ["Lockkeeper laboratory", "Lockkeeper 实验室"],
   laboratory: ["Laboratory", "实验室"],
   live_locks: ["Live locks", "实时锁"],
   views: ["Views", "视图"],
@@ -25,6 +24,7 @@ const WORDS = {
     "Each chapter plays one scene twice, with a naive lock and with Lockkeeper’s: real processes, real servers, real faults, in a few seconds. What you see is what happened just now on this machine, and the verdict is computed from it.",
     "每一章把同一个场景演两遍：一遍用简易的锁，一遍用 Lockkeeper。真实的进程、真实的服务器、真实的故障，只需几秒。你看到的就是刚刚在这台机器上发生的事，结论由它计算得出。",
   ],
+  no_such_chapter: ["There is no chapter “{chapter}”.", "没有“{chapter}”这一章。"],
   one_at_a_time: [
     "One chapter runs at a time; others wait in the queue. A run goes on when you leave or reload the page.",
     "一次只运行一章，其余的排队。离开或刷新页面，运行不会中断。",
@@ -59,6 +59,7 @@ const WORDS = {
   held: ["held", "守住"],
   did_not_fail: ["did not fail", "未失守"],
   did_not_hold: ["did not hold", "未守住"],
+  state_unknown: ["was running when last heard of", "上次得知时正在运行"],
   state_idle: ["not run yet", "尚未运行"],
   state_running: ["running", "运行中"],
   state_queued: ["queued", "排队中"],
@@ -90,6 +91,9 @@ const WORDS = {
   paused: ["paused (SIGSTOP)", "被暂停（SIGSTOP）"],
   serves: ["serves customers", "接待顾客"],
   down: ["down or cut off", "停机或断开"],
+  unknown: ["not known", "未知"],
+  two_holders: ["2 holders", "2 个持有者"],
+  as_of: ["as of {at}, {ago} ago", "截至 {at}，{ago}前"],
   until: ["would believe until", "若不续期，认为持有到"],
   from_to: ["{from} to {to}, for {lasted}", "{from} 至 {to}，共 {lasted}"],
   since: ["since {from}", "自 {from} 起"],
@@ -125,10 +129,12 @@ const WORDS = {
   locks_try: ["Try, in another terminal:", "在另一个终端试试："],
   locks_looking: ["Looking…", "正在查看……"],
   locks_summary: ["{held} held, {waited} waiting", "{held} 把被持有，{waited} 个在等待"],
+  locks_summary_hidden: ["{held} held, {waited} waiting ({hidden} hidden)", "{held} 把被持有，{waited} 个在等待（隐藏 {hidden} 把）"],
+  locks_no_match: ["No lock matches “{wanted}” ({hidden} hidden).", "没有与“{wanted}”匹配的锁（隐藏 {hidden} 把）。"],
   locks_looked: ["seen at {at}, every {every}", "更新于 {at}，每 {every} 一次"],
   locks_more: ["{count} more are not shown.", "还有 {count} 把未显示。"],
   locks_unavailable: ["The store cannot be looked at; trying again.", "无法查看存储，正在重试。"],
-  filter: ["Filter by name", "按名称筛选"],
+  filter: ["Filter", "筛选"],
   col_name: ["Name", "名称"],
   col_holder: ["Holder", "持有者"],
   col_mode: ["Mode", "模式"],
