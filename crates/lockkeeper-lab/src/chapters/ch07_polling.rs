@@ -11,7 +11,7 @@ use crate::scene::actor::{Actor, SOON};
 use crate::scene::figures::{COMMANDS, WOKEN};
 use crate::scene::orders::{Event, Order};
 use crate::scene::timeline::Doing;
-use crate::text::Text;
+use crate::text::{Text, grouped};
 
 const LEASE: Duration = Duration::from_secs(3);
 /// For how long nothing happens but waiting.
@@ -91,6 +91,7 @@ async fn play(scene: &mut Scene) -> Result<()> {
     scene.figures.add(&WOKEN, handed_over(scene, &holder));
     let fair = FAIR_SHARE * (waiters.len() as u64 + 1);
     if asked > fair {
+        let asked = grouped(asked);
         scene.faults.push(Text::made(
             format!("{asked} requests were sent in a second in which nothing happened."),
             format!("在什么都没发生的一秒里，发出了 {asked} 个请求。"),

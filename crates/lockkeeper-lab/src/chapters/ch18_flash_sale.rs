@@ -8,7 +8,7 @@ use super::{Chapter, Needs, naive, ours};
 use crate::scene::Scene;
 use crate::scene::figures::{ANSWERED, P99, REQUESTS, SOLD};
 use crate::scene::update::Update;
-use crate::text::Text;
+use crate::text::{Text, grouped};
 
 const LEASE: Duration = Duration::from_secs(5);
 const STOCK: u32 = 5_000;
@@ -70,9 +70,15 @@ async fn play(scene: &mut Scene) -> Result<()> {
         scene.faults.push(Text::made(
             match unserved {
                 1 => format!("1 customer was not served: {why}."),
-                _ => format!("{unserved} customers were not served, the first of them: {why}."),
+                _ => format!(
+                    "{} customers were not served, the first of them: {why}.",
+                    grouped(unserved)
+                ),
             },
-            format!("有 {unserved} 位顾客没有得到服务，第一位的原因：{why}。"),
+            format!(
+                "有 {} 位顾客没有得到服务，第一位的原因：{why}。",
+                grouped(unserved)
+            ),
         ));
     }
     scene.take_books(&shop, PATH).await

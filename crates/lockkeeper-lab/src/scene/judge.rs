@@ -8,7 +8,7 @@ use super::timeline::{Doing, MarkKind, Timeline};
 use super::update::Verdict;
 use crate::shop::Item;
 use crate::shop::stock::{self, Account};
-use crate::text::Text;
+use crate::text::{Text, grouped};
 
 impl Scene {
     /// Ends the side: adds the numbers that every side has, and judges.
@@ -58,21 +58,24 @@ async fn account(url: &str) -> Result<Account> {
 }
 
 fn missold(books: &Account) -> Vec<Text> {
-    let (opening, sales) = (books.opening, books.sales);
+    let (opening, sales) = (books.opening, grouped(books.sales));
     let mut faults = Vec::new();
     if books.oversold() > 0 {
         faults.push(Text::made(
             match opening {
                 1 => format!("{sales} were handed out, and there was only 1."),
-                _ => format!("{sales} were handed out, and there were only {opening}."),
+                _ => format!(
+                    "{sales} were handed out, and there were only {}.",
+                    grouped(opening)
+                ),
             },
-            format!("只有 {opening} 件，却给出了 {sales} 件。"),
+            format!("只有 {} 件，却给出了 {sales} 件。", grouped(opening)),
         ));
     }
     if books.lost_updates() > 0 {
-        let lost = books.lost_updates();
+        let lost = grouped(books.lost_updates());
         faults.push(Text::made(
-            match lost {
+            match books.lost_updates() {
                 1 => "The stock does not know of 1 sale: another wrote over it.".to_owned(),
                 _ => format!("The stock does not know of {lost} sales: others wrote over them."),
             },
@@ -82,15 +85,15 @@ fn missold(books: &Account) -> Vec<Text> {
     faults
 }
 
-/// Whole milliseconds; what is not nothing is at least one.
+/// Whole milliseconds, as the page rounds them; what is not nothing is at least one.
 fn ms(us: u64) -> i64 {
-    us.div_ceil(1000) as i64
+    ((us + 500) / 1000).max(u64::from(us > 0)) as i64
 }
 
 fn overlapped(timeline: &Timeline) -> impl Iterator<Item = Text> {
     timeline.overlaps.iter().map(|overlap| {
         let [one, other] = overlap.lanes.map(|lane| &timeline.lanes[lane].name);
-        let lasted = ms(overlap.to - overlap.from);
+        let lasted = grouped(ms(overlap.to - overlap.from));
         Text::made(
             format!("{one} and {other} both believed that they held the lock, for {lasted} ms."),
             format!("{one} 和 {other} 同时认为自己持有锁，持续 {lasted} 毫秒。"),
@@ -107,7 +110,7 @@ fn stuck(timeline: &Timeline) -> impl Iterator<Item = Text> {
         let wait = waits.find(|span| {
             span.lane == mark.lane && span.doing == Doing::Waits && span.from <= mark.at
         });
-        let lasted = ms(wait.map_or(0, |span| mark.at - span.from));
+        let lasted = grouped(ms(wait.map_or(0, |span| mark.at - span.from)));
         Text::made(
             format!("{name} waited {lasted} ms for the lock in vain."),
             format!("{name} 等了 {lasted} 毫秒，始终没有拿到锁。"),
@@ -120,17 +123,29 @@ fn well(timeline: &Timeline, books: Option<&Account>) -> Vec<Text> {
     let holds = timeline.spans.iter().filter(|s| s.doing == Doing::Holds);
     let holds = holds.count();
     let held = (holds > 0).then(|| {
+        let holds = grouped(holds as i64);
         Text::made(
             format!("{holds} holds, one at a time; everyone who waited for the lock got it."),
             format!("共 {holds} 次持锁，任何时刻只有一个持有者；等锁的都等到了。"),
         )
     });
     let sold = books.filter(|books| books.sales > 0).map(|books| {
-        let (opening, sales, left) = (books.opening, books.sales, books.stock);
+        let [opening, sales, left] = [books.opening, books.sales, books.stock].map(grouped);
         Text::made(
             format!("The books are right: {opening} in stock, {sales} sold, {left} left."),
             format!("账目正确：库存 {opening}，售出 {sales}，剩余 {left}。"),
         )
     });
     held.into_iter().chain(sold).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_rounded_as_the_page_rounds_it() {
+        let rounded = [0, 1, 499, 136_400, 136_500, 156_999].map(ms);
+        assert_eq!(rounded, [0, 1, 1, 136, 137, 157]);
+    }
 }

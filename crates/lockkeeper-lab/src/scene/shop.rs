@@ -13,7 +13,7 @@ use super::timeline::{Doing, MarkKind};
 use crate::shop::load::{self, LoadOptions, Report, Tally};
 use crate::shop::lock::LockKind;
 use crate::shop::{Instance, ServeOptions};
-use crate::text::Text;
+use crate::text::{Text, grouped};
 
 /// How often to look whether all customers are in.
 const POLL: Duration = Duration::from_millis(20);
@@ -122,6 +122,7 @@ impl Scene {
         let books = report.books.context("no instance shows its books")?;
         let (opening, sales) = (books.account.opening, books.account.sales);
         if sales < opening {
+            let [sales, opening] = [sales, opening].map(grouped);
             self.faults.push(Text::made(
                 format!("Only {sales} of {opening} were sold, and there were customers enough."),
                 format!("顾客足够，{opening} 件却只卖出 {sales} 件。"),

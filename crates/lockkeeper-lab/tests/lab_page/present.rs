@@ -153,6 +153,22 @@ fn the_address_and_the_title_tell_what_is_looked_at() {
 }
 
 #[test]
+fn a_time_is_the_same_in_all_places() {
+    let place = Place::new();
+    let (_lab, browser) = open(&place, &DESKTOP, "/#/lab/9");
+    // Less than half a millisecond is not nothing.
+    tell(
+        &browser,
+        LAB,
+        &played(9, timeline([(0, 600_300), (600_000, 900_000)])),
+    );
+    tell(&browser, LAB, &[caught_up()]);
+    browser.until("document.querySelector('#side-naive .drawing .bar.overlap')");
+    browser.eval("document.querySelector('#side-naive .drawing .bar.overlap').dispatchEvent(new PointerEvent('pointerover', { bubbles: true }))");
+    browser.until_says("#side-naive .tip", "for 1 ms");
+}
+
+#[test]
 fn names_keep_their_lines_beside_tokens_and_a_tablet_has_cards() {
     let place = Place::new();
     for (width, cards) in [(800, true), (1024, false)] {

@@ -11,7 +11,8 @@ export const number = (value) => value.toLocaleString(locale());
 export function duration(ms) {
   const sign = ms < 0 ? "−" : "";
   const abs = Math.abs(ms);
-  if (abs < 1000) return `${sign}${Math.round(abs)} ${t("ms")}`;
+  // As the server rounds, and what is not nothing is not called so.
+  if (abs < 1000) return `${sign}${Math.max(Math.round(abs), Math.ceil(Math.min(abs, 1)))} ${t("ms")}`;
   const seconds = abs / 1000;
   if (seconds < 60) return `${sign}${seconds.toFixed(seconds < 10 ? 2 : 1)} ${t("s")}`;
   const [minutes, hours, days] = [seconds / 60, seconds / 3600, seconds / 86400].map(Math.floor);
