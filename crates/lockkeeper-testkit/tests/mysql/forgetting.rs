@@ -176,7 +176,7 @@ async fn a_binary_log_that_is_not_synced_may_undo_grants() {
 }
 
 /// Waits until the second is over in which the tables were made: it is by the second that tables are told apart.
-async fn are_older_than_a_second(server: &MariaDbServer) {
+pub async fn are_older_than_a_second(server: &MariaDbServer) {
     let older = "SELECT MAX(create_time) < NOW() FROM information_schema.tables WHERE table_schema = DATABASE()";
     crate::claims::until("the tables have some age", async || {
         server.sql(older) == "1"

@@ -9,7 +9,7 @@ use super::fault::Fault;
 use super::reply::Row;
 use super::rows::{number, text};
 use super::statements::Tables;
-use super::text::{hex, later, made, too_late};
+use super::text::{hex, is_same, later, made, too_late};
 use crate::clock::Moment;
 use crate::store::common::ServerClock;
 use crate::store::sql::hosts;
@@ -126,23 +126,37 @@ pub(super) struct Meta {
     pub ready_at: u64,
     /// Whether that is later than it can be.
     pub too_late: bool,
-    /// When the tables were made, as the tables say.
+    /// When `lock` and `hold` were made, as the tables say.
     pub made: String,
-    /// When `lock` was made, as the server says.
-    pub lock_made: i64,
-    /// When `hold` was made, as the server says.
-    pub hold_made: i64,
+    /// The same as the server says.
+    pub made_now: [i64; 2],
 }
 
 impl Meta {
     /// Whether the tables are those that were written to, and no copy from a dump.
     pub fn is_original(&self) -> bool {
-        self.made == self.made_now()
+        let pairs = self
+            .known()
+            .map(|known| known.into_iter().zip(self.made_now));
+        pairs.is_some_and(|mut pairs| pairs.all(|(known, now)| is_same(known, now)))
     }
 
-    /// What the tables are to say in [`Meta::made`].
-    fn made_now(&self) -> String {
-        format!("{}:{}", self.lock_made, self.hold_made)
+    /// [`Meta::made`] as numbers, if it is two.
+    pub fn known(&self) -> Option<[i64; 2]> {
+        let (lock, hold) = self.made.split_once(':')?;
+        Some([lock.parse().ok()?, hold.parse().ok()?])
+    }
+
+    /// What the tables are to say in [`Meta::made`] of this server. Never less than before: of a table that is open several times the server
+    /// may say an older time later.
+    fn made_next(&self, identity: &str) -> String {
+        let known = self.known().filter(|_| self.server == identity);
+        let known = known.unwrap_or_default();
+        let [lock, hold] = [0, 1].map(|table| match self.made_now[table] {
+            0 => 0,
+            now => now.max(known[table]),
+        });
+        format!("{lock}:{hold}")
     }
 }
 
@@ -205,8 +219,7 @@ async fn read_meta(
             started: number(row, 3)?,
             ready_at: number(row, 4)?,
             made: text(row, 5)?,
-            lock_made: number(row, 6).unwrap_or_default(),
-            hold_made: number(row, 7).unwrap_or_default(),
+            made_now: [number(row, 6)?, number(row, 7)?],
             too_late: number(row, 8) == Some(1_u8),
         };
         Some((versions, meta))
@@ -255,7 +268,7 @@ async fn arrive(
         tables.table("meta"),
         hex(facts.identity.as_bytes()),
         facts.mark(),
-        hex(before.made_now().as_bytes()),
+        hex(before.made_next(&facts.identity).as_bytes()),
         hex(before.server.as_bytes()),
         before.started,
         hex(before.made.as_bytes())

@@ -69,8 +69,7 @@ impl Tables {
 
     /// The statements that make the tables.
     pub fn schema(&self) -> Vec<String> {
-        let made = ["lock", "hold"]
-            .map(|table| format!("COALESCE({}, 0)", text::made(&self.table(table))));
+        let made = ["lock", "hold"].map(|table| text::made(&self.table(table)));
         let made = format!("CONCAT_WS(':', {})", made.join(", "));
         let mut text = include_str!("schema.sql").replace("{made}", &made);
         for table in TABLES {
