@@ -1,8 +1,9 @@
-//! Tables whose files are touched, under clients that use them.
+//! Tables whose files are touched, that are dropped or put back, under clients that use them.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::claims::until;
 use crate::common::*;
@@ -66,4 +67,58 @@ async fn a_server_whose_files_are_touched_sits_out_once() {
         })
         .await;
     }
+}
+
+/// How many statements that read the server was asked by all.
+fn reads(server: &MariaDbServer) -> u64 {
+    let status = server.sql("SHOW GLOBAL STATUS LIKE 'Com_select'");
+    let number = status.split('\t').next_back();
+    number.and_then(|text| text.parse().ok()).expect("a number")
+}
+
+/// A dump that is loaded drops a table and makes it. In between, a client that connects again leaves its place free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_connects_again_does_not_get_in_the_way_of_a_dump() {
+    let server = MariaDbServer::start();
+    let stores = [open(&url(&server)).await];
+    assert!(all_grant(&stores).await);
+    are_older_than_a_second(&server).await;
+    let made = server.sql("SHOW CREATE TABLE lockkeeper_meta");
+    let (_, create) = made.split_once('\t').expect("a statement");
+    let create = create.replace("\\n", " ");
+    server.sql("CREATE TABLE kept AS SELECT * FROM lockkeeper_meta; DROP TABLE lockkeeper_meta");
+    server.kill_connections();
+    let before = reads(&server);
+    // To connect takes fewer.
+    until("it looks for the table", async || {
+        reads(&server) >= before + 10
+    })
+    .await;
+    server.sql(&create);
+    let before = reads(&server);
+    until("it looks for the row", async || {
+        reads(&server) >= before + 2
+    })
+    .await;
+    server.sql("INSERT INTO lockkeeper_meta SELECT * FROM kept");
+    until("it grants", async || all_grant(&stores).await).await;
+}
+
+/// Others may hold what the tables said that are gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_makes_tables_anew_sits_out() {
+    let server = MariaDbServer::start();
+    let stores = [open(&url(&server)).await];
+    assert!(all_grant(&stores).await);
+    let tables = server.sql("SHOW TABLES").replace('\n', ",");
+    server.sql(&format!("DROP TABLE {tables}"));
+    server.kill_connections();
+    let mut waited = Duration::ZERO;
+    until("it grants again", async || {
+        let all = all_grant(&stores).await;
+        waited = waited.max(stores[0].health().ready_in);
+        all
+    })
+    .await;
+    assert!(waited > Duration::from_secs(1), "{waited:?}");
 }

@@ -1,6 +1,9 @@
 //! Makes a connection ready: its session, what the server is, our tables, and whether the server may grant.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::config::{Config, KIND};
 use super::connection::Connection;
@@ -19,6 +22,9 @@ use crate::{Error, SETUP_TARGET};
 const SCHEMA: i64 = 1;
 /// There is no such table.
 const NO_TABLE: u16 = 1146;
+/// How long tables that were there may be away before they are made anew.
+const COME_BACK_WITHIN: Duration = Duration::from_secs(5);
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// How often it is judged anew whether the server may grant, if others change that at the same time.
 const TRIES: usize = 8;
 
@@ -41,11 +47,10 @@ pub(super) async fn open(
     pillow: &str,
     again: bool,
 ) -> Result<Session, Error> {
-    let may_change = again || config.addresses.len() > 1;
     let mut tried = Vec::with_capacity(config.addresses.len());
     for address in &config.addresses {
         let opened = match Connection::open(config, address).await {
-            Ok(connection) => prepare(config, connection, clock, (pillow, may_change)).await,
+            Ok(connection) => prepare(config, connection, clock, (pillow, again)).await,
             Err(error) => Err(error),
         };
         match opened {
@@ -60,8 +65,9 @@ async fn prepare(
     config: &Config,
     connection: Connection,
     clock: &ServerClock,
-    (pillow, may_change): (&str, bool),
+    (pillow, again): (&str, bool),
 ) -> Result<Session, Error> {
+    let may_change = again || config.addresses.len() > 1;
     let is_mariadb = connection.version.contains("MariaDB");
     let sent = Moment::now();
     settle(&connection, is_mariadb)
@@ -85,7 +91,7 @@ async fn prepare(
         )));
     }
     let mut tables = Tables::new(&config.prefix);
-    let meta = judge(&connection, &tables, config, &facts, may_change).await?;
+    let meta = judge(&connection, &tables, config, &facts, (again, may_change)).await?;
     facts.warn(&connection);
     tables.terms = facts.terms(&tables, &meta, config.sits_out);
     let got = connection.rows(format!("SELECT GET_LOCK('{pillow}',0)"));
@@ -166,10 +172,10 @@ async fn judge(
     tables: &Tables,
     config: &Config,
     facts: &Facts,
-    may_change: bool,
+    (again, may_change): (bool, bool),
 ) -> Result<Meta, Error> {
     for _ in 0..TRIES {
-        let meta = read_meta(connection, tables, config).await?;
+        let meta = read_meta(connection, tables, config, again).await?;
         if facts.fits(&meta) {
             return Ok(meta);
         }
@@ -186,11 +192,12 @@ async fn judge(
     Err(KIND.unavailable("several servers take over the tables at once; try again"))
 }
 
-/// Reads what the tables say. Makes them if they are not there.
+/// Reads what the tables say. Makes them if they are not there, `again` only if they stay away.
 async fn read_meta(
     connection: &Connection,
     tables: &Tables,
     config: &Config,
+    again: bool,
 ) -> Result<Meta, Error> {
     let select = format!(
         "SELECT version,max_lease,server,started,ready_at,made,{},{},{} FROM {}",
@@ -200,9 +207,18 @@ async fn read_meta(
         tables.table("meta")
     );
     let mut rows = connection.rows(select.clone()).await;
-    let missing = |fault: &Fault| matches!(fault, Fault::Server(error) if error.code == NO_TABLE);
-    if rows.as_ref().is_err_and(missing) || rows.as_ref().is_ok_and(Vec::is_empty) {
-        for statement in tables.schema() {
+    let missing = |rows: &Result<Vec<Row>, Fault>| match rows {
+        Ok(rows) => rows.is_empty(),
+        Err(fault) => matches!(fault, Fault::Server(error) if error.code == NO_TABLE),
+    };
+    // They were there. A dump that is loaded makes each of its tables, and fails if there is one in its way.
+    let end = Instant::now() + COME_BACK_WITHIN;
+    while again && missing(&rows) && Instant::now() < end {
+        tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+        rows = connection.rows(select.clone()).await;
+    }
+    if missing(&rows) {
+        for statement in tables.schema(again) {
             connection
                 .one(statement)
                 .await
