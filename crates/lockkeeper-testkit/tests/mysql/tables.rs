@@ -122,3 +122,24 @@ async fn a_client_that_makes_tables_anew_sits_out() {
     .await;
     assert!(waited > Duration::from_secs(1), "{waited:?}");
 }
+
+/// Nobody ends its connection: it finds out by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_whose_tables_are_emptied_or_dropped_makes_them_anew() {
+    let server = MariaDbServer::start();
+    let stores = [open(&url(&server)).await];
+    let tables = server.sql("SHOW TABLES").replace('\n', ",");
+    let drop_all = format!("DROP TABLE {tables}");
+    for harm in ["DELETE FROM lockkeeper_meta", &drop_all] {
+        until("it grants", async || all_grant(&stores).await).await;
+        server.sql(harm);
+        until("there is a row again", async || {
+            let _ = all_grant(&stores).await;
+            server
+                .try_sql("SELECT one FROM lockkeeper_meta")
+                .is_ok_and(|said| said == "1")
+        })
+        .await;
+        until("it grants again", async || all_grant(&stores).await).await;
+    }
+}

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::config::{Config, KIND};
 use super::connection::Connection;
 use super::facts::Facts;
-use super::fault::Fault;
+use super::fault::{Fault, NO_TABLE};
 use super::reply::Row;
 use super::rows::{number, text};
 use super::statements::Tables;
@@ -20,8 +20,6 @@ use crate::{Error, SETUP_TARGET};
 
 /// The version of the tables that this program knows.
 const SCHEMA: i64 = 1;
-/// There is no such table.
-const NO_TABLE: u16 = 1146;
 /// How long tables that were there may be away before they are made anew.
 const COME_BACK_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(200);
