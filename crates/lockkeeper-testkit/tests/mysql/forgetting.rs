@@ -281,3 +281,16 @@ async fn a_client_that_never_sits_out_lets_others_sit_out() {
     assert_eq!(never.health().ready_in, Duration::ZERO);
     sits_out(&open(&url(&server)).await).await;
 }
+
+/// The server may have forgotten a grant of the longer lease too, and that anybody asked for one.
+#[tokio::test]
+async fn a_server_that_sits_out_does_so_longer_for_a_longer_lease() {
+    let server = MariaDbServer::start_as(&["--innodb-flush-log-at-trx-commit=2"]);
+    let store = open(&server.url()).await;
+    let wants = claim("wants", Mode::Exclusive).with_not_after(Moment::NEVER);
+    busy(&store, &wants).await;
+    assert!(store.health().ready_in < 2 * LEASE);
+    drop(open(&format!("{}?max_lease=10m{PATIENT}", server.url())).await);
+    busy(&store, &wants).await;
+    assert!(store.health().ready_in > 2 * LEASE);
+}

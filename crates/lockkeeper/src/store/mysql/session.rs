@@ -12,7 +12,7 @@ use super::fault::{Fault, NO_TABLE};
 use super::reply::Row;
 use super::rows::{number, text};
 use super::statements::Tables;
-use super::text::{hex, is_same, later, made, too_late};
+use super::text::{NOW, hex, is_same, later, made, too_late};
 use crate::clock::Moment;
 use crate::store::common::ServerClock;
 use crate::store::sql::hosts;
@@ -248,9 +248,11 @@ async fn read_meta(
     }
     let ours = super::text::lease(config.longest_lease);
     if ours > longest {
+        // A server that sits out does so for the leases that it may have granted and forgotten, this one among them.
         let raise = format!(
-            "UPDATE {} SET max_lease=GREATEST(max_lease,{ours})",
-            tables.table("meta")
+            "UPDATE {} SET max_lease=GREATEST(max_lease,{ours}),ready_at=IF(ready_at>{NOW},{},ready_at)",
+            tables.table("meta"),
+            later()
         );
         connection
             .one(raise)
