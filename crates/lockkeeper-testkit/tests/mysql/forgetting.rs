@@ -176,7 +176,7 @@ async fn a_binary_log_that_is_not_synced_may_undo_grants() {
 }
 
 /// Waits until the second is over in which the tables were made: it is by the second that tables are told apart.
-async fn are_older_than_a_second(server: &MariaDbServer) {
+pub async fn are_older_than_a_second(server: &MariaDbServer) {
     let older = "SELECT MAX(create_time) < NOW() FROM information_schema.tables WHERE table_schema = DATABASE()";
     crate::claims::until("the tables have some age", async || {
         server.sql(older) == "1"
@@ -280,4 +280,17 @@ async fn a_client_that_never_sits_out_lets_others_sit_out() {
     granted(&never, &short("never")).await;
     assert_eq!(never.health().ready_in, Duration::ZERO);
     sits_out(&open(&url(&server)).await).await;
+}
+
+/// The server may have forgotten a grant of the longer lease too, and that anybody asked for one.
+#[tokio::test]
+async fn a_server_that_sits_out_does_so_longer_for_a_longer_lease() {
+    let server = MariaDbServer::start_as(&["--innodb-flush-log-at-trx-commit=2"]);
+    let store = open(&server.url()).await;
+    let wants = claim("wants", Mode::Exclusive).with_not_after(Moment::NEVER);
+    busy(&store, &wants).await;
+    assert!(store.health().ready_in < 2 * LEASE);
+    drop(open(&format!("{}?max_lease=10m{PATIENT}", server.url())).await);
+    busy(&store, &wants).await;
+    assert!(store.health().ready_in > 2 * LEASE);
 }

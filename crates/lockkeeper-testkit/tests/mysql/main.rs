@@ -16,6 +16,7 @@ mod server;
 mod state;
 #[path = "../support/switch_over.rs"]
 mod switch_over;
+mod tables;
 mod tidying;
 #[path = "../support/tidying.rs"]
 mod tidying_support;

@@ -109,3 +109,20 @@ async fn a_client_that_never_sits_out_lets_others_sit_out() {
     let attempt = never.try_acquire(&reader).await;
     assert!(matches!(attempt, Ok(Attempt::Granted(_))), "{attempt:?}");
 }
+
+/// The server may have forgotten a grant of the longer lease too, and that anybody asked for one.
+#[tokio::test]
+async fn a_server_that_sits_out_does_so_longer_for_a_longer_lease() {
+    let server = PostgresServer::start();
+    let store = open(&server.url()).await;
+    server.sql("TRUNCATE lockkeeper.alive");
+    let wants = claim("wants");
+    sits_out(&store, &wants).await;
+    assert!(store.health().ready_in < 2 * LEASE);
+    drop(open(&format!("{}&max_lease=10m", server.url())).await);
+    until("it sits out for longer", async || {
+        sits_out(&store, &wants).await;
+        store.health().ready_in > 2 * LEASE
+    })
+    .await;
+}

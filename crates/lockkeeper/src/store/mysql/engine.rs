@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::config::{Config, KIND};
 use super::fault::{self, Fault as Trouble};
-use super::reply::{Reply as Said, Row, ServerError};
+use super::reply::{Reply as Said, ServerError};
 use super::rows::number;
 use super::session::{self, Session};
 use super::statements::{self, Tested};
@@ -81,12 +81,18 @@ impl Hub {
     }
 
     /// Reads what [`Tables::look`](statements::Tables::look) selects. Returns the server's time, and whether the session still
-    /// knows the server right: if not, the session ends.
-    fn saw(&self, session: &Session, row: &Row, sent: Moment) -> Option<(u64, bool)> {
-        let fits = number::<u8>(row, 3) == Some(1);
+    /// knows the server right: if not, the session ends. So it does without a row or a table to look at, which a new one makes.
+    fn saw(&self, session: &Session, said: &Said, sent: Moment) -> Option<(u64, bool)> {
+        let row = match said {
+            Said::Rows(rows) => rows.first(),
+            Said::Failed(error) if Trouble::Server(error.clone()).may_pass() => return None,
+            _ => None,
+        };
+        let fits = row.is_some_and(|row| number::<u8>(row, 3) == Some(1));
         if !fits {
             session.connection.retire();
         }
+        let row = row?;
         let (time, breaks) = (number(row, 0)?, number::<i64>(row, 1)?);
         self.clock.saw(time, sent, Moment::now());
         self.ready_at.store(number(row, 2)?, SeqCst);
@@ -192,19 +198,17 @@ impl MySql {
                 true => said.len() == work,
                 false => changes && fault::is_of_commit(error),
             };
+            if error.code == fault::NO_TABLE {
+                session.connection.retire();
+            }
             return Err(undone(error, in_commit, ops.len() > 1));
         }
         for keeper in remote.iter().skip(1) {
             session.connection.tell(ring(*keeper));
         }
         let odd = || Fault::Unknown("the answers do not fit the requests".into());
-        let seen = match said.get(work) {
-            Some(Said::Rows(rows)) => {
-                let row = rows.first();
-                row.and_then(|row| self.hub.saw(&session, row, sent))
-            }
-            _ => None,
-        };
+        let look = said.get(work);
+        let seen = look.and_then(|look| self.hub.saw(&session, look, sent));
         let mut at = before;
         let mut replies = Vec::with_capacity(ops.len());
         for (op, step) in ops.iter().zip(&steps) {
@@ -399,9 +403,11 @@ impl Supervised for Kept {
                 () = tokio::time::sleep(pause) => {}
             }
             let sent = Moment::now();
-            if let Ok(rows) = connection.rows(session.tables.look(Tested::All)).await {
-                let row = rows.first();
-                let _ = row.and_then(|row| self.0.saw(session, row, sent));
+            let look = session.tables.look(Tested::All);
+            if let Ok(said) = connection.ask(look, 1, Duration::ZERO).await
+                && let [said] = said.as_slice()
+            {
+                let _ = self.0.saw(session, said, sent);
             }
         }
     }

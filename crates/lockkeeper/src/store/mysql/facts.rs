@@ -10,7 +10,7 @@ use super::fault::Fault;
 use super::rows::{number, text};
 use super::session::Meta;
 use super::statements::Tables;
-use super::text::{NOW, hex, made, too_late};
+use super::text::{NOW, hex, same, too_late};
 use crate::SETUP_TARGET;
 
 /// Two starts of a server differ by more than this.
@@ -167,7 +167,7 @@ impl Facts {
     /// What has to stay true for a session that begins with this. A client that is told never to sit out may be granted at any time.
     pub fn terms(&self, tables: &Tables, meta: &Meta, sits_out: bool) -> Terms {
         let table = tables.table("meta");
-        let same = |table: &str, at: i64| format!("{}={at}", made(&tables.table(table)));
+        let [lock_made, hold_made] = meta.known().unwrap_or_default();
         let ready_at = if sits_out { "ready_at" } else { "0" };
         let identity = hex(self.identity.as_bytes());
         // A server that is read only is no primary, even to a user who may write there.
@@ -188,8 +188,8 @@ impl Facts {
                 "{server} AND EXISTS(SELECT 1 FROM {table} WHERE {written} AND {ready_at}<={NOW})"
             ),
             fits: format!("{server} AND {written} AND NOT {}", too_late()),
-            same_lock: same("lock", meta.lock_made),
-            same_hold: same("hold", meta.hold_made),
+            same_lock: same(&tables.table("lock"), lock_made),
+            same_hold: same(&tables.table("hold"), hold_made),
             ready_at,
         }
     }

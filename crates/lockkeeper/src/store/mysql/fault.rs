@@ -8,6 +8,9 @@ use crate::Error;
 /// How the store calls itself in errors.
 pub(super) const STORE: &str = "mysql";
 
+/// There is no such table.
+pub(super) const NO_TABLE: u16 = 1146;
+
 /// Why a request has no answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Fault {

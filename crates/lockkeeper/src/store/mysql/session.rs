@@ -1,15 +1,18 @@
 //! Makes a connection ready: its session, what the server is, our tables, and whether the server may grant.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::config::{Config, KIND};
 use super::connection::Connection;
 use super::facts::Facts;
-use super::fault::Fault;
+use super::fault::{Fault, NO_TABLE};
 use super::reply::Row;
 use super::rows::{number, text};
 use super::statements::Tables;
-use super::text::{hex, later, made, too_late};
+use super::text::{NOW, hex, is_same, later, made, too_late};
 use crate::clock::Moment;
 use crate::store::common::ServerClock;
 use crate::store::sql::hosts;
@@ -17,8 +20,9 @@ use crate::{Error, SETUP_TARGET};
 
 /// The version of the tables that this program knows.
 const SCHEMA: i64 = 1;
-/// There is no such table.
-const NO_TABLE: u16 = 1146;
+/// How long tables that were there may be away before they are made anew.
+const COME_BACK_WITHIN: Duration = Duration::from_secs(5);
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// How often it is judged anew whether the server may grant, if others change that at the same time.
 const TRIES: usize = 8;
 
@@ -41,11 +45,10 @@ pub(super) async fn open(
     pillow: &str,
     again: bool,
 ) -> Result<Session, Error> {
-    let may_change = again || config.addresses.len() > 1;
     let mut tried = Vec::with_capacity(config.addresses.len());
     for address in &config.addresses {
         let opened = match Connection::open(config, address).await {
-            Ok(connection) => prepare(config, connection, clock, (pillow, may_change)).await,
+            Ok(connection) => prepare(config, connection, clock, (pillow, again)).await,
             Err(error) => Err(error),
         };
         match opened {
@@ -60,8 +63,9 @@ async fn prepare(
     config: &Config,
     connection: Connection,
     clock: &ServerClock,
-    (pillow, may_change): (&str, bool),
+    (pillow, again): (&str, bool),
 ) -> Result<Session, Error> {
+    let may_change = again || config.addresses.len() > 1;
     let is_mariadb = connection.version.contains("MariaDB");
     let sent = Moment::now();
     settle(&connection, is_mariadb)
@@ -85,7 +89,7 @@ async fn prepare(
         )));
     }
     let mut tables = Tables::new(&config.prefix);
-    let meta = judge(&connection, &tables, config, &facts, may_change).await?;
+    let meta = judge(&connection, &tables, config, &facts, (again, may_change)).await?;
     facts.warn(&connection);
     tables.terms = facts.terms(&tables, &meta, config.sits_out);
     let got = connection.rows(format!("SELECT GET_LOCK('{pillow}',0)"));
@@ -126,23 +130,37 @@ pub(super) struct Meta {
     pub ready_at: u64,
     /// Whether that is later than it can be.
     pub too_late: bool,
-    /// When the tables were made, as the tables say.
+    /// When `lock` and `hold` were made, as the tables say.
     pub made: String,
-    /// When `lock` was made, as the server says.
-    pub lock_made: i64,
-    /// When `hold` was made, as the server says.
-    pub hold_made: i64,
+    /// The same as the server says.
+    pub made_now: [i64; 2],
 }
 
 impl Meta {
     /// Whether the tables are those that were written to, and no copy from a dump.
     pub fn is_original(&self) -> bool {
-        self.made == self.made_now()
+        let pairs = self
+            .known()
+            .map(|known| known.into_iter().zip(self.made_now));
+        pairs.is_some_and(|mut pairs| pairs.all(|(known, now)| is_same(known, now)))
     }
 
-    /// What the tables are to say in [`Meta::made`].
-    fn made_now(&self) -> String {
-        format!("{}:{}", self.lock_made, self.hold_made)
+    /// [`Meta::made`] as numbers, if it is two.
+    pub fn known(&self) -> Option<[i64; 2]> {
+        let (lock, hold) = self.made.split_once(':')?;
+        Some([lock.parse().ok()?, hold.parse().ok()?])
+    }
+
+    /// What the tables are to say in [`Meta::made`] of this server. Never less than before: of a table that is open several times the server
+    /// may say an older time later.
+    fn made_next(&self, identity: &str) -> String {
+        let known = self.known().filter(|_| self.server == identity);
+        let known = known.unwrap_or_default();
+        let [lock, hold] = [0, 1].map(|table| match self.made_now[table] {
+            0 => 0,
+            now => now.max(known[table]),
+        });
+        format!("{lock}:{hold}")
     }
 }
 
@@ -152,10 +170,10 @@ async fn judge(
     tables: &Tables,
     config: &Config,
     facts: &Facts,
-    may_change: bool,
+    (again, may_change): (bool, bool),
 ) -> Result<Meta, Error> {
     for _ in 0..TRIES {
-        let meta = read_meta(connection, tables, config).await?;
+        let meta = read_meta(connection, tables, config, again).await?;
         if facts.fits(&meta) {
             return Ok(meta);
         }
@@ -172,11 +190,12 @@ async fn judge(
     Err(KIND.unavailable("several servers take over the tables at once; try again"))
 }
 
-/// Reads what the tables say. Makes them if they are not there.
+/// Reads what the tables say. Makes them if they are not there, `again` only if they stay away.
 async fn read_meta(
     connection: &Connection,
     tables: &Tables,
     config: &Config,
+    again: bool,
 ) -> Result<Meta, Error> {
     let select = format!(
         "SELECT version,max_lease,server,started,ready_at,made,{},{},{} FROM {}",
@@ -186,9 +205,18 @@ async fn read_meta(
         tables.table("meta")
     );
     let mut rows = connection.rows(select.clone()).await;
-    let missing = |fault: &Fault| matches!(fault, Fault::Server(error) if error.code == NO_TABLE);
-    if rows.as_ref().is_err_and(missing) || rows.as_ref().is_ok_and(Vec::is_empty) {
-        for statement in tables.schema() {
+    let missing = |rows: &Result<Vec<Row>, Fault>| match rows {
+        Ok(rows) => rows.is_empty(),
+        Err(fault) => matches!(fault, Fault::Server(error) if error.code == NO_TABLE),
+    };
+    // They were there. A dump that is loaded makes each of its tables, and fails if there is one in its way.
+    let end = Instant::now() + COME_BACK_WITHIN;
+    while again && missing(&rows) && Instant::now() < end {
+        tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+        rows = connection.rows(select.clone()).await;
+    }
+    if missing(&rows) {
+        for statement in tables.schema(again) {
             connection
                 .one(statement)
                 .await
@@ -205,8 +233,7 @@ async fn read_meta(
             started: number(row, 3)?,
             ready_at: number(row, 4)?,
             made: text(row, 5)?,
-            lock_made: number(row, 6).unwrap_or_default(),
-            hold_made: number(row, 7).unwrap_or_default(),
+            made_now: [number(row, 6)?, number(row, 7)?],
             too_late: number(row, 8) == Some(1_u8),
         };
         Some((versions, meta))
@@ -221,9 +248,11 @@ async fn read_meta(
     }
     let ours = super::text::lease(config.longest_lease);
     if ours > longest {
+        // A server that sits out does so for the leases that it may have granted and forgotten, this one among them.
         let raise = format!(
-            "UPDATE {} SET max_lease=GREATEST(max_lease,{ours})",
-            tables.table("meta")
+            "UPDATE {} SET max_lease=GREATEST(max_lease,{ours}),ready_at=IF(ready_at>{NOW},{},ready_at)",
+            tables.table("meta"),
+            later()
         );
         connection
             .one(raise)
@@ -255,7 +284,7 @@ async fn arrive(
         tables.table("meta"),
         hex(facts.identity.as_bytes()),
         facts.mark(),
-        hex(before.made_now().as_bytes()),
+        hex(before.made_next(&facts.identity).as_bytes()),
         hex(before.server.as_bytes()),
         before.started,
         hex(before.made.as_bytes())

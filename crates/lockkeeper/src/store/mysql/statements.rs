@@ -67,11 +67,14 @@ impl Tables {
         format!("{}{name}", self.prefix)
     }
 
-    /// The statements that make the tables.
-    pub fn schema(&self) -> Vec<String> {
-        let made = ["lock", "hold"]
-            .map(|table| format!("COALESCE({}, 0)", text::made(&self.table(table))));
-        let made = format!("CONCAT_WS(':', {})", made.join(", "));
+    /// The statements that make the tables. `again`: there were such tables, and so there may be holders of whom the new ones know nothing.
+    pub fn schema(&self, again: bool) -> Vec<String> {
+        let made = ["lock", "hold"].map(|table| text::made(&self.table(table)));
+        // A server sits out whose tables say nothing of when they were made.
+        let made = match again {
+            true => "''".to_owned(),
+            false => format!("CONCAT_WS(':', {})", made.join(", ")),
+        };
         let mut text = include_str!("schema.sql").replace("{made}", &made);
         for table in TABLES {
             text = text.replace(&format!("{{{table}}}"), &self.table(table));

@@ -25,11 +25,24 @@ pub(super) fn too_late() -> String {
     format!("(ready_at>{}+1000000)", later())
 }
 
-/// When a table was made, in seconds: NULL if it is not there. A dump that is loaded makes it anew, and so does a copy of its file.
+/// When a table was made, in seconds: 0 if it is not there, or the server does not say. A dump that is loaded makes it anew, and so does
+/// a copy of its file.
 pub(super) fn made(table: &str) -> String {
     format!(
-        "(SELECT UNIX_TIMESTAMP(create_time) FROM information_schema.tables WHERE table_schema=DATABASE() AND table_name='{table}')"
+        "COALESCE((SELECT UNIX_TIMESTAMP(create_time) FROM information_schema.tables WHERE table_schema=DATABASE() AND \
+         table_name='{table}'),0)"
     )
+}
+
+/// Whether a table is no newer than it was known to be. MariaDB takes the time from the table's file when it opens the table, and it has the
+/// table open several times: after the file was touched it says now the one time, now the other.
+pub(super) fn is_same(known: i64, made: i64) -> bool {
+    (known.min(1)..=known).contains(&made)
+}
+
+/// The same in SQL.
+pub(super) fn same(table: &str, known: i64) -> String {
+    format!("{} BETWEEN {} AND {known}", made(table), known.min(1))
 }
 
 /// Bytes as a literal.
@@ -121,6 +134,14 @@ pub(super) fn in_time(not_after: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_is_the_same_unless_it_is_newer_or_gone() {
+        assert!(is_same(7, 7) && is_same(7, 6));
+        assert!(!is_same(7, 8) && !is_same(7, 0));
+        // Where the server does not say.
+        assert!(is_same(0, 0) && !is_same(0, 1));
+    }
 
     #[test]
     fn nothing_of_a_name_is_in_the_text() {

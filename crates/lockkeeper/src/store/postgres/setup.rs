@@ -150,16 +150,19 @@ pub(super) async fn prepare(
     let stored = Duration::from_micros(text(&meta, 1).parse().unwrap_or(0));
     link.facts.now = text(&meta, 2).parse().unwrap_or(0);
     let wanted = config.max_lease.unwrap_or(stored);
+    let longest = wanted.max(stored);
+    let sits_out = length(longest + longest / 100 + Duration::from_secs(1));
     if wanted > stored {
+        // A server that sits out does so for the leases that it may have granted and forgotten, this one among them.
         let raise = link.dialect.fill(&format!(
-            "UPDATE {{s}}.meta SET max_lease = greatest(max_lease, {})",
+            "UPDATE {{s}}.meta SET max_lease = greatest(max_lease, {}); \
+             UPDATE {{s}}.alive SET ready_at = {{t}} + {sits_out}, born = txid_current() & 4294967295 \
+             WHERE {{own}} AND ready_at > {{t}} AND ready_at < {{t}} + {sits_out}",
             length(wanted)
         ));
         ask(link, &raise).await?;
     }
     link.facts.max_lease = wanted;
-    let longest = wanted.max(stored);
-    let sits_out = length(longest + longest / 100 + Duration::from_secs(1));
     link.facts.sits_out = sits_out as u64;
     link.facts.ready_at = awaken(link, config, &system, sits_out).await?;
     if link.dialect.prepared {
