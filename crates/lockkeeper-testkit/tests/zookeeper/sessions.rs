@@ -58,12 +58,11 @@ fn ports(server: &ZooKeeperServer) -> Vec<String> {
 
 /// Nothing was said for a while: a follower may not have told its leader of the session since. A write counts only after
 /// the session was opened anew, which the leader hears of itself.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_write_after_a_silence_opens_the_session_anew() {
+async fn a_silence_before_a_write(others: &str) {
     let server = ZooKeeperServer::start();
     let proxy = Proxy::to(server.port());
     let store = open(&format!(
-        "zk://127.0.0.1:{}/x?session_timeout=20s&timeout=10s",
+        "zk://127.0.0.1:{}{others}/x?session_timeout=20s&timeout=10s",
         proxy.port()
     ))
     .await;
@@ -88,6 +87,17 @@ async fn a_write_after_a_silence_opens_the_session_anew() {
         "it trusted a connection that was silent"
     );
     assert!(Moment::now().since(asked) < lease);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_after_a_silence_opens_the_session_anew() {
+    a_silence_before_a_write("").await;
+}
+
+/// Another server of the ensemble is down. The one that the session was open at answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_opened_anew_where_it_was() {
+    a_silence_before_a_write(&format!(",127.0.0.1:{}", free_port())).await;
 }
 
 /// A release that was to queue the next claim waits until the leader has heard of the session. The claim's time ends meanwhile, and
