@@ -6,7 +6,7 @@ use lockkeeper::store::{Interest, Mode, Store};
 use lockkeeper_testkit::servers::zookeeper::ZooKeeperServer;
 
 use super::claims::{claim_for, release, until};
-use super::common::{granted, in_the_end, open};
+use super::common::{busy, granted, in_the_end, open};
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -57,4 +57,24 @@ async fn subscriptions_leave_nothing_behind() {
     let kept = store.subscribe(kept).await.expect("subscribes");
     assert_eq!(store.watched_paths(), 1);
     drop(kept);
+}
+
+/// Another holds the only permit all the time, so nothing happens at the folder of permits.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiters_for_permits_that_give_up_leave_nothing_behind() {
+    let server = ZooKeeperServer::start();
+    let (store, other) = (open(&server.url("x")).await, open(&server.url("x")).await);
+    let mode = Mode::Permit { limit: 1, count: 1 };
+    let held = claim_for(LEASE, "a", mode);
+    granted(&other, &held).await;
+    for _ in 0..100 {
+        let claim = claim_for(LEASE, "a", mode).with_enqueue(true);
+        busy(&store, &claim).await;
+        store
+            .withdraw(&claim.name, claim.id)
+            .await
+            .expect("withdraws");
+    }
+    assert_eq!(store.watched_paths(), 0);
+    assert!(release(&other, &held).await.expect("releases"));
 }

@@ -349,6 +349,10 @@ pub async fn stand_in_line(
                 }
                 return Err(match fault {
                     Fault::Store(error) if releases && gone.is_empty() => error.in_doubt().into(),
+                    Fault::TooLate if releases && gone.is_empty() => {
+                        let reason = "its time ended half way";
+                        Error::outcome_unknown(super::url::KIND.store, reason).into()
+                    }
                     fault => fault,
                 });
             }

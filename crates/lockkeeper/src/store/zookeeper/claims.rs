@@ -87,8 +87,6 @@ impl Entry {
 pub struct Slot {
     pub entry: Option<Entry>,
     timer: Option<Moment>,
-    /// The node that it waited for when it was last worked on.
-    behind: Option<String>,
     /// It was taken back: a try that comes only now does nothing.
     withdrawn: bool,
 }
@@ -118,9 +116,30 @@ struct Table {
     timers: BTreeSet<(Moment, ClaimId)>,
     /// Which claims want to know of which path.
     interested: HashMap<String, HashSet<ClaimId>>,
+    /// The path that a claim in line waits for: a node, or the folder of the leases.
+    awaited: HashMap<ClaimId, String>,
 }
 
 impl Table {
+    fn watch(&mut self, path: &str, id: ClaimId) {
+        let interested = self.interested.entry(path.to_owned()).or_default();
+        interested.insert(id);
+    }
+
+    /// A claim waits for this path now, and for none that it waited for before.
+    fn wait(&mut self, path: Option<&str>, id: ClaimId) {
+        let before = match path {
+            Some(path) => self.awaited.insert(id, path.to_owned()),
+            None => self.awaited.remove(&id),
+        };
+        if let Some(before) = before.filter(|before| Some(&**before) != path) {
+            self.unwatch(&before, id);
+        }
+        if let Some(path) = path {
+            self.watch(path, id);
+        }
+    }
+
     fn unwatch(&mut self, path: &str, id: ClaimId) {
         if let Some(interested) = self.interested.get_mut(path) {
             interested.remove(&id);
@@ -189,12 +208,12 @@ impl Claims {
 
     /// The claim is to be told of this path.
     pub fn watch(&self, path: &str, id: ClaimId) {
-        let mut table = self.table();
-        table
-            .interested
-            .entry(path.to_owned())
-            .or_default()
-            .insert(id);
+        self.table().watch(path, id);
+    }
+
+    /// The claim is to be told of this path as long as it waits, and for nothing else.
+    pub fn wait(&self, path: &str, id: ClaimId) {
+        self.table().wait(Some(path), id);
     }
 
     /// The claim need not be told of this path any more.
@@ -208,10 +227,10 @@ impl Claims {
         interested.into_iter().flatten().collect()
     }
 
-    /// Of how many paths claims are to be told.
-    #[cfg(feature = "internals")]
+    /// How much claims are to be told of: a path counts once for each claim.
+    #[cfg(any(test, feature = "internals"))]
     pub fn watched(&self) -> usize {
-        self.table().interested.len()
+        self.table().interested.values().map(HashSet::len).sum()
     }
 
     /// Nothing is watched any more.
@@ -253,13 +272,12 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let due = self.slot.entry.as_ref().map(Entry::due);
         let timer = std::mem::replace(&mut self.slot.timer, due);
-        let behind = self.slot.entry.as_ref().and_then(|one| one.behind.clone());
-        let left = std::mem::replace(&mut self.slot.behind, behind);
-        let left = left.filter(|path| self.slot.behind.as_ref() != Some(path));
+        let entry = self.slot.entry.as_ref();
+        let waits = entry.is_some_and(|entry| matches!(entry.state, State::Waiting(_)));
         let mut table = self.claims.table();
         // A waiter that leaves is not kept for as long as another holds.
-        if let Some(path) = left {
-            table.unwatch(&path, self.id);
+        if !waits {
+            table.wait(None, self.id);
         }
         if let Some(timer) = timer {
             table.timers.remove(&(timer, self.id));
@@ -307,5 +325,23 @@ mod tests {
         drop(turn);
         assert_eq!(claims.known(), []);
         assert!(claims.table().interested.is_empty());
+    }
+
+    /// It waits for a node, then for the leases of others, and gives up.
+    #[tokio::test]
+    async fn a_claim_that_leaves_is_told_of_nothing() {
+        let claims: Arc<Claims> = Arc::default();
+        let id = ClaimId {
+            keeper: KeeperId::from_bits(1),
+            number: 1,
+        };
+        let turn = claims.enter(claims.reserve(id)).await;
+        for path in ["/a/locks/1", "/a/leases", "/a/leases"] {
+            claims.wait(path, id);
+            assert_eq!(claims.watched(), 1, "{path}");
+        }
+        drop(turn);
+        assert_eq!(claims.watched(), 0);
+        assert!(claims.table().awaited.is_empty());
     }
 }

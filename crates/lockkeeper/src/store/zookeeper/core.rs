@@ -49,8 +49,40 @@ pub struct Core {
     busy: Mutex<HashMap<Name, Moment>>,
     /// When the last write that was committed was sent.
     committed: AtomicU64,
-    /// How long a request may be that can be split.
-    splits_at: AtomicUsize,
+    pub splits: Splits,
+}
+
+/// How long a request may be that can be split: servers end the connection of a client that sends more than their
+/// `jute.maxbuffer`.
+#[derive(Debug)]
+pub struct Splits(AtomicUsize);
+
+impl Default for Splits {
+    fn default() -> Splits {
+        Splits(AtomicUsize::new(LARGE))
+    }
+}
+
+impl Splits {
+    pub fn at(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// The connection ended instead of an answer to a request of this length that can be split. `cuts` counts how often that
+    /// happened without an answer in between. Returns whether it is tried again.
+    pub fn was_cut(&self, length: usize, cuts: &mut u32) -> bool {
+        let shorter = length / 2;
+        if shorter < SHORTEST_SPLIT {
+            return false;
+        }
+        *cuts += 1;
+        // A connection ends for other reasons, too, and shorter requests are for good: not before the second time.
+        if *cuts == 2 {
+            *cuts = 0;
+            self.0.fetch_min(shorter, Ordering::SeqCst);
+        }
+        true
+    }
 }
 
 /// A claim's place below the chroot.
@@ -78,7 +110,7 @@ impl Core {
             weights: Mutex::default(),
             busy: Mutex::default(),
             committed: AtomicU64::new(0),
-            splits_at: AtomicUsize::new(LARGE),
+            splits: Splits::default(),
         }
     }
 
@@ -152,22 +184,6 @@ impl Core {
     /// A write that was sent then to prove that the session lives was committed.
     pub fn committed(&self, sent: Moment) {
         self.committed.fetch_max(sent.as_nanos(), Ordering::SeqCst);
-    }
-
-    /// How long a request may be that can be split.
-    pub fn splits_at(&self) -> usize {
-        self.splits_at.load(Ordering::SeqCst)
-    }
-
-    /// The connection ended instead of an answer to a request of this length that can be split: `jute.maxbuffer` may be lower
-    /// than that. Whether shorter ones are left to try.
-    pub fn was_cut(&self, length: usize) -> bool {
-        let shorter = length / 2;
-        let left = shorter >= SHORTEST_SPLIT;
-        if left {
-            self.splits_at.fetch_min(shorter, Ordering::SeqCst);
-        }
-        left
     }
 
     /// Whether a write was committed not long ago. Otherwise the server may be a leader that was deposed, or its follower: what it
@@ -440,5 +456,25 @@ pub fn listed(answer: Result<Answer, Code>, path: &str) -> Result<Vec<String>, F
         Ok(_) => Err(fault::odd("no children")),
         Err(Code::NO_NODE) => Ok(Vec::new()),
         Err(code) => Err(fault::of_code(code, path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_is_lost_once_makes_no_request_shorter() {
+        let (splits, mut cuts) = (Splits::default(), 0);
+        assert!(splits.was_cut(100_000, &mut cuts));
+        assert_eq!(splits.at(), LARGE);
+        // Another renewal.
+        assert!(splits.was_cut(100_000, &mut 0));
+        assert_eq!(splits.at(), LARGE);
+        assert!(splits.was_cut(100_000, &mut cuts));
+        assert_eq!(splits.at(), 50_000);
+        assert!(splits.was_cut(50_000, &mut cuts));
+        assert_eq!(splits.at(), 50_000, "the shorter one was tried once");
+        assert!(!splits.was_cut(SHORTEST_SPLIT, &mut cuts));
     }
 }

@@ -114,7 +114,7 @@ impl ZooKeeperStore {
         }
     }
 
-    /// How many paths it wants to be told of.
+    /// How much it wants to be told of: a path counts once for each claim.
     #[cfg(feature = "internals")]
     #[doc(hidden)]
     pub fn watched_paths(&self) -> usize {

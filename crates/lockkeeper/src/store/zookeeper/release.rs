@@ -204,7 +204,11 @@ async fn let_go(
     if let (Some(next), Some(seat)) = (next, seat) {
         let mut other = core.claims.enter(seat).await;
         if !other.is_withdrawn() {
-            return requeue(core, next, nodes, turn, &mut other).await;
+            match requeue(core, next, nodes.clone(), turn, &mut other).await {
+                // Its time ended before it was sent: only the release is left to do.
+                Err(Fault::TooLate) => {}
+                released => return released,
+            }
         }
     }
     let delete = |path: &String| Op::Delete { path: path.clone() };
@@ -234,7 +238,7 @@ async fn let_go(
     })
 }
 
-/// Lets go, and puts the next claim in line in the same transaction.
+/// Lets go, and puts the next claim in line in the same transaction. Where it is too late for that, nothing was done.
 async fn requeue(
     core: &Arc<Core>,
     next: &crate::store::Claim,
@@ -254,14 +258,6 @@ async fn requeue(
         Ok(None) => {
             remove(core, turn).await?;
             return Ok(NOT_HELD);
-        }
-        // Its time ended before it was sent: only the release is left to do.
-        Err(Fault::TooLate) => {
-            remove(core, turn).await?;
-            return Ok(Released {
-                was_held: true,
-                regrant: None,
-            });
         }
         Err(fault) => return Err(fault),
     };

@@ -166,7 +166,7 @@ async fn some(
         }
     }
     holds.retain_mut(|(turn, _)| turn.entry().is_some());
-    let mut some_done = false;
+    let (mut some_done, mut cuts) = (false, 0);
     while !holds.is_empty() {
         let now = Moment::now();
         let (mut ops, mut owners, mut not_after) = (Vec::new(), Vec::new(), Moment::NEVER);
@@ -192,7 +192,7 @@ async fn some(
                 false => touched,
             };
             let more = touched.iter().map(|op| 9 + op.length()).sum::<usize>();
-            if length + more > core.splits_at() && fit > 0 {
+            if length + more > core.splits.at() && fit > 0 {
                 break;
             }
             length += more;
@@ -213,12 +213,15 @@ async fn some(
                 return Ok(());
             }
             // To renew twice is to renew.
-            Err(Fault::Store(Error::OutcomeUnknown { .. })) if fit > 1 && core.was_cut(length) => {
+            Err(Fault::Store(Error::OutcomeUnknown { .. }))
+                if fit > 1 && core.splits.was_cut(length, &mut cuts) =>
+            {
                 continue;
             }
             Err(Fault::Store(error)) if some_done => return Err(error.in_doubt().into()),
             Err(fault) => return Err(fault),
         };
+        cuts = 0;
         match replies.answers.into_iter().next() {
             Some(Ok(Answer::Multi(_))) => {
                 core.committed(replies.sent);

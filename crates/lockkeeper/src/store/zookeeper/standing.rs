@@ -231,7 +231,7 @@ pub async fn arm(core: &Core, entry: &mut Entry, wait: &Wait) -> Result<bool, Fa
             },
         ),
     };
-    core.claims.watch(path, entry.claim.id);
+    core.claims.wait(path, entry.claim.id);
     let answer = core.read(vec![request]).await?.pop();
     match (answer, wait) {
         (Some(Ok(Answer::Data(..))), Wait::Node(path)) => {

@@ -27,15 +27,35 @@ pub struct Watched(Mutex<Table>);
 struct Table {
     /// How many subscriptions there are.
     wanted: HashMap<Interest, usize>,
-    /// What a path means to whom.
-    paths: HashMap<String, Vec<Interest>>,
+    /// What a path means to whom, and since which note of it.
+    paths: HashMap<String, Vec<(Interest, u64)>>,
+    /// How many notes there were.
+    notes: u64,
 }
 
 impl Table {
+    /// The path means something to this interest. Returns the number of this note, which takes the place of an earlier one.
+    fn note(&mut self, path: &str, interest: &Interest) -> u64 {
+        self.notes += 1;
+        let known = self.paths.entry(path.to_owned()).or_default();
+        known.retain(|(one, _)| one != interest);
+        known.push((interest.clone(), self.notes));
+        self.notes
+    }
+
+    /// Forgets this note. A later one of the same interest stays: it has a watch of its own.
+    fn forget(&mut self, path: &str, interest: &Interest, note: u64) {
+        self.retain(path, |one| *one != (interest.clone(), note));
+    }
+
     /// The path means nothing to this interest any more.
-    fn forget(&mut self, path: &str, interest: &Interest) {
+    fn leave(&mut self, path: &str, interest: &Interest) {
+        self.retain(path, |(one, _)| one != interest);
+    }
+
+    fn retain(&mut self, path: &str, stays: impl FnMut(&(Interest, u64)) -> bool) {
         if let Some(known) = self.paths.get_mut(path) {
-            known.retain(|one| one != interest);
+            known.retain(stays);
             if known.is_empty() {
                 self.paths.remove(path);
             }
@@ -57,14 +77,6 @@ impl Watched {
     fn wants(&self, interest: &Interest) -> bool {
         self.table().wanted.contains_key(interest)
     }
-
-    fn note(&self, path: &str, interest: &Interest) {
-        let mut table = self.table();
-        let known = table.paths.entry(path.to_owned()).or_default();
-        if !known.contains(interest) {
-            known.push(interest.clone());
-        }
-    }
 }
 
 /// Ends a subscription to a name or a latch.
@@ -84,7 +96,7 @@ impl Drop for Leave {
             if *count == 0 {
                 table.wanted.remove(&self.interest);
                 for path in paths(&core, &self.interest) {
-                    table.forget(&path, &self.interest);
+                    table.leave(&path, &self.interest);
                 }
             }
         }
@@ -130,7 +142,7 @@ fn paths(core: &Core, interest: &Interest) -> Vec<String> {
 async fn arm(core: &Core, interest: &Interest) -> Result<(), Fault> {
     let paths = paths(core, interest);
     if let (Interest::Latch(_), [path]) = (interest, &paths[..]) {
-        core.watched.note(path, interest);
+        core.watched.table().note(path, interest);
         let (path, watch) = (path.clone(), true);
         core.read(vec![Request::Exists { path, watch }]).await?;
         return Ok(());
@@ -140,14 +152,13 @@ async fn arm(core: &Core, interest: &Interest) -> Result<(), Fault> {
             path: path.clone(),
             watch: true,
         };
-        paths
-            .iter()
-            .for_each(|path| core.watched.note(path, interest));
+        let note = |path: &String| core.watched.table().note(path, interest);
+        let notes: Vec<u64> = paths.iter().map(note).collect();
         let answers = core.read(paths.iter().map(children).collect()).await?;
-        for (answer, path) in answers.iter().zip(&paths).skip(1) {
-            // Its parent is watched: to hear of its creation is to ask again.
+        for ((answer, path), note) in answers.iter().zip(&paths).zip(notes).skip(1) {
+            // Its parent is watched: to hear of its creation is to ask again, and that may be under way.
             if answer.is_err() {
-                core.watched.table().forget(path, interest);
+                core.watched.table().forget(path, interest, note);
             }
         }
         match &answers[0] {
@@ -186,7 +197,7 @@ pub async fn listen(core: Weak<Core>, mut events: mpsc::UnboundedReceiver<Event>
                     tokio::spawn(look_after(core.clone(), id));
                 }
                 let interests = core.watched.table().paths.remove(&seen.path);
-                for interest in interests.into_iter().flatten() {
+                for (interest, _) in interests.into_iter().flatten() {
                     if core.watched.wants(&interest) {
                         tokio::spawn(arm_and_hint(core.clone(), interest));
                     }
@@ -336,5 +347,33 @@ async fn wait_on(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
                 return Ok(());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One asks and is told that the path is not there. It is created meanwhile, and another asks and is told that it is.
+    #[test]
+    fn a_path_that_was_noted_again_is_not_forgotten() {
+        let name = crate::Name::new("a").expect("a name");
+        let interest = Interest::Name(name);
+        let mut table = Table::default();
+        let first = table.note("/a/locks", &interest);
+        // What `listen` does when the path is created.
+        table.paths.clear();
+        let second = table.note("/a/locks", &interest);
+        table.forget("/a/locks", &interest, first);
+        assert!(table.paths.contains_key("/a/locks"), "nobody would be told");
+        table.forget("/a/locks", &interest, second);
+        assert!(table.paths.is_empty());
+        // The same without an event in between, and an interest that leaves.
+        let first = table.note("/a/locks", &interest);
+        table.note("/a/locks", &interest);
+        table.forget("/a/locks", &interest, first);
+        assert_eq!(table.paths["/a/locks"].len(), 1);
+        table.leave("/a/locks", &interest);
+        assert!(table.paths.is_empty());
     }
 }
