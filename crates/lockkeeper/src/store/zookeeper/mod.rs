@@ -116,7 +116,6 @@ impl ZooKeeperStore {
 
     /// How many paths it wants to be told of.
     #[cfg(feature = "internals")]
-    #[doc(hidden)]
     pub fn watched_paths(&self) -> usize {
         self.core.claims.watched() + self.core.watched.paths()
     }
