@@ -264,14 +264,29 @@ impl Error {
     /// The same error with the system's error as its [`source`](std::error::Error::source). An error that is not the
     /// store's stays as it is.
     #[must_use]
-    pub fn caused_by(mut self, error: io::Error) -> Error {
+    pub fn caused_by(self, error: io::Error) -> Error {
+        self.with_system(Some(error.into()))
+    }
+
+    /// The same error, with what the system said.
+    pub(crate) fn with_system(mut self, said: Option<SystemError>) -> Error {
         if let Error::Unavailable { system, .. }
         | Error::OutcomeUnknown { system, .. }
         | Error::Refused { system, .. } = &mut self
         {
-            *system = Some(error.into());
+            *system = said;
         }
         self
+    }
+
+    /// What the system said, if it did.
+    pub(crate) fn system(&self) -> Option<&SystemError> {
+        match self {
+            Error::Unavailable { system, .. }
+            | Error::OutcomeUnknown { system, .. }
+            | Error::Refused { system, .. } => system.as_ref(),
+            _ => None,
+        }
     }
 
     /// The same failure, after which it is not known what was done.

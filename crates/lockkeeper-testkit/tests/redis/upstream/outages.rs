@@ -188,3 +188,32 @@ async fn an_acquire_dropped_at_every_await_leaves_no_renewed_lock() {
     })
     .await;
 }
+
+/// What the system said stays to be asked for, also once the store is open.
+#[tokio::test]
+async fn a_refused_connection_is_the_source_of_the_error() {
+    let is_refused = |error: &Error| {
+        let source = std::error::Error::source(error);
+        let system = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+        system.is_some_and(|system| system.kind() == std::io::ErrorKind::ConnectionRefused)
+    };
+    for url in [
+        "redis://127.0.0.1:1",
+        "postgres://me@127.0.0.1:1/locks",
+        "postgres://me@127.0.0.1:1,127.0.0.1:2/locks",
+        "mysql://me@127.0.0.1:1/locks",
+        "zk://127.0.0.1:1,127.0.0.1:2/locks",
+    ] {
+        let error = Lockkeeper::connect(url).await.expect_err("nobody is there");
+        assert!(is_refused(&error), "{url}: {error:?}");
+    }
+    let mut server = RedisServer::start();
+    let keeper = keeper_at(&server.url(), LEASE).await;
+    let lock = keeper.lock("x").expect("a lock");
+    server.kill();
+    until("the store is away for want of a server", async || {
+        let tried = lock.try_acquire().await;
+        tried.is_err_and(|error| is_refused(&error))
+    })
+    .await;
+}

@@ -43,8 +43,6 @@ mod abort;
 mod address;
 mod credentials;
 mod hints;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(crate) mod keep_alive;
 mod options;
 pub mod polling;
 mod server_clock;

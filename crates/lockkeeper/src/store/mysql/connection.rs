@@ -18,8 +18,8 @@ use super::login::{Denied, Greeting, Login};
 use super::packet::{Packets, Stream};
 use super::reply::{Reply, Said, exchange};
 use crate::Error;
-use crate::store::common::keep_alive::keep_alive;
 use crate::store::common::{AbortOnDrop, Address, Silence, Trust, tls};
+use crate::store::sql::keep_alive::keep_alive;
 
 /// One text, and what becomes of it.
 struct Request {
@@ -360,7 +360,10 @@ async fn try_login(
 }
 
 async fn dial(address: &Address) -> Result<Box<dyn Stream>, Error> {
-    let unreachable = |error| KIND.unavailable(format!("{address} cannot be reached: {error}"));
+    let unreachable = |error: std::io::Error| {
+        KIND.unavailable(format!("{address} cannot be reached: {error}"))
+            .caused_by(error)
+    };
     match address {
         Address::Tcp(host, port) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await;

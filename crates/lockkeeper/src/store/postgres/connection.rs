@@ -21,8 +21,8 @@ use super::setup;
 use super::statements::{Dialect, identifier};
 use super::{fault, wake};
 use crate::Error;
-use crate::store::common::keep_alive::keep_alive;
 use crate::store::common::{AbortOnDrop, Address, tls, warn_of_plain_text};
+use crate::store::sql::keep_alive::keep_alive;
 use crate::store::sql::{hosts, wake::Mailbox};
 
 /// Asks a server for TLS.
@@ -203,8 +203,10 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 async fn dial(address: &Address, config: &Config) -> Result<Box<dyn Stream>, Error> {
-    let unreachable =
-        |error: io::Error| KIND.unavailable(format!("{address} cannot be reached: {error}"));
+    let unreachable = |error: io::Error| {
+        KIND.unavailable(format!("{address} cannot be reached: {error}"))
+            .caused_by(error)
+    };
     let (host, port) = match address {
         Address::Unix(path) => {
             let stream = UnixStream::connect(path).await.map_err(unreachable)?;

@@ -8,9 +8,9 @@ use tokio_postgres::SimpleQueryRow;
 use super::config::{Config, KIND, USUAL_LEASE};
 use super::connection::Link;
 use super::statements::{VERSION, quoted, tables};
-use crate::store::common::keep_alive;
 use crate::store::sql::engine::length;
 use crate::store::sql::hosts::takes_no_writes;
+use crate::store::sql::keep_alive;
 use crate::{Error, SETUP_TARGET};
 
 /// How long the beginning may take as a whole, once the server has let us in.

@@ -69,7 +69,8 @@ impl From<Fault> for Silence {
     fn from(fault: Fault) -> Silence {
         match fault {
             Fault::Server(_) => Silence::from(fault.of_look()),
-            Fault::Lost(reason) | Fault::NotSent(reason) => Silence::Lost(reason),
+            Fault::Lost(reason) => Silence::Lost(reason),
+            Fault::NotSent(away) => Silence::Lost(away.reason),
         }
     }
 }

@@ -3,6 +3,7 @@
 use ::redis::{ErrorKind, RedisError};
 
 use crate::Error;
+use crate::error::SystemError;
 
 /// How the store calls itself in errors.
 pub(super) const STORE: &str = "redis";
@@ -11,11 +12,38 @@ pub(super) const STORE: &str = "redis";
 #[derive(Clone, Debug)]
 pub(in crate::store) enum Fault {
     /// It was never sent.
-    NotSent(String),
+    NotSent(Away),
     /// It was sent, or may have been, and no answer came.
     Lost(String),
     /// The server answered with an error. It did nothing, unless [`Fault::came_midway`].
     Server(RedisError),
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug)]
+pub(in crate::store) struct Away {
+    pub reason: String,
+    /// What the system said, if it did.
+    pub system: Option<SystemError>,
+}
+
+impl From<String> for Away {
+    fn from(reason: String) -> Away {
+        let system = None;
+        Away { reason, system }
+    }
+}
+
+impl From<&str> for Away {
+    fn from(reason: &str) -> Away {
+        Away::from(reason.to_owned())
+    }
+}
+
+impl Away {
+    fn told(self) -> Error {
+        unavailable(self.reason).with_system(self.system)
+    }
 }
 
 impl Fault {
@@ -41,7 +69,8 @@ impl Fault {
     /// The fault of a request that changes nothing.
     pub fn of_look(self) -> Error {
         match self {
-            Fault::NotSent(reason) | Fault::Lost(reason) => unavailable(reason),
+            Fault::NotSent(away) => away.told(),
+            Fault::Lost(reason) => unavailable(reason),
             Fault::Server(error) => explain(&error),
         }
     }

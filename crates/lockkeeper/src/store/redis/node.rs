@@ -193,7 +193,7 @@ impl NodeLink {
                 reason if reason.is_empty() => "connecting to it".into(),
                 reason => reason,
             }),
-            State::Down(reason) => Err(reason.clone()),
+            State::Down(away) => Err(away.reason.clone()),
         }
     }
 

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::answer::describe;
 use super::batch::Batch;
-use super::fault::{Fault, is_demoted, words};
+use super::fault::{Away, Fault, is_demoted, words};
 use super::lane::Beside;
 use super::node::Vet;
 use super::pipe::Pipe;
@@ -40,7 +40,7 @@ pub(super) enum State {
     /// The supervisor is connecting for the first time since it lost the connection.
     Connecting,
     Up(Up),
-    Down(String),
+    Down(Away),
 }
 
 /// A connection in use.
@@ -257,10 +257,12 @@ impl Shared {
         match self.within(limit, settled).await {
             Some(Ok(state)) => match &*state {
                 State::Up(up) => Ok(up.clone()),
-                State::Down(reason) => Err(Fault::NotSent(reason.clone())),
-                State::Connecting => Err(Fault::NotSent(format!("connecting to {}", self))),
+                State::Down(away) => Err(Fault::NotSent(away.clone())),
+                State::Connecting => Err(Fault::NotSent(format!("connecting to {}", self).into())),
             },
-            _ => Err(Fault::NotSent(format!("still connecting to {}", self))),
+            _ => Err(Fault::NotSent(
+                format!("still connecting to {}", self).into(),
+            )),
         }
     }
 

@@ -9,7 +9,7 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{RedisError, Value};
 use tokio::sync::mpsc;
 
-use super::fault::words;
+use super::fault::{Away, words};
 use super::lane::Beside;
 use super::pipe::Pipe;
 use super::setup::Fresh;
@@ -230,7 +230,7 @@ impl Shared {
     /// There is no connection. What is wrong with a server of a quorum is warned about once: the others go on without it.
     pub fn is_down(&self, error: &Error) {
         let reason = reason(error);
-        let known = matches!(&*self.state.borrow(), State::Down(before) if *before == reason);
+        let known = matches!(&*self.state.borrow(), State::Down(before) if before.reason == reason);
         if let (Target::Node(node, _), false, false) = (&self.target, known, error.is_transient()) {
             tracing::warn!(
                 target: SETUP_TARGET,
@@ -239,7 +239,9 @@ impl Shared {
                 "a node of the quorum cannot be used and counts as down until it can"
             );
         }
-        self.state.send_replace(State::Down(reason));
+        let system = error.system().cloned();
+        self.state
+            .send_replace(State::Down(Away { reason, system }));
     }
 
     /// The connection is lost, and hints may have been.

@@ -23,6 +23,8 @@ pub(in crate::store) fn none_of(kind: &StoreKind, tried: Vec<(&Address, Error)>)
     if let [(_, error)] = tried.as_slice() {
         return error.clone();
     }
+    let system = tried.iter().rev().find_map(|(_, error)| error.system());
+    let system = system.cloned();
     let refuses = |error: &Error| matches!(error, Error::Refused { .. });
     let all_refuse = !tried.is_empty() && tried.iter().all(|(_, error)| refuses(error));
     let reasons = tried.into_iter().map(|(address, error)| match error {
@@ -32,8 +34,9 @@ pub(in crate::store) fn none_of(kind: &StoreKind, tried: Vec<(&Address, Error)>)
         error => format!("{address}: {error}"),
     });
     let reasons = reasons.collect::<Vec<_>>().join("; ");
-    match all_refuse {
+    let error = match all_refuse {
         true => kind.refused(reasons),
         false => kind.unavailable(reasons),
-    }
+    };
+    error.with_system(system)
 }

@@ -4,13 +4,14 @@
 //! (`Take`, `Free`, `Append`, `Prolong`). For the rest a name is *loaded*, the rules are applied, and what they changed is
 //! *saved* if nobody else was faster (compare-and-set); else it is loaded again.
 //!
-//! `engine` is what an engine does, `hosts` says what it means if none of the servers can be used, `batch` gathers what is asked meanwhile into one transaction, `verbs` are the verbs of the contract,
-//! `plan` turns changes into a save, `tidy` forgets names that nobody uses, `wake` knows which claims wait.
+//! `engine` is what an engine does, `hosts` says what it means if none of the servers can be used, `keep_alive` ends connections of machines
+//! that are gone, `batch` gathers what is asked meanwhile into one transaction, `verbs` are the verbs of the contract, `plan` turns changes into a save, `tidy` forgets names that nobody uses, `wake` knows which claims wait.
 
 mod batch;
 pub(super) mod engine;
 pub(super) mod hosts;
 mod join;
+pub(super) mod keep_alive;
 mod plan;
 mod tidy;
 mod verbs;

@@ -116,7 +116,6 @@ impl ZooKeeperStore {
 
     /// How much it wants to be told of: a path counts once for each claim.
     #[cfg(feature = "internals")]
-    #[doc(hidden)]
     pub fn watched_paths(&self) -> usize {
         self.core.claims.watched() + self.core.watched.paths()
     }

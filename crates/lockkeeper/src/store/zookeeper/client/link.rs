@@ -79,6 +79,7 @@ impl Way {
         let stream = dialled.map_err(|error| {
             self.kind
                 .unavailable(format!("{server} cannot be reached: {error}"))
+                .caused_by(error)
         })?;
         let _ = stream.set_nodelay(true);
         Ok(match &self.tls {

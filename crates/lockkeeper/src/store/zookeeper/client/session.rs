@@ -98,14 +98,19 @@ impl Driver {
     /// The first connection: each server is tried once, and the errors of all are told.
     pub async fn connect_first(&mut self) -> Result<Link, Error> {
         let mut told: Vec<String> = Vec::new();
+        let mut said = None;
         for _ in 0..self.way.servers.len() {
             match self.connect().await {
                 Ok(link) => return Ok(link),
-                Err(Error::Unavailable { reason, .. }) => told.push(reason),
+                Err(Error::Unavailable { reason, system, .. }) => {
+                    told.push(reason);
+                    said = system.or(said);
+                }
                 Err(error) => return Err(error),
             }
         }
-        Err(self.way.kind.unavailable(told.join("; ")))
+        let error = self.way.kind.unavailable(told.join("; "));
+        Err(error.with_system(said))
     }
 
     /// Tells what a session was granted by this connection, which does not serve yet.
