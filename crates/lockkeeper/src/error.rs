@@ -280,6 +280,10 @@ impl Error {
     }
 
     /// What the system said, if it did.
+    #[cfg_attr(
+        not(any(feature = "redis", feature = "postgres", feature = "mysql")),
+        allow(dead_code)
+    )]
     pub(crate) fn system(&self) -> Option<&SystemError> {
         match self {
             Error::Unavailable { system, .. }

@@ -105,7 +105,7 @@ async fn look_again(
 ) -> Result<Option<Attempt>, Fault> {
     let waits = matches!(entry.state, State::Waiting(_)) && core.wrote_lately();
     if waits && matches!(claim.mode, Mode::Permit { .. }) {
-        // Who stands before it may leave room for both, so all are looked at. Nothing is written for a claim that waits.
+        // The one before it may leave room for both, so all are looked at. Nothing is written for a claim that waits.
         let mut requests = vec![Request::Sync {
             path: place.path.clone(),
         }];
