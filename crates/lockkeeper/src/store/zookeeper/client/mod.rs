@@ -116,15 +116,23 @@ impl Drop for End {
         if sender.is_some_and(|sender| sender.send(()).is_ok()) {
             return;
         }
-        // Its task is gone, and so nothing else writes.
-        let farewell = self.shared.farewell().take();
-        if let Some(Farewell { socket, process }) = farewell
-            && process == std::process::id()
-            && !self.shared.half_written.load(Ordering::SeqCst)
-        {
-            let mut w = jute::Writer::default();
-            wire::close(i32::MAX, &mut w);
-            let _ = (&socket).write(&w.finish());
+        self.shared.say_farewell();
+    }
+}
+
+/// Hears of the last client. It may be dropped with its runtime before it was asked.
+#[derive(Debug)]
+struct Ended {
+    receiver: oneshot::Receiver<()>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // What is sent from now on comes back to the sender.
+        self.receiver.close();
+        if self.receiver.try_recv().is_ok() {
+            self.shared.say_farewell();
         }
     }
 }
@@ -180,7 +188,11 @@ impl Client {
             half_written: AtomicBool::new(false),
         });
         let (events, heard) = mpsc::unbounded_channel();
-        let (end, ended) = oneshot::channel();
+        let (end, receiver) = oneshot::channel();
+        let ended = Ended {
+            receiver,
+            shared: shared.clone(),
+        };
         let mut driver = Driver::new(way, options, shared.clone(), events);
         let link = driver.connect_first().await?;
         // Before the task runs: whoever asks learns what was granted, not what was wanted.
@@ -274,6 +286,19 @@ impl Client {
 impl Shared {
     fn way(&self) -> MutexGuard<'_, Option<mpsc::UnboundedSender<Batch>>> {
         self.way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the session from outside of its task, which is gone or is being dropped: nothing else writes.
+    fn say_farewell(&self) {
+        let farewell = self.farewell().take();
+        if let Some(Farewell { socket, process }) = farewell
+            && process == std::process::id()
+            && !self.half_written.load(Ordering::SeqCst)
+        {
+            let mut w = jute::Writer::default();
+            wire::close(i32::MAX, &mut w);
+            let _ = (&socket).write(&w.finish());
+        }
     }
 
     fn farewell(&self) -> MutexGuard<'_, Option<Farewell>> {

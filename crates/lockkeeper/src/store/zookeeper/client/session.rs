@@ -14,7 +14,7 @@ use super::heard::{Heard, Need};
 use super::jute::{Reader, Writer};
 use super::link::{Identity, Link, Way, Wire, next_frame};
 use super::wire::{self, Answer, Code, Request};
-use super::{Batch, Event, Failure, Farewell, Options, Replies, Shared, Standing};
+use super::{Batch, Ended, Event, Failure, Farewell, Options, Replies, Shared, Standing};
 use crate::clock::Moment;
 use crate::store::common::Backoff;
 use crate::{Error, SETUP_TARGET};
@@ -178,14 +178,14 @@ impl Driver {
     }
 
     /// Serves connections until the last client is gone.
-    pub async fn run(mut self, first: Link, mut ended: oneshot::Receiver<()>) {
+    pub async fn run(mut self, first: Link, mut ended: Ended) {
         let mut backoff = Backoff::default();
         let mut link = Some(first);
         let mut served = 0;
         loop {
             if let Some(link) = link.take() {
                 let began = Moment::now();
-                let Err(session) = self.serve(link, served, &mut ended).await else {
+                let Err(session) = self.serve(link, served, &mut ended.receiver).await else {
                     return;
                 };
                 served = session;
@@ -195,7 +195,7 @@ impl Driver {
                 }
             }
             tokio::select! {
-                _ = &mut ended => return,
+                _ = &mut ended.receiver => return,
                 connected = self.connect() => match connected {
                     Ok(connected) => link = Some(connected),
                     Err(error) => {
@@ -203,7 +203,7 @@ impl Driver {
                         self.give_back(&error.to_string());
                         let pause = backoff.pause();
                         tokio::select! {
-                            _ = &mut ended => return,
+                            _ = &mut ended.receiver => return,
                             () = tokio::time::sleep(pause) => {}
                         }
                     }
