@@ -110,12 +110,13 @@ pub fn node(source: &Path, target: &Path) -> Result<(), String> {
     )
 }
 
-/// `target/classes`, and the libraries that they need in `target/libraries`.
-pub fn java(source: &Path, target: &Path) -> Result<(), String> {
+/// The package that `source/pom.xml` describes, with the libraries that it needs, in `target`. Settings are `-Dname=value`.
+pub fn java(source: &Path, target: &Path, settings: &[&str]) -> Result<(), String> {
     let mut maven = Command::new("mvn");
     maven
         .args(["--batch-mode", "--quiet", "package"])
         .arg(format!("-Dpeer.target={}", target.display()))
+        .args(settings)
         .current_dir(source);
     from(
         &mut maven,

@@ -169,7 +169,7 @@ impl Kit {
             Kit::Python => peers::python(&source("python"), &target),
             Kit::Node => peers::node(&source("node"), &target),
             Kit::Go => peers::go(&source("go"), &target),
-            Kit::Java => peers::java(&source("java"), &target),
+            Kit::Java => peers::java(&source("java"), &target, &[]),
         }
     }
 

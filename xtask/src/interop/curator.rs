@@ -16,7 +16,9 @@ fn all(steps: &mut Steps) -> Result<(), String> {
     steps.step("what the peers need", || {
         peers::check(&[Need::ZooKeeper, Need::Java, Need::Python, Need::Go])
     })?;
-    steps.step("Curator", || peers::java(&source, &source.join("target")))?;
+    steps.step("Curator", || {
+        peers::java(&source, &source.join("target"), &[])
+    })?;
     steps.step("kazoo", || {
         peers::python(&others.join("python"), &target.join("python"))
     })?;

@@ -21,7 +21,7 @@ fn all(steps: &mut Steps) -> Result<(), String> {
     let target = root().join("target/interop/sql");
     steps.step("what is needed", || peers::check(&[Need::Java]))?;
     steps.step("the servers", || {
-        peers::java(&root().join("interop/sql"), &target)?;
+        peers::java(&root().join("interop/sql"), &target, &[])?;
         unpack(&target)
     })?;
     let mut postgres = suite("postgres", "over_tcp_with_least_rights::");
