@@ -15,11 +15,12 @@ use lockkeeper_testkit::servers::proxy::{Proxy, Way};
 const PATIENT: &str = "120s&node_timeout=10s";
 
 /// Takes it, and waits until every node keeps it. Nodes that have just started may want higher tokens than the majority
-/// did: a renewal brings it to them.
+/// did: a renewal brings it to them. Nothing is on its way to them afterwards: a node whose vote was late may be told twice.
 pub(super) async fn taken_everywhere(store: &QuorumStore, held: &Claim, nodes: &Independent) {
     assert!(is_granted(store, held).await);
     until("all keep it", async || {
         assert_eq!(renew(store, held, LEASE).await, Ok(Renewed::Renewed));
+        store.settled().await;
         nodes.count_key(&held.name) == nodes.servers().len()
     })
     .await;
