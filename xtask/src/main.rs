@@ -20,10 +20,10 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   test [--quick]    everything the project checks about itself; --quick leaves out
-                    single-feature builds, examples, rustdoc and the fuzz targets
+                    single-feature builds, examples and rustdoc
   nightly [HISTORIES]
-                    the tests that `test` ignores, `package`, and histories of each
-                    store with faults by chance (default 200)
+                    the tests that `test` ignores, `package`, the fuzz targets, and
+                    histories of each store with faults by chance (default 200)
   package           packs the crates that are published, and builds what is packed
   fuzz [SECONDS]    runs each fuzz target for SECONDS (default 30)
   deny              licences, advisories and sources of all dependencies (cargo-deny)

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::running::LIMIT;
 use crate::steps::{self, Steps};
-use crate::tools::cargo;
+use crate::test::{clippy, features};
+use crate::tools::{FUZZ_TARGETS, cargo, fuzz_plainly, root};
 use crate::{package, packages, programs};
 
 /// How many of the histories of every store the older ones are: a quorum's exclusive locks with clocks that differ.
@@ -26,6 +27,15 @@ fn all(steps: &mut Steps, histories: u64) -> Result<(), String> {
     let alone = ["test", "-p", "lockkeeper", "--lib", "--no-default-features"];
     let alone = [&alone[..], &["--features", "redis"]].concat();
     steps.command("test: redis alone", cargo().args(alone))?;
+    let library = ["-p", "lockkeeper", "--all-targets", "--no-default-features"];
+    for feature in features(&root().join("crates/lockkeeper/Cargo.toml"))? {
+        let title = format!("clippy with tests: {feature} alone");
+        let args = [&library[..], &["--features", &feature]].concat();
+        steps.command(&title, &mut clippy(&args))?;
+    }
+    for target in FUZZ_TARGETS {
+        steps.command(&format!("fuzz: {target}"), &mut fuzz_plainly(target, 1))?;
+    }
     programs::test(steps, &["--ignored"])?;
     steps.limit(LIMIT + A_HISTORY * u32::try_from(histories).unwrap_or(u32::MAX));
     let test = ["test", "--workspace", "--test"];

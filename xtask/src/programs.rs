@@ -54,7 +54,7 @@ struct Profile {
 
 /// Builds every test program, and runs them all with these arguments.
 pub fn test(steps: &mut Steps, args: &[&str]) -> Result<(), String> {
-    let build = ["test", "--no-run", "--lib", "--bins", "--tests"];
+    let build = ["test", "--no-run", "--tests"];
     let mut programs = built(steps, "build tests", &build)?;
     programs.retain(|program| program.profile.test);
     check(&programs, LONGEST)?;

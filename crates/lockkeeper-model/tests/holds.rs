@@ -96,6 +96,7 @@ fn nodes_that_forget_tokens_after_a_while() {
 }
 
 #[test]
+#[ignore = "takes a minute: `cargo xtask nightly` runs it"]
 fn nodes_that_forget_tokens_and_clocks_that_are_set() {
     holds(Scene {
         steps: 1,
