@@ -94,6 +94,18 @@ pub(crate) fn next_run(last: u64, unix_micros: u64, wanted: u32) -> (u64, u32) {
     (first, count as u32)
 }
 
+/// How far a time and a token may be apart and still be taken to come of one clock that was not set, in microseconds.
+pub(crate) const MAX_SKEW_MICROS: u64 = 60_000_000;
+
+/// When a break counts as made: at the token that it takes, so that no hold which it ends has a later one. Where that is
+/// far ahead, the clock was set back, and only the clock is right.
+pub(crate) fn break_micros(token: u64, unix_micros: u64) -> u64 {
+    match token <= unix_micros.saturating_add(MAX_SKEW_MICROS) {
+        true => token,
+        false => unix_micros,
+    }
+}
+
 /// Refuses late writers at a resource in this process: tokens it admits never decrease.
 ///
 /// ```

@@ -1,6 +1,6 @@
 //! Breaking what is meant, in time, and nothing else.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lockkeeper::Token;
 use lockkeeper::clock::Moment;
@@ -68,6 +68,23 @@ pub(super) async fn a_break_takes_any_token_of_the_run(s: Subject) {
         breaks(&b, &claim, BreakTarget::Token(token)).await;
         assert!(!a.release(&claim).await);
     }
+}
+
+pub(super) async fn a_break_is_not_before_the_tokens_that_it_ends(s: Subject) {
+    let (a, b) = s.clients();
+    // The next token is ahead of the clock, as far as a store lets reserved tokens run.
+    let run = a.claim("ahead").with_reserve(900_000);
+    a.granted(&run).await;
+    assert!(a.release(&run).await);
+    let claim = a.claim("ahead");
+    let token = a.granted(&claim).await.token;
+    breaks(&b, &claim, BreakTarget::All).await;
+    let info = b.inspect(&claim.name).await.expect("it was broken");
+    let at = info.broken.expect("it was broken").at;
+    let by_token = UNIX_EPOCH + Duration::from_micros(token.get());
+    // Otherwise a keeper could not tell this break from one that was before its hold. A token that is minutes ahead says nothing of time:
+    // it comes of a clock that was set back, or of nodes that have just started.
+    assert!(at >= by_token || by_token > SystemTime::now() + Duration::from_secs(50));
 }
 
 pub(super) async fn a_break_by_a_token_of_no_hold_does_nothing(s: Subject) {

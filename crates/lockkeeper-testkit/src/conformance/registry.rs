@@ -209,6 +209,9 @@ macro_rules! __conformance_list {
                 a_named_break_of_a_free_name_does_nothing
                 a_named_break_moves_the_fence
             }
+            clock_tokens breaks {
+                a_break_is_not_before_the_tokens_that_it_ends
+            }
             queue breaks {
                 a_named_break_passes_the_lock_on
             }

@@ -121,12 +121,24 @@ impl Tokens {
         self.holders(model.holders, store.holders)?;
         same(("waiters", model.waiters), ("waiters", store.waiters))?;
         queued(&model.queue, &store.queue)?;
-        same(model.broken, store.broken)?;
+        match (model.broken, store.broken) {
+            (Some(model), Some(store)) => {
+                same(model.reason, store.reason)?;
+                // A break counts as made at the token that it takes.
+                self.pair(micros(model.at), micros(store.at))?;
+            }
+            (model, store) => same(model, store)?,
+        }
         match (model.last_token, store.last_token) {
             (Some(model), Some(store)) => self.pair(model.get(), store.get()),
             (model, store) => same(model, store),
         }
     }
+}
+
+fn micros(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_micros() as u64)
 }
 
 /// A name without token and history is the same as one never heard of.

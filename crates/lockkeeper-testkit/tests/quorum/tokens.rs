@@ -6,6 +6,7 @@ use crate::common::*;
 use lockkeeper::store::quorum::protocol::{Ask, RoundId, Run, Terms, Vote};
 use lockkeeper::store::quorum::trial::Trial;
 use lockkeeper::store::{Attempt, Mode, Renewed, Store};
+use lockkeeper::{Error, LossCause};
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 use lockkeeper_testkit::servers::wall_clock::WallClock;
@@ -207,5 +208,26 @@ fn ask(first: u64, lease: Duration) -> Ask {
         floor: 0,
         not_after: None,
         beside: None,
+    }
+}
+
+/// Nodes that have just started want tokens that are ahead of their clocks, by up to the longest lease.
+#[tokio::test]
+async fn a_break_is_told_from_an_earlier_one_where_tokens_are_ahead_of_the_clock() {
+    let nodes = Independent::start(3);
+    for dialect in ["redisson", "plain"] {
+        let options = format!("30s&node_timeout=10s&dialect={dialect}&prefix={dialect}:");
+        let url = nodes.url_at_once(&options);
+        let (one, two) = (keeper(&url).await, keeper(&url).await);
+        let guard = one.lock("n").expect("a lock").acquire().await;
+        let guard = guard.expect("acquires");
+        two.break_lock("n", "stuck").await.expect("breaks");
+        match guard.release().await {
+            Err(Error::Lost {
+                cause: LossCause::Broken(broken),
+                ..
+            }) => assert_eq!(broken.reason, "stuck"),
+            other => panic!("{dialect}: it was broken, not {other:?}"),
+        }
     }
 }

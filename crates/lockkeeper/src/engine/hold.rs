@@ -14,10 +14,11 @@ use super::parting::Ended;
 use super::waiting::Won;
 use crate::clock::Moment;
 use crate::store::{Broken, ClaimId, Fencing, LockInfo, Mode, Renewal};
+use crate::token::MAX_SKEW_MICROS;
 use crate::{Error, Event, Label, LossCause, Name, Token};
 
 /// How much the clocks of a store and of this machine may differ where a break is told from one before the hold.
-const SKEW: Duration = Duration::from_secs(60);
+const SKEW: Duration = Duration::from_micros(MAX_SKEW_MICROS);
 
 fn is_held(standing: Standing) -> bool {
     matches!(standing, Standing::Held | Standing::AtRisk)
@@ -304,8 +305,8 @@ impl Hold {
         let since = SystemTime::now() - Moment::now().since(self.since);
         let by_token = UNIX_EPOCH + Duration::from_micros(self.first.get());
         match fencing {
-            // A break moves the fence to its time or past it, so a later grant has a token above that. A token far ahead of
-            // the clock, as after that was set back, says nothing of the time.
+            // A break counts as made at the token that it took, so it is above those of earlier grants and below those of later
+            // ones. A token far ahead of the clock, as after that was set back, says nothing of the time.
             Fencing::DataOrClock if by_token <= since + SKEW => broken.at >= by_token,
             // The two times are of two clocks.
             _ => broken.at + SKEW >= since,

@@ -251,7 +251,8 @@ impl Waiter {
 pub struct Broken {
     /// The administrator's reason.
     pub reason: String,
-    /// When, by the wall clock of the store.
+    /// When, by the wall clock of the store. Where tokens run ahead of that clock, as reserved ones and those of a quorum that
+    /// has just started do, the break counts as made at the token that it took.
     pub at: SystemTime,
 }
 

@@ -19,14 +19,16 @@ scripts! {
         "release_beside.lua";
     RENEW = "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "../../redis/scripts/stay.lua", "renew.lua";
     INSPECT = "record.lua", "inspect.lua";
-    BREAK = "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "token.lua", "record.lua", "break.lua";
+    BREAK = "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "token.lua", "record.lua",
+        "../../redis/scripts/broken.lua", "break.lua";
     PLAIN_ACQUIRE = "../../redis/scripts/clock.lua", "lag.lua", "plain_acquire_fast.lua", "../../redis/scripts/time.lua", "token.lua",
         "least_token.lua", "plain_acquire.lua";
     PLAIN_RELEASE = "plain_release.lua", "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "token.lua", "used.lua";
     PLAIN_RENEW = "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "../../redis/scripts/stay.lua",
         "../../redis/scripts/plain_prolong.lua", "plain_renew.lua";
     PLAIN_INSPECT = "plain_inspect.lua";
-    PLAIN_BREAK = "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "token.lua", "plain_break.lua";
+    PLAIN_BREAK = "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "token.lua",
+        "../../redis/scripts/broken.lua", "plain_break.lua";
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Change, Hold, Missing, Now, ProcessId, Queued, Record, Step, wall};
 use crate::Token;
 use crate::store::{Broken, Claim, ClaimId, GRANT_LEASE, Grant, QUEUE_TTL};
-use crate::token::next_run;
+use crate::token::{break_micros, next_run};
 
 /// A record and what one verb has changed about it so far.
 #[derive(Debug)]
@@ -210,7 +210,7 @@ impl<'a> Draft<'a> {
         self.last_token = next_run(self.last_token, self.now.wall_micros, 1).0;
         self.changes.push(Change::Break(Broken {
             reason: reason.to_owned(),
-            at: wall(self.now.wall_micros),
+            at: wall(break_micros(self.last_token, self.now.wall_micros)),
         }));
     }
 

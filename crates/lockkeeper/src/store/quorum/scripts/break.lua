@@ -78,7 +78,8 @@ elseif #others > 0 then
   tidy()
   announce(mode)
 end
-move_fence(KEYS[2], string.format('%.0f', math.max(last_token(KEYS[2], 0) + 1, us)), ARGV[3])
-redis.call('HSET', KEYS[3], 'reason', ARGV[1], 'at', string.format('%.0f', us))
+local taken = math.max(last_token(KEYS[2], 0) + 1, us)
+move_fence(KEYS[2], string.format('%.0f', taken), ARGV[3])
+redis.call('HSET', KEYS[3], 'reason', ARGV[1], 'at', break_micros(taken))
 redis.call('PEXPIRE', KEYS[3], ARGV[2])
 return { 1, us, ours, others, theirs, theirs_left }

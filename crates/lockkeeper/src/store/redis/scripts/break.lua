@@ -101,8 +101,7 @@ elseif pool and foreign_permits > 0 then
   pool = redis.call('INCRBY', home, foreign_permits)
   foreign_permits = 0
 end
-reserve(FENCE, 1, keep)
-redis.call('HSET', KEYS[5], 'reason', ARGV[3], 'at', string.format('%.0f', us))
+redis.call('HSET', KEYS[5], 'reason', ARGV[3], 'at', break_micros(reserve(FENCE, 1, keep)))
 redis.call('PEXPIRE', KEYS[5], ARGV[4])
 settle()
 save()

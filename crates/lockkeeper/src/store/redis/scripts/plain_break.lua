@@ -29,7 +29,6 @@ end
 redis.call('DEL', KEYS[1])
 local channel = string.match(line or '', 'lockkeeper_wake:%S+')
 if channel then redis.call('PUBLISH', channel, '! ' .. claim) end
-reserve(KEYS[2], 1, ARGV[3])
-redis.call('HSET', KEYS[3], 'reason', ARGV[1], 'at', string.format('%.0f', us))
+redis.call('HSET', KEYS[3], 'reason', ARGV[1], 'at', break_micros(reserve(KEYS[2], 1, ARGV[3])))
 redis.call('PEXPIRE', KEYS[3], ARGV[2])
 return { 1, us, held, left }
