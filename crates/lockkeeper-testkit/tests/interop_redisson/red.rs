@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lockkeeper::Lockkeeper;
 use lockkeeper::clock::Moment;
+use lockkeeper::{Error, Lockkeeper, LossCause};
 use lockkeeper_testkit::servers::independent::Independent;
 use serde_json::json;
 
@@ -128,7 +128,10 @@ async fn a_lease_that_ended_is_nobodys_and_a_late_release_frees_nothing() {
     java.does("lock").await;
     assert!(!guard.is_held(), "we knew before Java could get it");
     let before = quorum.nodes.count_key(NAME);
-    guard.release().await.expect("answers");
+    match guard.release().await {
+        Err(Error::Lost { cause, .. }) => assert_eq!(cause, LossCause::LeaseOver),
+        other => panic!("its lease is over, not {other:?}"),
+    }
     assert!(before >= 2 && quorum.nodes.count_key(NAME) >= before);
     java.does("unlock").await;
     quorum.is_free().await;
