@@ -148,7 +148,11 @@ async fn a_snapshot_that_stays_open_stops_nobody() {
     let server = own();
     let keeper = Lockkeeper::connect(&server.url()).await.expect("connects");
     let sleeps = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT pg_sleep(60); COMMIT";
-    let snapshot = tokio::task::spawn_blocking(move || server.sql(sleeps));
+    let snapshot = tokio::task::spawn_blocking(move || {
+        server.sql(sleeps);
+        // The server stops with its handle, and the lock is used until it is known that the snapshot has ended.
+        server
+    });
     let lock = keeper.lock("hot").expect("a lock");
     let mut slowest = Duration::ZERO;
     while !snapshot.is_finished() {
@@ -156,6 +160,6 @@ async fn a_snapshot_that_stays_open_stops_nobody() {
         drop(lock.acquire().await.expect("acquires"));
         slowest = slowest.max(Moment::now().since(began));
     }
-    snapshot.await.expect("no panic");
+    let _server = snapshot.await.expect("no panic");
     assert!(slowest < Duration::from_secs(30), "{slowest:?}");
 }
