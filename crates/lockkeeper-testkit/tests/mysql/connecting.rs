@@ -81,6 +81,18 @@ async fn a_binary_log_of_statements_is_refused_and_the_reason_says_what_to_do() 
 }
 
 #[tokio::test]
+async fn a_server_that_is_too_old_is_refused() {
+    for version in ["10.5.27-MariaDB", "5.7.44-log"] {
+        let server = MariaDbServer::start_as(&[&format!("--version={version}")]);
+        let reason = refused(connect(&server.url()).await);
+        assert!(
+            reason.contains(version) && reason.contains("MariaDB 10.6"),
+            "{reason}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_turns_read_only_is_left_and_comes_back() {
     let server = MariaDbServer::start();
     let store = open(&server.url()).await;

@@ -46,8 +46,6 @@ pub(super) struct Connection {
     pub address: Address,
     /// The server's number of it.
     pub number: u64,
-    /// The server's version, as it calls it.
-    pub version: String,
     _task: AbortOnDrop,
 }
 
@@ -73,7 +71,6 @@ impl Connection {
             retired,
             address: address.clone(),
             number: greeting.connection,
-            version: greeting.version,
             _task: AbortOnDrop::of(&task),
         })
     }

@@ -24,6 +24,27 @@ const SYNCED: &str =
 /// Whether the server takes writes. MariaDB 12 has words for it, older ones and MySQL a number, and both are compared as text.
 const TAKES_WRITES: &str = "CONCAT(@@global.read_only) IN ('0','OFF')";
 
+/// What the server calls its version. A proxy that greets for it may call another.
+pub(super) async fn version(connection: &Connection) -> Result<String, Fault> {
+    let rows = connection.rows("SELECT VERSION()").await?;
+    let version = rows.first().and_then(|row| text(row, 0));
+    version.ok_or_else(|| Fault::Lost("the server says no version".into()))
+}
+
+pub(super) fn is_mariadb(version: &str) -> bool {
+    version.contains("MariaDB")
+}
+
+/// Whether our statements mean what they say on a server of this version: MySQL 8.0, MariaDB 10.6 or later.
+pub(super) fn is_known(version: &str) -> bool {
+    let numbers = version.split(|c: char| !c.is_ascii_digit());
+    let mut numbers = numbers.map(|number| number.parse().unwrap_or(0_u32));
+    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    // TiDB calls itself MySQL 8.0, and locks rows in other ways.
+    let least = if is_mariadb(version) { (10, 6) } else { (8, 0) };
+    found >= least && !version.contains("TiDB")
+}
+
 /// What a server says of itself.
 pub(super) struct Facts {
     pub now: u64,
@@ -210,6 +231,35 @@ impl Facts {
                 %server,
                 "the server is a node of a cluster with several writers: name the same node in every client, as only one may grant"
             );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_servers_whose_statements_are_known_are_used() {
+        for version in [
+            "8.0.31",
+            "8.4.3-3",
+            "9.7.4",
+            "10.6.0-MariaDB",
+            "10.11.19-MariaDB-deb12-log",
+            "11.4.5-MariaDB",
+        ] {
+            assert!(is_known(version), "{version}");
+        }
+        for version in [
+            "5.7.44-log",
+            "10.5.27-MariaDB",
+            "5.5.68-MariaDB",
+            "8.0.11-TiDB-v8.5.0",
+            "",
+            "?",
+        ] {
+            assert!(!is_known(version), "{version}");
         }
     }
 }

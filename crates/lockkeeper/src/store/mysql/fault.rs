@@ -105,8 +105,13 @@ pub(super) fn denied(server: &dyn std::fmt::Display, why: Denied) -> Error {
             "{server} asks for a login by {plugin:?}, which is not known here; let the user log in by mysql_native_password or \
              caching_sha2_password"
         )),
-        Denied::TooOld(version) => KIND.refused(format!(
-            "{server} is too old or no MySQL server ({version:?}); there has to be MySQL 8.0, MariaDB 10.6 or later"
-        )),
+        Denied::TooOld(version) => too_old(server, &version),
     }
+}
+
+/// Refuses a server that is not one of those whose statements we know.
+pub(super) fn too_old(server: &dyn std::fmt::Display, version: &str) -> Error {
+    KIND.refused(format!(
+        "{server} is too old or no MySQL server ({version:?}); there has to be MySQL 8.0, MariaDB 10.6 or later"
+    ))
 }

@@ -60,7 +60,6 @@ impl From<io::Error> for Denied {
 /// What a server says of itself at first.
 #[derive(Debug)]
 pub(super) struct Greeting {
-    pub version: String,
     /// The number of this connection.
     pub connection: u64,
     pub offers_tls: bool,
@@ -103,7 +102,6 @@ impl Greeting {
         let rest = reader.bytes(length.saturating_sub(8).max(13))?;
         salt.extend_from_slice(rest.strip_suffix(&[0]).unwrap_or(rest));
         Ok(Greeting {
-            version,
             connection,
             offers_tls: offers & SSL != 0,
             salt,

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::config::{Config, KIND};
 use super::connection::Connection;
-use super::facts::Facts;
-use super::fault::{Fault, NO_TABLE};
+use super::facts::{self, Facts};
+use super::fault::{Fault, NO_TABLE, too_old};
 use super::reply::Row;
 use super::rows::{number, text};
 use super::statements::Tables;
@@ -66,7 +66,11 @@ async fn prepare(
     (pillow, again): (&str, bool),
 ) -> Result<Session, Error> {
     let may_change = again || config.addresses.len() > 1;
-    let is_mariadb = connection.version.contains("MariaDB");
+    let version = facts::version(&connection).await.map_err(Fault::of_look)?;
+    if !facts::is_known(&version) {
+        return Err(too_old(&connection.address, &version));
+    }
+    let is_mariadb = facts::is_mariadb(&version);
     let sent = Moment::now();
     settle(&connection, is_mariadb)
         .await
