@@ -164,7 +164,7 @@ pub(super) async fn prepare(
     }
     link.facts.max_lease = wanted;
     link.facts.sits_out = sits_out as u64;
-    link.facts.ready_at = awaken(link, config, &system, sits_out).await?;
+    link.facts.ready_at = awaken(link, config, &system).await?;
     if link.dialect.prepared {
         ask(link, &link.dialect.prepare()).await?;
         let limits =
@@ -247,19 +247,15 @@ async fn install(link: &Link, config: &Config) -> Result<(), Error> {
 /// Finds out whether the server may have forgotten grants, and from when on it may grant. The table `alive` is empty after a crash and
 /// on a promoted standby; a copy has the name of another system or database in it, or was written by another transaction than it says.
 ///
-/// A time that is later than any can be is the work of a clock that was set back.
+/// A time that is later than any can be is the work of a clock that was set back. The longest lease is read here, and not before: another
+/// client may just have raised it, and the time with it.
 ///
 /// A client that is told never to sit out writes the same, for all others, and goes on at once.
-pub(super) async fn awaken(
-    link: &Link,
-    config: &Config,
-    system: &str,
-    sits_out: i64,
-) -> Result<u64, Error> {
+pub(super) async fn awaken(link: &Link, config: &Config, system: &str) -> Result<u64, Error> {
     let system = quoted(system);
     let text_of = link.dialect.fill(&format!(
-        "INSERT INTO {{s}}.alive AS a SELECT 1, {system}, {{t}} + {sits_out}, txid_current() & 4294967295 \
-         ON CONFLICT (one) DO UPDATE SET system = EXCLUDED.system, ready_at = EXCLUDED.ready_at, born = EXCLUDED.born \
+        "INSERT INTO {{s}}.alive AS a SELECT 1, {system}, {{t}} + max_lease + max_lease / 100 + 1000000, txid_current() & 4294967295 \
+         FROM {{s}}.meta FOR SHARE ON CONFLICT (one) DO UPDATE SET system = EXCLUDED.system, ready_at = EXCLUDED.ready_at, born = EXCLUDED.born \
          WHERE a.system <> EXCLUDED.system OR a.born <> a.xmin::text::bigint \
            OR a.ready_at > EXCLUDED.ready_at + {SLACK}; \
          SELECT {{ready_at}} FROM {{s}}.alive"

@@ -82,6 +82,10 @@ impl Mailbox {
     pub(super) fn holds(&self, claim: ClaimId, lease: Duration) {
         let now = Moment::now();
         let mut held = self.held();
+        // Before it grows: what was lost is dropped then, at hardly any cost for each.
+        if held.len() == held.capacity() {
+            held.retain(|_, (_, until)| *until > now);
+        }
         let (_, until) = held.entry(claim).or_insert((now, now));
         *until = (*until).max(now + lease);
     }
@@ -106,5 +110,20 @@ impl Mailbox {
 
     fn asked(&self) -> MutexGuard<'_, HashMap<ClaimId, Asked>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_that_were_lost_do_not_pile_up() {
+        let mailbox = Mailbox::default();
+        let keeper = KeeperId::new();
+        for number in 0..10_000 {
+            mailbox.holds(ClaimId { keeper, number }, Duration::ZERO);
+        }
+        assert!(mailbox.held().len() < 100);
     }
 }
