@@ -187,6 +187,19 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 }
 
 /// What a store can do that lives on this machine, in the processes that use it: one in a file.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use lockkeeper::store::{Store, memory::MemoryStore};
+///
+/// let store = MemoryStore::new();
+/// if let Some(embedded) = store.embedded() {
+///     let mut rested = false;
+///     embedded.at_rest(&mut || rested = true);
+///     assert!(rested);
+/// }
+/// # });
+/// ```
 pub trait Embedded {
     /// Something that, kept open in another process, keeps this store's holds from being taken for those of
     /// a dead process. `None` where only the lease decides.

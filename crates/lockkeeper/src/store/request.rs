@@ -164,6 +164,19 @@ impl Released {
 }
 
 /// An administrator's release.
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkeeper::clock::Moment;
+/// use lockkeeper::store::{Break, BreakTarget};
+/// use lockkeeper::{Name, Token};
+///
+/// let in_time = Moment::now() + Duration::from_secs(2);
+/// let everyone = Break::new(Name::new("report")?, BreakTarget::All, "its host is gone", in_time);
+/// let one = everyone.with_target(BreakTarget::Token(Token::new(7)));
+/// assert_eq!(one.reason, "its host is gone");
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Break {

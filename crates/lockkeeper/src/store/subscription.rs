@@ -40,6 +40,20 @@ pub enum Interest {
 }
 
 /// A running subscription; dropping it ends it.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use std::sync::Arc;
+/// use lockkeeper::store::Subscription;
+/// use tokio::sync::Notify;
+///
+/// // As a store makes it: what it gives as the second part ends with the subscription.
+/// let hints = Arc::new(Notify::new());
+/// let subscription = Subscription::new(hints.clone(), ());
+/// hints.notify_one();
+/// subscription.hint().await;
+/// # });
+/// ```
 pub struct Subscription {
     hints: Arc<Notify>,
     grants: Option<Arc<GrantSlot>>,

@@ -7,6 +7,14 @@ use super::url::refuse;
 use crate::Error;
 
 /// Where a server listens. It is shown as `host:port`, `[v6]:port` or the path of a socket.
+///
+/// ```
+/// use lockkeeper::store::common::Address;
+///
+/// let address = Address::Tcp("::1".into(), 7000);
+/// assert_eq!(address.to_string(), "[::1]:7000");
+/// assert!(address.is_local());
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Address {

@@ -11,6 +11,14 @@ use crate::{Error, SETUP_TARGET};
 const MOST_PASSWORD: u64 = 64 * 1024;
 
 /// A password. Its `Debug` does not show it.
+///
+/// ```
+/// use lockkeeper::store::common::Secret;
+///
+/// let password = Secret::new("hunter2");
+/// assert_eq!(format!("{password:?}"), "***");
+/// assert_eq!(password.reveal(), "hunter2");   // to send it
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -74,6 +82,16 @@ impl fmt::Debug for Secret {
 ///
 /// They come from the URL, which the environment has in `LOCKKEEPER_STORE`, and the password from a file that an option
 /// names: [`Options::password_file`](super::Options::password_file).
+///
+/// ```
+/// use lockkeeper::store::common::{Credentials, Secret};
+///
+/// let mut credentials = Credentials::default();
+/// credentials.user = Some("me".into());
+/// credentials.password = Some(Secret::new("hunter2"));
+/// assert_eq!(credentials.password(), Some("hunter2"));
+/// assert!(!format!("{credentials:?}").contains("hunter2"));
+/// ```
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Credentials {

@@ -17,6 +17,19 @@ const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration:
 /// [`finish`](Options::finish) at last, which refuses the others.
 ///
 /// Errors do not repeat values: one may be a password in the wrong place. For the same reason `Debug` shows no option.
+///
+/// ```
+/// use lockkeeper::store::common::{ServerUrl, StoreKind};
+/// use lockkeeper::url::StoreUrl;
+///
+/// let url = StoreUrl::parse("toy://localhost?shards=4&color=red")?;
+/// let mut options = ServerUrl::parse(&url, StoreKind::new("toy", "toy://localhost"))?.options()?;
+/// let shards = options.read("shards", "shards is a number, such as 4", |text| text.parse::<u32>().ok())?;
+/// assert_eq!(shards, Some(4));
+/// let refused = options.finish().unwrap_err();
+/// assert!(refused.to_string().contains("color"));
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Options {
     scheme: String,

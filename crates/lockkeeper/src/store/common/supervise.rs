@@ -13,6 +13,15 @@ use crate::clock::Clock;
 ///
 /// The jitter is full: a pause is anything from nothing to that. A server that comes back is then not met by all its
 /// clients at once, however many lost it at the same moment.
+///
+/// ```
+/// use lockkeeper::store::common::Backoff;
+///
+/// let mut backoff = Backoff::default();
+/// assert!(backoff.pause() <= Backoff::FIRST);
+/// assert!(backoff.pause() <= 2 * Backoff::FIRST);
+/// backoff.reset();    // a connection stood for a while
+/// ```
 #[derive(Clone, Debug)]
 pub struct Backoff {
     longest: Duration,
@@ -52,6 +61,54 @@ impl Default for Backoff {
 }
 
 /// What [`supervise`] keeps alive: the store's part of a connection.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use lockkeeper::Error;
+/// use lockkeeper::clock::Clock;
+/// use lockkeeper::store::common::{Supervised, supervise};
+/// use tokio::io::AsyncReadExt;
+/// use tokio::net::TcpStream;
+///
+/// /// Reads what a server says.
+/// struct Listener {
+///     address: std::net::SocketAddr,
+/// }
+///
+/// impl Supervised for Listener {
+///     type Connection = tokio::sync::Mutex<TcpStream>;
+///
+///     async fn connect(&self, number: u64) -> Result<Self::Connection, Error> {
+///         # if number > 2 { return Err(Error::Closed) }
+///         let stream = TcpStream::connect(self.address).await;
+///         let stream = stream.map_err(|error| Error::unavailable("toy", "it is down").caused_by(error))?;
+///         Ok(tokio::sync::Mutex::new(stream))
+///     }
+///     async fn serve(&mut self, connection: &Self::Connection) -> String {
+///         let mut said = [0; 64];
+///         loop {
+///             match connection.lock().await.read(&mut said).await {
+///                 Ok(0) => return "the server closed the connection".into(),
+///                 Ok(_) => {}     // to the one who asked
+///                 Err(error) => return error.to_string(),
+///             }
+///         }
+///     }
+///     fn ended(&mut self, connection: Self::Connection, reason: &str) {
+///         drop(connection);
+///         println!("the connection ended: {reason}");
+///     }
+///     fn failed(&mut self, error: &Error) {
+///         println!("{error}");
+///     }
+/// }
+/// # let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+/// # let address = server.local_addr().unwrap();
+/// # let accepting = tokio::spawn(async move { loop { drop(server.accept().await) } });
+/// supervise(Listener { address }, None, &Clock::real()).await;    // in a task of its own
+/// # accepting.abort();
+/// # });
+/// ```
 pub trait Supervised: Send {
     /// A connection that is ready for use.
     type Connection: Send + Sync;
@@ -131,6 +188,20 @@ async fn rest<S: Supervised>(what: &S, backoff: &mut Backoff) {
 /// A request needs no timer of its own, which would cost more than the rest of it. Instead a *probe* is sent every quarter
 /// of the time-out. A server answers in order: when a probe is not answered within three quarters, neither was what was
 /// sent before it, and the connection is given up with all that is on it. So each request ends within the time-out.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use std::future::{pending, ready};
+/// use std::time::Duration;
+/// use lockkeeper::store::common::Silence;
+///
+/// let silence = Silence::after(Duration::from_millis(40));
+/// let heard = silence.probe(ready("pong"), async { Ok(()) }).await;
+/// assert_eq!(heard, Ok("pong"));
+/// let unheard = silence.probe(pending::<()>(), async { Ok(()) }).await;
+/// assert!(unheard.unwrap_err().contains("40ms"));
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Silence {
     limit: Duration,

@@ -10,6 +10,20 @@ use crate::{Error, SETUP_TARGET};
 /// Which server to believe, and how we prove who we are.
 ///
 /// Files are read for every connection, so that renewed certificates are taken up.
+///
+/// ```
+/// use lockkeeper::store::common::{ServerUrl, StoreKind, Trust};
+/// use lockkeeper::url::StoreUrl;
+///
+/// const TOY: StoreKind = StoreKind::new("toy", "toy://localhost")
+///     .with_tls("write toys: instead of toy:", "write toy: instead of toys:");
+///
+/// let url = StoreUrl::parse("toy://localhost?ca=/etc/ca.pem")?;
+/// let mut options = ServerUrl::parse(&url, TOY)?.options()?;
+/// let refused = Trust::read(&mut options, false, &TOY).unwrap_err();
+/// assert!(refused.to_string().contains("write toys: instead of toy:"));
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Trust {

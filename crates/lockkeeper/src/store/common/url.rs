@@ -7,6 +7,13 @@ use crate::Error;
 use crate::url::StoreUrl;
 
 /// What errors say of a kind of store, so that they name its own URLs.
+///
+/// ```
+/// use lockkeeper::store::common::StoreKind;
+///
+/// const TOY: StoreKind = StoreKind::new("toy", "toy://localhost:7000");
+/// assert!(TOY.unavailable("it is down").to_string().contains("toy"));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct StoreKind {
@@ -52,6 +59,23 @@ impl StoreKind {
 }
 
 /// A server's URL, taken apart. No part of it that may have a password is ever in an error, or in its `Debug`.
+///
+/// ```
+/// use lockkeeper::store::common::{ServerUrl, StoreKind};
+/// use lockkeeper::url::StoreUrl;
+///
+/// const TOY: StoreKind = StoreKind::new("toy", "toy://localhost:7000");
+/// let url = StoreUrl::parse("toy://me:secret@a,b:7001/locks")?;
+/// let server = ServerUrl::parse(&url, TOY)?;
+/// let hosts: Vec<String> = server.addresses(7000)?.iter().map(ToString::to_string).collect();
+/// assert_eq!(hosts, ["a:7000", "b:7001"]);
+/// assert_eq!(server.path(), "/locks");
+///
+/// let url = StoreUrl::parse("toy:a")?;
+/// let refused = ServerUrl::parse(&url, TOY).err().expect("it has no slashes");
+/// assert!(refused.to_string().contains("toy://localhost:7000"));
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct ServerUrl<'a> {
     kind: StoreKind,

@@ -4,6 +4,20 @@ use crate::clock::Moment;
 use crate::store::{LatchOp, LatchRequest, LatchState};
 
 /// What a store has loaded about one latch. A latch that is open has no record.
+///
+/// ```
+/// use lockkeeper::Name;
+/// use lockkeeper::clock::Moment;
+/// use lockkeeper::store::record::{Latch, LatchChange};
+/// use lockkeeper::store::{ClaimId, KeeperId, LatchOp, LatchRequest};
+///
+/// let id = ClaimId { keeper: KeeperId::new(), number: 1 };
+/// let now = Moment::now();
+/// let request = LatchRequest::new(Name::new("ready")?, id, LatchOp::CountDown, now);
+/// let (state, change) = Latch { count: 1, arrived: false }.apply(&request, now);
+/// assert_eq!((state.count, change), (0, Some(LatchChange::Open)));
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Latch {
     /// How many arrivals are still to come.
@@ -13,6 +27,23 @@ pub struct Latch {
 }
 
 /// What a store has to save about a latch.
+///
+/// ```
+/// use lockkeeper::store::record::{Latch, LatchChange};
+///
+/// /// What a store keeps: nothing of a latch that is open.
+/// fn save(row: &mut Option<Latch>, change: LatchChange) {
+///     *row = match (change, row.take()) {
+///         (LatchChange::Set(count), _) => Some(Latch { count, arrived: false }),
+///         (LatchChange::Arrive, Some(latch)) => Some(Latch { count: latch.count - 1, arrived: true }),
+///         (LatchChange::Open, _) | (LatchChange::Arrive, None) => None,
+///     };
+/// }
+/// # let mut row = None;
+/// # save(&mut row, LatchChange::Set(2));
+/// # save(&mut row, LatchChange::Arrive);
+/// # assert_eq!(row, Some(Latch { count: 1, arrived: true }));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LatchChange {
     /// The latch begins with this count, and nobody has arrived.

@@ -7,6 +7,39 @@
 //! A method never changes the record. If it needs what the store has not loaded, it returns [`Missing`]; the store
 //! loads that and calls again.
 //!
+//! ```
+//! use std::time::Duration;
+//! use lockkeeper::clock::Clock;
+//! use lockkeeper::store::record::{Change, Now, Record};
+//! use lockkeeper::store::{Attempt, Claim, ClaimId, KeeperId, Mode, Release};
+//! use lockkeeper::Name;
+//!
+//! let clock = Clock::real();
+//! let now = Now {
+//!     moment: clock.now(),
+//!     asked: clock.now(),
+//!     wall_micros: clock.unix_micros(),
+//!     may_grant: true,
+//!     me: 0,
+//!     lives: &|_| Some(true),
+//! };
+//! let id = ClaimId { keeper: KeeperId::new(), number: 1 };
+//! let claim = Claim::new(id, Name::new("x")?, Mode::Exclusive, Duration::from_secs(30));
+//!
+//! let mut record = Record::default();
+//! let step = record.try_acquire(&claim, now).expect("all of it is loaded");
+//! assert!(matches!(step.answer, Attempt::Granted(_)));
+//! assert!(step.changes.iter().any(|change| matches!(change, Change::Start { direct: false, .. })));
+//! record.commit(step.changes);            // a store saves them instead
+//! assert_eq!(record.holds[0].claim, id);
+//!
+//! let release = Release::new(claim.name.clone(), id);
+//! let step = record.release(&release, now).expect("all of it is loaded");
+//! record.commit(step.changes);
+//! assert!(record.is_idle());
+//! # Ok::<(), lockkeeper::Error>(())
+//! ```
+//!
 //! # The rules
 //! * First, time is applied: a hold whose lease is over ends, and a waiter that has not asked for
 //!   [`QUEUE_TTL`](super::QUEUE_TTL) leaves the queue.
@@ -42,6 +75,15 @@ use crate::clock::Moment;
 pub type ProcessId = i64;
 
 /// What a store has loaded about one name.
+///
+/// ```
+/// use lockkeeper::store::record::{Change, Record};
+///
+/// let mut record = Record::default();
+/// assert!(record.is_idle());
+/// record.commit(vec![Change::Fence(7)]);
+/// assert_eq!(record.last_token, 7);
+/// ```
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Record {
     /// Every hold, in the order of their grants.
@@ -55,6 +97,14 @@ pub struct Record {
 }
 
 /// The queue of a name, as far as it is loaded.
+///
+/// ```
+/// use lockkeeper::store::record::{Queue, Record};
+///
+/// // A store that loads the head of a queue alone says that there may be more.
+/// let queue = Queue { more: true, ..Queue::default() };
+/// assert!(!Record { queue, ..Record::default() }.is_idle());
+/// ```
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Queue {
     /// The first entries, in their order. Some may have lapsed.
@@ -64,6 +114,30 @@ pub struct Queue {
 }
 
 /// One hold.
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkeeper::Token;
+/// use lockkeeper::clock::Clock;
+/// use lockkeeper::store::{ClaimId, Grant, KeeperId, Mode, Process};
+/// use lockkeeper::store::record::{Hold, Record};
+///
+/// let clock = Clock::real();
+/// let lease = Duration::from_secs(30);
+/// let hold = Hold {
+///     claim: ClaimId { keeper: KeeperId::new(), number: 1 },
+///     process: 0,
+///     mode: Mode::Exclusive,
+///     grant: Grant::new(Token::new(7), 1),
+///     lease,
+///     expires: clock.now() + lease,
+///     since_micros: clock.unix_micros(),
+///     label: None,
+/// };
+/// let holder = hold.holder(clock.now(), Process::new("web-1", 4711, "checkout"));
+/// assert_eq!(holder.claim, hold.claim);
+/// # let _ = Record { holds: vec![hold], ..Record::default() };
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct Hold {
     /// Which claim holds.
@@ -86,6 +160,29 @@ pub struct Hold {
 }
 
 /// One claim in the queue.
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkeeper::clock::Clock;
+/// use lockkeeper::store::{ClaimId, KeeperId, Mode, QUEUE_TTL};
+/// use lockkeeper::store::record::{Change, Queued, Record};
+///
+/// let clock = Clock::real();
+/// let entry = Queued {
+///     claim: ClaimId { keeper: KeeperId::new(), number: 1 },
+///     process: 0,
+///     mode: Mode::Exclusive,
+///     lease: Duration::from_secs(30),
+///     reserve: 1,
+///     label: None,
+///     since_micros: clock.unix_micros(),
+///     until: clock.now() + QUEUE_TTL,
+/// };
+/// let mut record = Record::default();
+/// record.commit(vec![Change::Enqueue(entry)]);
+/// assert_eq!(record.waiters(clock.now()), 1);
+/// assert_eq!(record.waiters(clock.now() + QUEUE_TTL), 0);
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct Queued {
     /// Which claim waits.
@@ -107,6 +204,23 @@ pub struct Queued {
 }
 
 /// The circumstances of one verb.
+///
+/// ```
+/// use lockkeeper::clock::Clock;
+/// use lockkeeper::store::record::Now;
+///
+/// let clock = Clock::real();
+/// // Those of a store in this process: all times are of one clock, and it alone uses the store.
+/// let now = Now {
+///     moment: clock.now(),
+///     asked: clock.now(),
+///     wall_micros: clock.unix_micros(),
+///     may_grant: true,
+///     me: 0,
+///     lives: &|_| Some(true),
+/// };
+/// # let _ = now;
+/// ```
 #[derive(Clone, Copy)]
 pub struct Now<'a> {
     /// The time by which leases end.
@@ -125,6 +239,34 @@ pub struct Now<'a> {
 }
 
 /// What a verb needs and the store has not loaded.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use lockkeeper::Name;
+/// # use lockkeeper::clock::Clock;
+/// # use lockkeeper::store::{Claim, ClaimId, KeeperId, Mode};
+/// use lockkeeper::store::record::{Missing, Now, Queue, Record};
+///
+/// # let clock = Clock::real();
+/// # let now = Now {
+/// #     moment: clock.now(),
+/// #     asked: clock.now(),
+/// #     wall_micros: clock.unix_micros(),
+/// #     may_grant: true,
+/// #     me: 0,
+/// #     lives: &|_| Some(true),
+/// # };
+/// # let id = ClaimId { keeper: KeeperId::new(), number: 1 };
+/// # let claim = Claim::new(id, Name::new("x")?, Mode::Exclusive, Duration::from_secs(30));
+/// // Nothing of the queue was loaded, and somebody may wait.
+/// let queue = Queue { more: true, ..Queue::default() };
+/// let mut record = Record { queue, ..Record::default() };
+/// assert_eq!(record.try_acquire(&claim, now), Err(Missing::Queue));
+/// // The store loads more of it: here there is nothing more. Then it calls again.
+/// record.queue.more = false;
+/// assert!(record.try_acquire(&claim, now).is_ok());
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Missing {
     /// More of the queue.
@@ -134,6 +276,24 @@ pub enum Missing {
 }
 
 /// What a verb does.
+///
+/// ```
+/// # use lockkeeper::clock::Clock;
+/// use lockkeeper::store::record::{Now, Record, Step};
+///
+/// # let clock = Clock::real();
+/// # let now = Now {
+/// #     moment: clock.now(),
+/// #     asked: clock.now(),
+/// #     wall_micros: clock.unix_micros(),
+/// #     may_grant: true,
+/// #     me: 0,
+/// #     lives: &|_| Some(true),
+/// # };
+/// // To look at a name may change it: a lease that is over ends. Here there is none.
+/// let Ok(Step { answer: (), changes }) = Record::default().inspect(now) else { unreachable!() };
+/// assert!(changes.is_empty());
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct Step<T> {
     /// What the caller is told.
@@ -143,6 +303,14 @@ pub struct Step<T> {
 }
 
 /// One change of a record.
+///
+/// ```
+/// use lockkeeper::store::record::Change;
+///
+/// let fence = Change::Fence(8);
+/// assert!(!fence.is_visible());              // nobody who watches the name is told
+/// assert_eq!(fence.direct_grant(), None);    // and no waiter is hinted
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub enum Change {
     /// A hold begins.
@@ -186,6 +354,27 @@ pub enum Change {
 }
 
 /// What a break did, with the holds in question.
+///
+/// ```
+/// # use lockkeeper::Name;
+/// # use lockkeeper::clock::Clock;
+/// use lockkeeper::store::record::{Ended, Now, Record};
+/// use lockkeeper::store::{Break, BreakTarget};
+///
+/// # let clock = Clock::real();
+/// # let now = Now {
+/// #     moment: clock.now(),
+/// #     asked: clock.now(),
+/// #     wall_micros: clock.unix_micros(),
+/// #     may_grant: true,
+/// #     me: 0,
+/// #     lives: &|_| Some(true),
+/// # };
+/// let request = Break::new(Name::new("x")?, BreakTarget::All, "stuck", now.asked);
+/// let step = Record::default().break_lock(&request, now).expect("all of it is loaded");
+/// assert_eq!(step.answer, Ended::These(vec![]));
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub enum Ended {
     /// These holds were ended.
