@@ -10,8 +10,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::supervise::{End, Outcome};
 use lockkeeper_cli::exit::{self, Failure};
+use lockkeeper_cli::lang::Text;
 use lockkeeper_cli::notes::Notes;
-use lockkeeper_cli::output::{human, plain};
+use lockkeeper_cli::words;
 
 /// What `--json` prints at the end, on standard error: standard output belongs to the command.
 #[derive(Default, Serialize)]
@@ -109,30 +110,19 @@ pub fn finish(
     if outcome.lost || cause.is_some() {
         report.outcome = "lost";
         let why = match (cause, trouble, &released) {
-            (Some(LossCause::Broken(broken)), ..) => {
-                format!(" (broken: {})", plain(&broken.reason))
-            }
-            (_, Some(error), _) => format!(" ({error})"),
-            (Some(cause), None, _) => format!(" ({cause})"),
-            (None, None, Err(error)) => format!(" ({error})"),
-            (None, None, Ok(_)) => String::new(),
+            (Some(broken @ LossCause::Broken(_)), ..) => Some(words::cause(broken)),
+            (_, Some(error), _) => Some(Text::from(error)),
+            (Some(cause), None, _) => Some(words::cause(cause)),
+            (None, None, Err(error)) => Some(Text::from(error.to_string())),
+            (None, None, Ok(_)) => None,
         };
-        let command = match outcome.end {
-            End::Stuck => "which could not be killed and is still there",
-            _ => "which has ended",
-        };
-        let message = format!("the lock {name:?} was lost{why} under the command, {command}");
+        let is_stuck = matches!(outcome.end, End::Stuck);
+        let message = words::lost(name, why.as_ref(), is_stuck);
         return Err(Failure::new(exit::LOST, message));
     }
     if let Err(error) = released {
-        let within = human(report.lease);
-        let so = match error {
-            Error::OutcomeUnknown { .. } => "may not be released, and then",
-            _ => "was not released and",
-        };
-        notes.warn(&format!(
-            "the lock {so} frees itself within {within}: {error}"
-        ));
+        let is_known = !matches!(error, Error::OutcomeUnknown { .. });
+        notes.warn(&words::not_released(is_known, report.lease, &error));
     }
     report.outcome = "finished";
     Ok(match (exited, signal) {

@@ -4,6 +4,7 @@ use std::io;
 
 use lockkeeper::Error;
 
+use crate::lang::{Lang, Text};
 use crate::{notes, output};
 
 /// The arguments make no sense; clap exits with it, too.
@@ -34,12 +35,12 @@ pub struct Failure {
     /// The exit code.
     pub code: u8,
     /// One line; `None` when there is nobody left to tell.
-    pub message: Option<String>,
+    pub message: Option<Text>,
 }
 
 impl Failure {
     /// A failure with this exit code and message.
-    pub fn new(code: u8, message: impl Into<String>) -> Failure {
+    pub fn new(code: u8, message: impl Into<Text>) -> Failure {
         Failure {
             code,
             message: Some(message.into()),
@@ -47,15 +48,15 @@ impl Failure {
     }
 }
 
-/// Tells why it went wrong, on standard error, and returns the exit code.
-pub fn tell(failure: Failure, json: bool) -> u8 {
+/// Tells why it went wrong, on standard error, and returns the exit code. JSON is in English.
+pub fn tell(failure: Failure, json: bool, lang: Lang) -> u8 {
     if let Some(message) = failure.message {
         let message = if json {
             let code = failure.code;
-            let error = serde_json::json!({ "error": message, "exit_code": code });
+            let error = serde_json::json!({ "error": message.en, "exit_code": code });
             output::json(&error).unwrap_or_default()
         } else {
-            format!("lockkeeper: {message}")
+            format!("lockkeeper: {}", message.get(lang))
         };
         notes::write_line(&message);
     }

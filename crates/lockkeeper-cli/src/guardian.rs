@@ -6,6 +6,7 @@
 //! comes in time, because `lockkeeper` is stopped, hangs or cannot renew, the guardian follows the last one.
 //! When the socket closes without `done`, `lockkeeper` was killed: the command is asked to end at once.
 
+use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -23,10 +24,13 @@ use signal_hook::consts as sig;
 
 use crate::group;
 use crate::plan::{Due, Enforcer, Plan};
-use lockkeeper_cli::notes;
+use lockkeeper_cli::lang::{Lang, Text};
+use lockkeeper_cli::{notes, words};
 
-/// The hidden verb by which the program starts itself as the guardian.
+/// The hidden verb by which the program starts itself as the guardian. The name of a language follows, or [`QUIET`].
 pub const VERB: &str = "__guardian";
+/// Has the guardian say nothing.
+const QUIET: &str = "--quiet";
 
 /// Timers stand still while the machine sleeps, the clock does not: look at it at least this often.
 const LONGEST_SLEEP: Duration = Duration::from_millis(200);
@@ -57,13 +61,18 @@ pub struct Guardian {
 }
 
 impl Guardian {
-    /// Starts a guardian and waits until it watches. `liveness` stays open for as long as it lives.
-    pub async fn start(plan: Plan, liveness: Option<OwnedFd>, quiet: bool) -> io::Result<Guardian> {
+    /// Starts a guardian and waits until it watches. `liveness` stays open for as long as it lives. It speaks a language, or not at
+    /// all.
+    pub async fn start(
+        plan: Plan,
+        liveness: Option<OwnedFd>,
+        lang: Option<Lang>,
+    ) -> io::Result<Guardian> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let process = myself()
             .arg(VERB)
-            .args(quiet.then_some("--quiet"))
+            .arg(lang.map_or(QUIET, Lang::name))
             .env_remove(lockkeeper::url::STORE_VARIABLE)
             .process_group(0)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
@@ -151,8 +160,10 @@ fn myself() -> Command {
     command
 }
 
-/// The life of a guardian.
-pub fn main(quiet: bool) -> ExitCode {
+/// The life of a guardian; the argument is what follows [`VERB`].
+pub fn main(argument: Option<&OsStr>) -> ExitCode {
+    let lang = argument.filter(|argument| *argument != QUIET);
+    let lang = lang.map(Lang::named);
     // Otherwise process lists that show no arguments would call it "exe".
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_name(c"lk-guardian");
@@ -174,14 +185,14 @@ pub fn main(quiet: bool) -> ExitCode {
     let Ok(link) = io::stdin().as_fd().try_clone_to_owned() else {
         return ExitCode::FAILURE;
     };
-    guard(&UnixStream::from(link), quiet);
+    guard(&UnixStream::from(link), lang);
     ExitCode::SUCCESS
 }
 
-fn guard(mut link: &UnixStream, quiet: bool) {
-    let note = |text: &str| {
-        if !quiet {
-            notes::say(text);
+fn guard(mut link: &UnixStream, lang: Option<Lang>) {
+    let note = |text: &Text| {
+        if let Some(lang) = lang {
+            notes::say(text.get(lang));
         }
     };
     // Neither a lockkeeper that is stopped nor one that says nothing may hold us up.
@@ -216,7 +227,7 @@ fn guard(mut link: &UnixStream, quiet: bool) {
                 term_at: Moment::now().min(kill_at),
                 kill_at,
             });
-            note("lockkeeper is gone; ending the command that it ran");
+            note(&words::LOCKKEEPER_IS_GONE);
         }
         let wait = match &mut enforcer {
             None => LONGEST_SLEEP,
@@ -228,7 +239,7 @@ fn guard(mut link: &UnixStream, quiet: bool) {
                     continue;
                 }
                 Due::Kill => {
-                    note("the lock is lost and the command still ran; killed it");
+                    note(&words::KILLED);
                     group::send(group, Signal::SIGKILL);
                     return;
                 }

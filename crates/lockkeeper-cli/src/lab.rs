@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lockkeeper_cli::exit::{CANNOT_RUN, Failure, NOT_FOUND};
+use lockkeeper_cli::words;
 use nix::unistd::{AccessFlags, access};
 
 /// The program.
@@ -52,10 +53,7 @@ struct Rest {
 /// Returns only if that fails.
 pub fn become_it() -> Failure {
     let Some(program) = find() else {
-        let message = format!(
-            "{PROGRAM} is neither beside this program nor on the path; in the project's folder this gets it: {GET}"
-        );
-        return Failure::new(NOT_FOUND, message);
+        return Failure::new(NOT_FOUND, words::program_not_found(PROGRAM, GET));
     };
     let error = Command::new(&program)
         // So that its help names what was typed.

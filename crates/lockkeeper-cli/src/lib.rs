@@ -4,9 +4,11 @@
 //!
 //! # Layout
 //! [`store`] says which store a verb works on, [`nested`] that it is the same inside a command of `run`, [`secrecy`] keeps its password from other programs, [`warnings`] tells what is
-//! wrong with how it is set up, [`output`] and [`notes`] print, [`signals`] hears signals, [`exit`] has the exit codes.
+//! wrong with how it is set up, [`output`] and [`notes`] print, [`signals`] hears signals, [`exit`] has the exit codes. [`lang`] chooses the
+//! language, and [`words`] has the texts in each.
 
 pub mod exit;
+pub mod lang;
 pub mod nested;
 pub mod notes;
 pub mod output;
@@ -14,6 +16,7 @@ pub mod secrecy;
 pub mod signals;
 pub mod store;
 pub mod warnings;
+pub mod words;
 
 use exit::Failure;
 

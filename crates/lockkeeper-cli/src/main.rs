@@ -37,6 +37,7 @@ use clap::{Parser, Subcommand};
 
 use lockkeeper::url::STORE_VARIABLE;
 use lockkeeper_cli::exit;
+use lockkeeper_cli::lang::Lang;
 use lockkeeper_cli::store::StoreArgs;
 use lockkeeper_cli::warnings::{self, Manner};
 use lockkeeper_cli::{block_on, secrecy};
@@ -68,14 +69,22 @@ enum Verb {
 }
 
 impl Verb {
+    /// The language in which it speaks to people. Most verbs have texts in English only.
+    fn lang(&self, store: &StoreArgs) -> Lang {
+        match self {
+            Verb::Run(_) | Verb::Lab(_) | Verb::Shop(_) => store.lang(),
+            _ => Lang::En,
+        }
+    }
+
     /// How it tells what is wrong with how a store is set up, if at all.
-    fn warns(&self, json: bool) -> Option<Manner> {
+    fn warns(&self, json: bool, lang: Lang) -> Option<Manner> {
         match self {
             Verb::Lab(_) | Verb::Shop(_) => None,
             Verb::Run(_) if json => Some(Manner::Kept),
             Verb::Run(run) if run.quiet => None,
             _ if json => Some(Manner::Json),
-            _ => Some(Manner::Text),
+            _ => Some(Manner::Text(lang)),
         }
     }
 }
@@ -86,15 +95,15 @@ fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     let verb = args.next();
     if verb.as_deref() == Some(OsStr::new(guardian::VERB)) {
-        return guardian::main(args.next().is_some_and(|flag| flag == "--quiet"));
+        return guardian::main(args.next().as_deref());
     }
     if verb.as_deref() == Some(OsStr::new(bench::WORKER_VERB)) {
         return bench::worker();
     }
     let cli = Cli::try_parse_from(flock_style(std::env::args_os().collect()))
         .unwrap_or_else(|error| with_hint(error).exit());
-    let json = cli.store.json;
-    if let Some(manner) = cli.verb.warns(json) {
+    let (json, lang) = (cli.store.json, cli.verb.lang(&cli.store));
+    if let Some(manner) = cli.verb.warns(json, lang) {
         warnings::tell(manner);
     }
     let result = match &cli.verb {
@@ -118,7 +127,7 @@ fn main() -> ExitCode {
         Verb::Completions(args) => completions::run(args).map(|()| 0),
         Verb::Man(args) => man::run(args, json).map(|()| 0),
     };
-    ExitCode::from(result.unwrap_or_else(|failure| exit::tell(failure, json)))
+    ExitCode::from(result.unwrap_or_else(|failure| exit::tell(failure, json, lang)))
 }
 
 /// `run NAME -c LINE`, as flock(1) is called, as `run NAME -c -- LINE`. Without the two dashes there is no command, so nothing else

@@ -5,23 +5,30 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use crate::lang::{Lang, Text};
 use crate::output::plain;
 
 /// How long a note may take. Its reader may have stopped reading.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Short remarks: printed to standard error as they come, kept for the JSON report, or neither.
+/// Short remarks: printed to standard error as they come, kept for the JSON report (in English), or neither.
 #[derive(Debug)]
 pub struct Notes {
     kept: Option<Vec<String>>,
     quiet: bool,
+    lang: Lang,
 }
 
 impl Notes {
     /// No remarks yet. With `kept` they are not printed, and if they are `quiet` only the last word is.
-    pub fn new(kept: bool, quiet: bool) -> Notes {
+    pub fn new(kept: bool, quiet: bool, lang: Lang) -> Notes {
         let kept = kept.then(Vec::new);
-        Notes { kept, quiet }
+        Notes { kept, quiet, lang }
+    }
+
+    /// The language in which they are printed.
+    pub fn lang(&self) -> Lang {
+        self.lang
     }
 
     /// Whether they are kept instead of printed.
@@ -35,24 +42,24 @@ impl Notes {
     }
 
     /// Adds one.
-    pub fn add(&mut self, text: &str) {
+    pub fn add(&mut self, text: &Text) {
         if self.are_kept() || !self.quiet {
             self.warn(text);
         }
     }
 
     /// Adds one that is printed even if they are `quiet`: somebody has to know it.
-    pub fn warn(&mut self, text: &str) {
+    pub fn warn(&mut self, text: &Text) {
         match &mut self.kept {
-            Some(kept) => kept.push(text.to_owned()),
-            None => say(text),
+            Some(kept) => kept.push(text.en.clone().into_owned()),
+            None => say(text.get(self.lang)),
         }
     }
 
     /// The last word, once nothing depends on us any more.
-    pub fn conclude(&self, text: &str) {
+    pub fn conclude(&self, text: &Text) {
         if self.kept.is_none() {
-            write_line(&format!("lockkeeper: {text}"));
+            write_line(&format!("lockkeeper: {}", text.get(self.lang)));
         }
     }
 

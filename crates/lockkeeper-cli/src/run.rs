@@ -17,12 +17,13 @@ use crate::label::{self, LabelArg};
 use crate::supervise::{self, Hold, supervise};
 use crate::{terminal, waiting};
 use lockkeeper_cli::exit::{self, Failure};
+use lockkeeper_cli::lang::Text;
 use lockkeeper_cli::nested::{self, Manner};
 use lockkeeper_cli::notes::{self, Notes};
 use lockkeeper_cli::output::{json, millis, unix_ms};
 use lockkeeper_cli::signals::Signals;
 use lockkeeper_cli::store::{self, StoreArgs};
-use lockkeeper_cli::warnings;
+use lockkeeper_cli::{warnings, words};
 
 /// How long to wait for what is given back to the store when we leave.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
@@ -147,14 +148,14 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
         name: &args.name,
         ..Report::default()
     };
-    let mut notes = Notes::new(store.json, args.quiet);
+    let mut notes = Notes::new(store.json, args.quiet, store.lang());
     match hold_and_run(args, store, &mut report, &mut notes).await {
         Ok(code) => report.exit_code = code,
         Err(failure) => {
             report.exit_code = failure.code;
             if let Some(message) = failure.message {
                 notes.conclude(&message);
-                report.error = Some(message);
+                report.error = Some(message.en.into_owned());
             }
         }
     }
@@ -190,7 +191,7 @@ async fn hold_and_run(
     report.store = Some(url.to_string());
     let reach = keeper.capabilities().reach;
     if reach == Reach::Process {
-        notes.warn("this store's locks hold within one process only: nobody else is kept out");
+        notes.warn(&words::ONLY_ONE_PROCESS);
     }
     let lease = args.lease.unwrap_or(keeper.lease());
     report.lease = lease;
@@ -267,7 +268,7 @@ async fn acquire_or_say_why(
     wanted: &Wanted<'_>,
     url: &StoreUrl,
     answered: &mut Option<Moment>,
-) -> Result<Result<Guard, String>, Error> {
+) -> Result<Result<Guard, Text>, Error> {
     let acquired = acquire(keeper, wanted).await?;
     *answered = Some(Moment::now());
     Ok(match acquired {
@@ -361,13 +362,9 @@ fn command(args: &Args, guard: &Guard, store: Option<String>) -> Command {
 fn could_not_run(args: &Args, failure: supervise::Failure) -> Failure {
     match failure {
         supervise::Failure::Setup(error) => {
-            let message = format!("the guardian could not be started: {error}");
-            Failure::new(exit::INTERNAL, message)
+            Failure::new(exit::INTERNAL, words::no_guardian(&error))
         }
-        supervise::Failure::TooLate => {
-            let message = "the lock was lost before the command could be started";
-            Failure::new(exit::LOST, message)
-        }
+        supervise::Failure::TooLate => Failure::new(exit::LOST, words::LOST_BEFORE_THE_START),
         supervise::Failure::Command(error) => {
             let code = match error.kind() {
                 io::ErrorKind::NotFound => exit::NOT_FOUND,
@@ -378,12 +375,9 @@ fn could_not_run(args: &Args, failure: supervise::Failure) -> Failure {
             } else {
                 &args.command[0].to_string_lossy()
             };
-            let mut text = format!("cannot run {program:?}: {error}");
             let one_word = args.command.len() == 1 && program.contains(char::is_whitespace);
-            if code == exit::NOT_FOUND && one_word && !args.shell {
-                text += "; for a line of shell, write --shell before the --";
-            }
-            Failure::new(code, text)
+            let is_shell = code == exit::NOT_FOUND && one_word && !args.shell;
+            Failure::new(code, words::cannot_run(program, &error, is_shell))
         }
     }
 }

@@ -4,6 +4,8 @@ use lockkeeper::url::{STORE_VARIABLE, StoreUrl};
 use lockkeeper::{Builder, Lockkeeper};
 
 use crate::exit::{Failure, USAGE};
+use crate::lang::{Lang, Text};
+use crate::words;
 
 /// What every verb takes.
 #[derive(Debug, clap::Args)]
@@ -16,6 +18,17 @@ pub struct StoreArgs {
     /// Print JSON; for `lockkeeper run`, about the run at its end, on standard error
     #[arg(long, global = true)]
     pub json: bool,
+    /// The language in which `run`, `lab` and `shop` speak to people [default: Chinese where LC_ALL, LC_MESSAGES or LANG says zh,
+    /// else English]
+    #[arg(long, global = true, value_name = "LANGUAGE")]
+    lang: Option<Lang>,
+}
+
+impl StoreArgs {
+    /// The language for people.
+    pub fn lang(&self) -> Lang {
+        self.lang.unwrap_or_else(Lang::of_environment)
+    }
 }
 
 /// `--store` of a verb that works on no store: not in its help.
@@ -29,19 +42,16 @@ pub fn unused() -> clap::Arg {
 
 /// Refuses a store's URL that must not stand in an argument.
 pub fn check(url: &str) -> Result<(), Failure> {
-    without_password(url, &format!("{STORE_VARIABLE} instead of --store"))
+    without_password(url, &words::instead_of(STORE_VARIABLE, "--store"))
 }
 
 /// Refuses a URL that must not stand in an argument, and says which variable is `better`. What is wrong with it is told
 /// without repeating it.
-pub fn without_password(url: &str, better: &str) -> Result<(), Failure> {
+pub fn without_password(url: &str, better: &Text) -> Result<(), Failure> {
     if !StoreUrl::parse(url)?.has_password() {
         return Ok(());
     }
-    let message = format!(
-        "everyone on this machine can see the password in an argument; put the URL into the variable {better}"
-    );
-    Err(Failure::new(USAGE, message))
+    Err(Failure::new(USAGE, words::password_in_an_argument(better)))
 }
 
 /// The URL of the store.

@@ -164,7 +164,7 @@ async fn look(views: &mut [StoreView], args: &StoreArgs) -> Result<(), Failure> 
     };
     match store::open(args).await {
         Ok(keeper) => view.nodes = Some(keeper.nodes().iter().map(NodeView::new).collect()),
-        Err(error) => view.nodes_error = error.message,
+        Err(error) => view.nodes_error = error.message.map(|text| text.en.into_owned()),
     }
     Ok(())
 }

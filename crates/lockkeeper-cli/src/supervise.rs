@@ -21,6 +21,7 @@ use crate::plan::{Due, Enforcer, Plan};
 use crate::terminal::{self, Terminal};
 use lockkeeper_cli::notes::Notes;
 use lockkeeper_cli::signals::Signals;
+use lockkeeper_cli::words;
 
 /// How long a killed command may take to be gone. One that sleeps in the kernel may take for ever.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
@@ -87,7 +88,7 @@ pub async fn supervise(
     let mut ended = signal(SignalKind::child()).map_err(Failure::Setup)?;
     let _ = signals.add(Signal::SIGTSTP);
     terminal::hear_stops();
-    let guardian = Guardian::start(plan, liveness, notes.are_kept())
+    let guardian = Guardian::start(plan, liveness, (!notes.are_kept()).then_some(notes.lang()))
         .await
         .map_err(Failure::Setup)?;
     let group = guardian.group();
@@ -255,18 +256,15 @@ impl Running<'_> {
             // We would have to stop as well to give the shell its prompt, and then nobody renews the lock.
             Signal::SIGTSTP => {
                 group::send(self.group, Signal::SIGCONT);
-                self.notes
-                    .add("a stopped command cannot keep the lock; continued it");
+                self.notes.add(&words::CONTINUED);
             }
             Signal::SIGTTIN | Signal::SIGTTOU => {
                 self.wants_terminal = true;
                 if !self.lend_terminal() {
-                    self.notes.add(
-                        "the command waits for the terminal, in the background, and keeps the lock",
-                    );
+                    self.notes.add(&words::WAITS_FOR_TERMINAL);
                 }
             }
-            _ => self.notes.add("the command was stopped; it keeps the lock"),
+            _ => self.notes.add(&words::STOPPED),
         }
     }
 
@@ -291,8 +289,7 @@ impl Running<'_> {
             // For us, after a stop.
             Signal::SIGCONT => {}
             Signal::SIGTSTP => {
-                self.notes
-                    .add("not stopping: the lock could not be renewed");
+                self.notes.add(&words::NOT_STOPPING);
                 self.continues = CONTINUES;
                 self.continue_at = Some(Moment::now());
             }
@@ -304,18 +301,14 @@ impl Running<'_> {
         match report {
             Some(Report::Term) => {
                 self.asked_to_end = true;
-                self.notes
-                    .add("the lock is being lost; asked the command to end");
+                self.notes.add(&words::ASKED_TO_END);
             }
             Some(Report::Ready) => {}
             None => {
                 self.guardian = None;
                 // Its last act is to kill the group, itself included.
                 if Moment::now() < self.enforcer.plan().kill_at {
-                    self.notes.warn(
-                        "the guardian is gone; the command is still ended in time, \
-                         but not if lockkeeper is killed as well",
-                    );
+                    self.notes.warn(&words::GUARDIAN_IS_GONE);
                     // Perhaps it died before it could ask.
                     let plan = self.enforcer.plan();
                     self.enforcer = Enforcer::new(plan);

@@ -16,10 +16,11 @@ use crate::ending::Trouble;
 use crate::run::Args;
 use crate::terminal;
 use lockkeeper_cli::exit::{Failure, USAGE};
+use lockkeeper_cli::lang::Text;
 use lockkeeper_cli::nested::{self, OWNER_VARIABLE};
 use lockkeeper_cli::notes::Notes;
-use lockkeeper_cli::output::{ago, human, plain, who};
-use lockkeeper_cli::store;
+use lockkeeper_cli::output::plain;
+use lockkeeper_cli::{store, words};
 
 /// How long to wait before saying so.
 const QUIET: Duration = Duration::from_secs(1);
@@ -44,7 +45,7 @@ pub async fn connect(
     let mut told = false;
     while error.is_transient() && !end.remaining().is_zero() {
         if !told {
-            notes.add(&format!("waiting for the store: {error}"));
+            notes.add(&words::waiting_for_store(&error));
             told = true;
         }
         // Nothing is under way, so Ctrl-Z may stop this process.
@@ -76,7 +77,7 @@ pub async fn say_why_it_takes_long(
     loop {
         tokio::select! {
             Some(why) = why.recv() => {
-                notes.add(&format!("still waiting for {}: {why}", plain(&args.name)));
+                notes.add(&words::still_waiting(&args.name, &why));
                 // That says it all.
                 told = true;
             }
@@ -87,7 +88,7 @@ pub async fn say_why_it_takes_long(
                 for_itself &= looked.is_err();
                 let info = looked.ok().flatten();
                 if in_doubt && info.as_ref().is_some_and(|info| nested::waits_for_itself(info, args.manner())) {
-                    return waits_for_itself(args);
+                    return Failure::new(USAGE, words::waits_for_itself(&args.name));
                 }
                 if !told {
                     notes.add(&who_is_in_the_way(keeper, args, url, info.as_ref()));
@@ -100,68 +101,35 @@ pub async fn say_why_it_takes_long(
     }
 }
 
-fn waits_for_itself(args: &Args) -> Failure {
-    let message = format!(
-        "this runs inside the command that holds {:?}, which would have to end first; give the inner lock another name, or \
-         say --no-wait or --wait",
-        args.name
-    );
-    Failure::new(USAGE, message)
-}
-
 fn who_is_in_the_way(
     keeper: &Lockkeeper,
     args: &Args,
     url: &StoreUrl,
     info: Option<&LockInfo>,
-) -> String {
-    let mut text = format!("waiting for {}", plain(&args.name));
+) -> Text {
     // The holder could not be asked for then.
     if let Some(obstacle) = keeper.obstacle() {
-        return format!("{text}: {obstacle}");
+        return words::waiting_because(&args.name, &obstacle);
     }
-    if let Some(held) = info.and_then(held) {
-        return format!("{text}, {held} (store {})", plain(&url.to_string()));
+    if let Some(held) = info.and_then(words::held) {
+        return words::waiting_for_holder(&args.name, &held, &url.to_string());
     }
     // Nobody holds it, but too few nodes of a quorum may be there to say so.
-    for status in keeper.nodes() {
-        if status.state != NodeState::Up {
-            let state = plain(&status.state.to_string());
-            text += &format!("; {} {state}", status.node);
-        }
-    }
-    text
-}
-
-/// `held by … for …`.
-fn held(info: &LockInfo) -> Option<String> {
-    let holder = info.holders.first()?;
-    let others = match info.holders.len() - 1 {
-        0 => String::new(),
-        others => format!(", and by {others} more"),
-    };
-    Some(format!(
-        "held by {} for {}{others}",
-        who(&holder.process, holder.label.as_ref()),
-        human(ago(holder.since)),
-    ))
+    let nodes = keeper.nodes().into_iter();
+    let nodes = nodes.filter(|status| status.state != NodeState::Up);
+    let nodes = nodes.map(|status| {
+        let state = plain(&status.state.to_string());
+        format!("{} {state}", status.node)
+    });
+    words::waiting_for_nodes(&args.name, &nodes.collect::<Vec<_>>())
 }
 
 /// Says that the lock could not be had in time and, if that can be known soon, who holds it.
-pub async fn busy(keeper: &Lockkeeper, args: &Args, url: &StoreUrl) -> String {
+pub async fn busy(keeper: &Lockkeeper, args: &Args, url: &StoreUrl) -> Text {
     let info = timeout(LOOK_PATIENCE, keeper.inspect(&args.name)).await;
     let info = info.ok().and_then(Result::ok).flatten();
-    let name = &args.name;
-    let mut text = match args.limit() {
-        Some(limit) if !limit.is_zero() => {
-            format!("the lock {name:?} was not free within {}", human(limit))
-        }
-        _ => format!("the lock {name:?} is not free"),
-    };
-    if let Some(held) = info.as_ref().and_then(held) {
-        text += &format!("; it is {held}");
-    }
-    format!("{text} (store {})", plain(&url.to_string()))
+    let held = info.as_ref().and_then(words::held);
+    words::busy(&args.name, args.limit(), held.as_ref(), &url.to_string())
 }
 
 /// How long it may take to say who has what could not be had.

@@ -12,8 +12,10 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
+use crate::lang::Lang;
 use crate::notes::{say, say_line};
 use crate::output::plain;
+use crate::words;
 
 /// What was told. A keeper connects several times, and each time finds the same.
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -21,8 +23,8 @@ static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// How to tell them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Manner {
-    /// A line for people.
-    Text,
+    /// A line for people, in this language.
+    Text(Lang),
     /// A line of JSON.
     Json,
     /// Not by ourselves: [`told`] has them.
@@ -70,7 +72,7 @@ impl Subscriber for Warnings {
             return;
         }
         match self.0 {
-            Manner::Text => say(&format!("warning: {text}")),
+            Manner::Text(lang) => say(words::warning(&text).get(lang)),
             Manner::Json => say_line(serde_json::json!({ "warning": text }).to_string()),
             Manner::Kept => {}
         }

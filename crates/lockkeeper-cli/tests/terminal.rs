@@ -26,6 +26,7 @@ impl Session {
             .args(["-qec", &format!("exec sh {}", file.display()), "/dev/null"])
             .env("LOCKKEEPER_STORE", place.url())
             .env("L", env!("CARGO_BIN_EXE_lockkeeper"))
+            .env("LC_ALL", "C")
             .current_dir(place.path(""))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
@@ -92,6 +93,20 @@ fn the_command_reads_keys_and_the_terminal_comes_back() {
     session.keys("two\n");
     session.shows("back:two");
     session.ends(3);
+}
+
+#[test]
+fn who_holds_the_lock_is_told_in_chinese_too() {
+    let place = Place::new();
+    let holder = place.hold(&[], "x", &for_ever(":"));
+    let script = "$L run --lang zh x -- echo mine";
+    let session = Session::start(&place, script);
+    session.shows("正在等待 x，它由 ");
+    session.shows("持有，已持有 ");
+    holder.signal(nix::sys::signal::Signal::SIGTERM);
+    holder.done().code(143);
+    session.shows("mine");
+    session.ends(0);
 }
 
 #[test]

@@ -116,11 +116,18 @@ impl Place {
     }
 }
 
-/// `lockkeeper` with these arguments and no store in its environment.
+/// `lockkeeper` with these arguments and no store in its environment. It speaks English, whatever the language here.
 pub fn bare(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     command.args(args).env_remove("LOCKKEEPER_STORE");
+    command.env("LC_ALL", "C");
     command
+}
+
+/// The same command where the system speaks Chinese.
+pub fn in_chinese(command: &mut Command) -> &mut Command {
+    command.env_remove("LC_ALL").env_remove("LC_MESSAGES");
+    command.env("LANG", "zh_CN.UTF-8")
 }
 
 /// A `lockkeeper run` that holds a lock.

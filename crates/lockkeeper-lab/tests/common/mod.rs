@@ -46,13 +46,15 @@ impl Place {
         assert!(program.exists(), "build it: cargo build -p lockkeeper-cli");
         let mut command = Command::new(program);
         command.args(args).env("LOCKKEEPER_STORE", self.url());
+        command.env("LC_ALL", "C");
         command
     }
 }
 
-/// `lockkeeper-lab` with these arguments and no store in its environment.
+/// `lockkeeper-lab` with these arguments and no store in its environment. It speaks English, whatever the language here.
 pub fn bare(args: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(args).env_remove("LOCKKEEPER_STORE");
+    command.env("LC_ALL", "C");
     command
 }

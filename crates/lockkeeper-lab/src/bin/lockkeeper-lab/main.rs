@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use lockkeeper::url::STORE_VARIABLE;
+use lockkeeper_cli::lang::Lang;
 use lockkeeper_cli::store::StoreArgs;
 use lockkeeper_cli::warnings::{self, Manner};
 use lockkeeper_cli::{block_on, exit, secrecy};
@@ -37,13 +38,13 @@ enum Verb {
 
 impl Verb {
     /// How it tells what is wrong with how a store is set up, if at all.
-    fn warns(&self, json: bool) -> Option<Manner> {
+    fn warns(&self, json: bool, lang: Lang) -> Option<Manner> {
         match self {
             // Its chapters set servers up wrongly on purpose.
             Verb::Lab(_) => None,
             Verb::Shop(args) if args.is_leashed() => None,
             Verb::Shop(_) if json => Some(Manner::Json),
-            Verb::Shop(_) => Some(Manner::Text),
+            Verb::Shop(_) => Some(Manner::Text(lang)),
         }
     }
 }
@@ -55,15 +56,15 @@ fn main() -> ExitCode {
         return process::main();
     }
     let cli = Cli::parse();
-    let json = cli.store.json;
-    if let Some(manner) = cli.verb.warns(json) {
+    let (json, lang) = (cli.store.json, cli.store.lang());
+    if let Some(manner) = cli.verb.warns(json, lang) {
         warnings::tell(manner);
     }
     let result = match &cli.verb {
         Verb::Lab(args) => block_on(lab::run(args, &cli.store)),
         Verb::Shop(args) => block_on(shop::run(args, &cli.store)),
     };
-    ExitCode::from(result.unwrap_or_else(|failure| exit::tell(failure, json)))
+    ExitCode::from(result.unwrap_or_else(|failure| exit::tell(failure, json, lang)))
 }
 
 #[cfg(test)]

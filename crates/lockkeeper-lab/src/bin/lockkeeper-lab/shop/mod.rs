@@ -9,6 +9,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use lockkeeper_cli::exit::{Failure, UNAVAILABLE, USAGE};
 use lockkeeper_cli::store::{StoreArgs, without_password};
+use lockkeeper_cli::words::instead_of;
 
 pub use serve::address;
 
@@ -58,7 +59,7 @@ fn stock_url(argument: Option<&str>) -> Result<String, Failure> {
     let usage = |error: anyhow::Error| Failure::new(USAGE, format!("{error:#}"));
     let url = match argument {
         Some(url) => {
-            let advice = format!("{STOCK_VARIABLE} instead of --stock");
+            let advice = instead_of(STOCK_VARIABLE, "--stock");
             without_password(url, &advice)?;
             url.to_owned()
         }

@@ -94,7 +94,7 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
 fn lock(kind: &str, store: &StoreArgs, stock: &str) -> Result<LockKind, Failure> {
     if kind.contains(':') {
         let advice = format!("{STORE_VARIABLE} and write --lock store");
-        without_password(kind, &advice)?;
+        without_password(kind, &advice.into())?;
     }
     let named = match &store.store {
         Some(url) => {
