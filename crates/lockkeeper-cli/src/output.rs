@@ -84,6 +84,23 @@ pub fn who(process: &Process, label: Option<&Label>) -> String {
     }
 }
 
+/// How many columns of a terminal a text takes: ideographs and what is as wide as they are take two.
+pub fn columns(text: &str) -> usize {
+    text.chars().map(|c| if is_wide(c) { 2 } else { 1 }).sum()
+}
+
+/// Whether a character is an ideograph, or as wide as one.
+pub fn is_wide(c: char) -> bool {
+    matches!(
+        c,
+        // Hangul jamo, ideographs with their punctuation and kana, Hangul, compatibility forms.
+        '\u{1100}'..='\u{115f}' | '\u{2e80}'..='\u{a4cf}' | '\u{ac00}'..='\u{d7a3}' | '\u{f900}'..='\u{faff}'
+        // Full width forms, pictures, further ideographs.
+        | '\u{fe30}'..='\u{fe6f}' | '\u{ff01}'..='\u{ff60}' | '\u{ffe0}'..='\u{ffe6}' | '\u{1f300}'..='\u{1faff}'
+        | '\u{20000}'..='\u{3fffd}'
+    )
+}
+
 /// The beginning of a text that fits into so many columns of a terminal.
 pub fn cut(text: &str, columns: usize) -> String {
     // Ideographs take two; what takes one of the others leaves some room.
@@ -197,6 +214,13 @@ mod tests {
         assert_eq!(cut("backups", 6), "backu…");
         assert_eq!(cut("订单号码", 8), "订单号码");
         assert_eq!(cut("订单号码", 6), "订单…");
+    }
+
+    #[test]
+    fn an_ideograph_takes_two_columns() {
+        for (text, expected) in [("", 0), ("█ ms", 4), ("超卖", 4), ("（a，b）", 8)] {
+            assert_eq!(columns(text), expected, "{text}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! - [`scene`]: what experiments are made of: processes, servers, faults, a timeline, a verdict
 //! - [`page`]: what the browser sees, live
 //! - `server`: HTTP for both the shop and the page; `open_files`: how many connections there can be
+//! - [`words`]: what is said in a terminal
 //!
 //! Locks come from the public API of `lockkeeper`; naive locks and private servers from `lockkeeper-testkit`.
 
@@ -17,5 +18,6 @@ pub mod scene;
 mod server;
 pub mod shop;
 mod text;
+pub mod words;
 
-pub use text::Text;
+pub use text::{Text, told};

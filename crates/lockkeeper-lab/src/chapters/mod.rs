@@ -37,6 +37,7 @@ use crate::scene::orders::Event;
 use crate::scene::update::{Side, Update};
 use crate::scene::{Lives, LockKind, Scene};
 use crate::text::Text;
+use crate::words;
 
 pub use outcome::{Ended, Outcome, Played};
 
@@ -133,7 +134,7 @@ impl Stage {
     /// When it cannot be found again.
     pub fn here() -> Result<Stage> {
         crate::scene::sweep();
-        let program = std::env::current_exe().context("this program cannot be found again")?;
+        let program = std::env::current_exe().context(words::PROGRAM_IS_GONE)?;
         Ok(Stage { program })
     }
 }
@@ -192,7 +193,7 @@ async fn side(
     let mut scene = Scene::new(stage.program.clone(), lock.clone(), updates.clone())?;
     (chapter.play)(&mut scene)
         .await
-        .with_context(|| format!("with {}", lock.about.en))?;
+        .with_context(|| words::with_lock(&lock.about))?;
     let (verdict, timeline) = scene.judge().await?;
     for figure in &scene.figures.0 {
         let _ = updates.send(Update::Figure(figure.clone()));

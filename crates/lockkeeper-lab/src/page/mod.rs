@@ -30,7 +30,7 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 
 use crate::chapters::Stage;
-use crate::{open_files, server};
+use crate::{open_files, server, words};
 use locks::Locks;
 use routes::Site;
 use runs::Runs;
@@ -137,5 +137,5 @@ async fn listen(wanted: Option<SocketAddr>) -> Result<TcpListener> {
         }
         bound => bound,
     };
-    listener.with_context(|| format!("cannot listen on {address}"))
+    listener.with_context(|| words::cannot_listen(address))
 }

@@ -11,6 +11,9 @@ use lockkeeper::{Guard, Lockkeeper, Token};
 use lockkeeper_testkit::naive::{MISTAKES, Mistake, NaiveGuard, NaiveLock};
 use tokio::sync::OwnedMutexGuard;
 
+use crate::text::Text;
+use crate::words;
+
 /// The kind of lock that an instance uses.
 #[derive(Clone, PartialEq, Eq)]
 pub enum LockKind {
@@ -43,9 +46,7 @@ impl LockKind {
             _ => {}
         }
         if let Some(mistake) = Mistake::named(text) {
-            let redis = redis.with_context(|| {
-                format!("the naive lock {text:?} lives on Redis; name the server by --store redis://HOST:PORT/0")
-            })?;
+            let redis = redis.with_context(|| words::naive_needs_redis(text))?;
             return Ok(LockKind::Naive {
                 mistake,
                 name: text.to_owned(),
@@ -58,14 +59,10 @@ impl LockKind {
     }
 }
 
-fn unknown(text: &str) -> String {
+fn unknown(text: &str) -> Text {
     let naive: Vec<_> = MISTAKES.iter().map(|(_, name, _)| *name).collect();
-    format!(
-        "there is no lock {:?}; write store (that of --store), none, mutex, a store's URL such as \
-         sqlite:/tmp/locks.db or redis://localhost:6379/0, or a naive lock on Redis: right, {}",
-        text.chars().take(40).collect::<String>(),
-        naive.join(", ")
-    )
+    let text: String = text.chars().take(40).collect();
+    words::no_lock(&text, &naive.join(", "))
 }
 
 /// As it is written, without a password.

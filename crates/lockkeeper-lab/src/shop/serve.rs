@@ -18,7 +18,7 @@ use super::lock::{LockKind, Locks};
 use super::routes::{Site, router};
 use super::sale::Shop;
 use super::stock::{self, USUAL_SIZE};
-use crate::{open_files, server};
+use crate::{open_files, server, words};
 
 /// How long customers may still take once the shop closes.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -109,7 +109,7 @@ pub async fn serve(
 ) -> Result<()> {
     let listen = options.listen;
     let listener = TcpListener::bind(listen).await;
-    let listener = listener.with_context(|| format!("cannot listen on {listen}"))?;
+    let listener = listener.with_context(|| words::cannot_listen(listen))?;
     let address = listener.local_addr()?;
     let stock_url = StoreUrl::parse(&options.stock)?;
     let stock = stock::open(&options.stock, options.size).await?;

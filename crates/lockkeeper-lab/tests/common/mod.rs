@@ -58,3 +58,9 @@ pub fn bare(args: &[&str]) -> Command {
     command.env("LC_ALL", "C");
     command
 }
+
+/// The same command where the system speaks Chinese.
+pub fn in_chinese(command: &mut Command) -> &mut Command {
+    command.env_remove("LC_ALL").env_remove("LC_MESSAGES");
+    command.env("LANG", "zh_CN.UTF-8")
+}

@@ -231,6 +231,18 @@ fn load_tells_what_was_sold_and_ends_with_1_when_too_much_was() {
         "{done:?}"
     );
 
+    let args_zh = [&args[..], &instances, &["--lang", "zh"]].concat();
+    let chinese = finish(&mut bare(&args_zh)).code(0).out();
+    for part in [
+        "80 个请求",
+        "已售",
+        "没等到锁",
+        "合计",
+        "超卖 0，丢失的更新 0",
+    ] {
+        assert!(chinese.contains(part), "no {part:?} in\n{chinese}");
+    }
+
     let done = finish(&mut bare(&[&args[..], &instances, &["--json"]].concat())).code(0);
     let json = done.json();
     assert_eq!((&json["sold"], &json["refused"]), (&0.into(), &80.into()));

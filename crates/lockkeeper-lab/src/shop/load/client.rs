@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::server::SPEAKS_WITHIN;
+use crate::words;
 
 /// More than the longest answer.
 const MOST_ANSWER: usize = 4 << 20;
@@ -34,8 +35,7 @@ pub(super) struct Address {
 
 impl Address {
     pub fn parse(url: &str) -> Result<Address> {
-        let expected =
-            || format!("{url:?} is no instance; write for instance http://127.0.0.1:8080");
+        let expected = || words::no_instance(url);
         let uri: Uri = url.parse().with_context(expected)?;
         let root = matches!(uri.path(), "" | "/") && uri.query().is_none();
         ensure!(uri.scheme_str() == Some("http") && root, expected());
@@ -47,7 +47,7 @@ impl Address {
             Some(Some(port)) => port.parse().ok().filter(|port| *port > 0),
             None => None,
         };
-        let port = port.context("an instance is http://HOST:PORT, and nothing else")?;
+        let port = port.context(words::INSTANCE_IS_AN_ADDRESS)?;
         Ok(Address {
             url: url.trim_end_matches('/').to_owned(),
             host: host.trim_matches(['[', ']']).to_owned(),

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use super::answer::{self, Answer};
 use super::routes::{ROUTES, Route};
 use super::stock::Account;
-use crate::open_files;
+use crate::{open_files, words};
 use client::{Address, Client, Silence};
 
 pub use report::{Books, InstanceReport, Latency, Report, Tally};
@@ -103,7 +103,7 @@ pub async fn run(options: &LoadOptions, mut watch: impl FnMut(&Tally)) -> Result
     let (run, item) = prepare(options)?;
     let run = Arc::new(run);
     let before = run.account(&item).await;
-    let before = before.context("no instance can be reached")?;
+    let before = before.context(words::NO_INSTANCE_REACHED)?;
     let start = Instant::now();
     let mut customers = JoinSet::new();
     for _ in 0..options.concurrency {
@@ -151,28 +151,20 @@ pub(crate) async fn inside(instances: &[String]) -> Result<u64> {
 }
 
 fn prepare(options: &LoadOptions) -> Result<(Run, String)> {
-    ensure!(!options.instances.is_empty(), "name an instance");
-    ensure!(
-        options.concurrency > 0,
-        "nobody would ask with a concurrency of 0"
-    );
+    ensure!(!options.instances.is_empty(), words::NAME_AN_INSTANCE);
+    ensure!(options.concurrency > 0, words::NOBODY_ASKS);
     // Each customer keeps a connection to each instance.
     let customers = u64::try_from(options.concurrency)?.min(options.requests);
     let connections = customers * u64::try_from(options.instances.len())?;
     let files = open_files::most();
     ensure!(
         connections + OWN_FILES <= u64::try_from(files)?,
-        "{connections} connections at once are more than the {files} files that this process may open; lower the \
-         concurrency, or raise the limit (ulimit -n)"
+        words::too_many_connections(connections, files)
     );
-    let uri: Uri = options.path.parse().context("the path cannot be read")?;
+    let uri: Uri = options.path.parse().context(words::PATH_NOT_READ)?;
     let route = Route::find(&options.path).with_context(|| {
         let paths: Vec<_> = ROUTES.iter().map(|route| route.path).collect();
-        format!(
-            "{:?} sells nothing; there are {}",
-            options.path,
-            paths.join(", ")
-        )
+        words::sells_nothing(&options.path, &paths.join(", "))
     })?;
     let item = route.item(&uri).map_err(anyhow::Error::msg)?;
     let targets = options.instances.iter().map(|url| {

@@ -20,6 +20,7 @@ use lockkeeper::url::{StoreUrl, state_folder};
 use serde::{Deserialize, Serialize};
 
 use super::item::Item;
+use crate::words;
 
 /// The environment variable that names the stock when no argument does.
 pub const STOCK_VARIABLE: &str = "LOCKKEEPER_SHOP_STOCK";
@@ -107,9 +108,7 @@ impl Place {
         Ok(match url.scheme() {
             "sqlite" => Place::File(url.path()?),
             "redis" => Place::Server(Box::new(redis::server(text)?)),
-            other => anyhow::bail!(
-                "there is no stock {other:?}; write for instance sqlite:/tmp/shop.db or redis://localhost:6379/0"
-            ),
+            other => anyhow::bail!(words::no_stock(other)),
         })
     }
 }
@@ -145,14 +144,14 @@ pub async fn reset(text: &str, size: u32) -> Result<()> {
 pub fn usual() -> Result<String> {
     match std::env::var(STOCK_VARIABLE) {
         Ok(url) if !url.is_empty() => return Ok(url),
-        Err(std::env::VarError::NotUnicode(_)) => anyhow::bail!("{STOCK_VARIABLE} is not text"),
+        Err(std::env::VarError::NotUnicode(_)) => anyhow::bail!(words::not_text(STOCK_VARIABLE)),
         _ => {}
     }
     let folder = state_folder().map(|folder| folder.join("lockkeeper"));
     let path = folder.and_then(|folder| folder.join("shop.db").to_str().map(str::to_owned));
     match path {
         Some(path) => Ok(format!("sqlite:{path}")),
-        None => anyhow::bail!("there is no home folder for the stock; name one by --stock"),
+        None => anyhow::bail!(words::NO_HOME_FOR_STOCK),
     }
 }
 

@@ -5,9 +5,11 @@ use std::process::{Command, Stdio};
 
 use lockkeeper_lab::chapters::Stage;
 use lockkeeper_lab::page::{Opened, PageOptions, serve};
+use lockkeeper_lab::words;
 
 use crate::shop::{address, failure};
 use lockkeeper_cli::exit::Failure;
+use lockkeeper_cli::lang::Lang;
 use lockkeeper_cli::notes::say;
 use lockkeeper_cli::output::{print, print_json};
 use lockkeeper_cli::signals::Signals;
@@ -36,13 +38,14 @@ pub async fn run(args: &PageArgs, store: &StoreArgs) -> Result<u8, Failure> {
     if let Some(url) = &store.store {
         check(url)?;
     }
+    let lang = store.lang();
     let options = PageOptions {
         listen: args.listen,
         store: store.store.clone(),
         stage: Stage::here().map_err(failure)?,
     };
     if args.listen.is_some_and(|listen| !listen.ip().is_loopback()) {
-        say("the page listens to other machines, and asks nobody who they are");
+        say(words::PAGE_FOR_OTHERS.get(lang));
     }
     let mut signals = Signals::listen()?;
     let stop = async {
@@ -51,13 +54,10 @@ pub async fn run(args: &PageArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let opened = |opened: &Opened| {
         match store.json {
             true => print_json(opened)?,
-            false => print(&format!(
-                "the laboratory is open at {} (Ctrl-C ends it)",
-                opened.url
-            ))?,
+            false => print(words::page_is_open(&opened.url).get(lang))?,
         }
         if args.open {
-            open(&opened.url);
+            open(&opened.url, lang);
         }
         Ok(())
     };
@@ -66,7 +66,7 @@ pub async fn run(args: &PageArgs, store: &StoreArgs) -> Result<u8, Failure> {
 }
 
 /// Starts a browser, if there is one; the page can be opened by hand as well.
-fn open(url: &str) {
+fn open(url: &str, lang: Lang) {
     let opener = if cfg!(target_os = "macos") {
         "open"
     } else {
@@ -81,8 +81,6 @@ fn open(url: &str) {
     match started {
         // It ends once the browser has the address; somebody has to take note of that.
         Ok(mut child) => drop(std::thread::spawn(move || child.wait())),
-        Err(error) => say(&format!(
-            "{opener} does not start ({error}); open {url} in a browser"
-        )),
+        Err(error) => say(words::no_browser(opener, &error, url).get(lang)),
     }
 }

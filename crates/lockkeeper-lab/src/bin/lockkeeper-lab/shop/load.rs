@@ -5,10 +5,13 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use lockkeeper::duration;
 use lockkeeper_lab::shop::load::{self, LoadOptions, Report, Tally};
+use lockkeeper_lab::{Text, told, words};
 
 use super::failure;
 use lockkeeper_cli::exit::{Failure, UNAVAILABLE, USAGE};
+use lockkeeper_cli::lang::Lang;
 use lockkeeper_cli::output::{plain, print, print_json, table, table_text};
+use lockkeeper_cli::store::StoreArgs;
 
 /// More was sold than there was.
 const OVERSOLD: u8 = 1;
@@ -36,7 +39,8 @@ pub struct Args {
     timeout: Duration,
 }
 
-pub async fn run(args: &Args, json: bool) -> Result<u8, Failure> {
+pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
+    let lang = store.lang();
     let options = LoadOptions {
         instances: args.instances.clone(),
         path: args.path.clone(),
@@ -45,32 +49,22 @@ pub async fn run(args: &Args, json: bool) -> Result<u8, Failure> {
         timeout: args.timeout,
     };
     let sense = options.check();
-    sense.map_err(|error| Failure::new(USAGE, format!("{error:#}")))?;
+    sense.map_err(|error| Failure::new(USAGE, told(&error)))?;
     let bar = bar(args.requests);
-    let report = load::run(&options, |tally| show(&bar, tally)).await;
+    let report = load::run(&options, |tally| show(&bar, tally, lang)).await;
     bar.finish_and_clear();
     let report = report.map_err(failure)?;
-    match json {
+    match store.json {
         true => print_json(&report)?,
-        false => print(&text(&report))?,
+        false => print(&text(&report, lang))?,
     }
     match &report.books {
-        None => Err(Failure::new(
-            UNAVAILABLE,
-            "no instance was left to show the books: what was oversold is not known",
-        )),
-        Some(books) if !report.held() => Err(Failure::new(
-            OVERSOLD,
-            format!(
-                "the lock did not hold: {} oversold, {} lost updates",
-                books.oversold, books.lost_updates
-            ),
-        )),
+        None => Err(Failure::new(UNAVAILABLE, words::NO_BOOKS)),
+        Some(books) if !report.held() => Err(Failure::new(OVERSOLD, words::did_not_hold(books))),
         // What nobody tried has not held.
-        Some(_) if report.requests > 0 && report.tally.answered() == 0 => Err(Failure::new(
-            UNAVAILABLE,
-            "no customer was served or refused: whether the lock holds is not known",
-        )),
+        Some(_) if report.requests > 0 && report.tally.answered() == 0 => {
+            Err(Failure::new(UNAVAILABLE, words::NOBODY_SERVED))
+        }
         Some(_) => Ok(0),
     }
 }
@@ -85,30 +79,19 @@ fn bar(requests: u64) -> ProgressBar {
     bar
 }
 
-fn show(bar: &ProgressBar, tally: &Tally) {
+fn show(bar: &ProgressBar, tally: &Tally, lang: Lang) {
     bar.set_position(tally.requests());
-    let trouble = tally.busy + tally.fenced + tally.failed + tally.unknown;
-    bar.set_message(format!(
-        "sold {}, refused {}, failed {trouble}",
-        tally.sold, tally.refused
-    ));
+    bar.set_message(words::so_far(tally).get(lang).to_owned());
 }
 
-fn text(report: &Report) -> String {
-    let mut lines = vec![format!(
-        "{} requests in {:.1}s, {:.0} a second",
-        report.requests, report.seconds, report.requests_per_second
-    )];
-    let latency = report.latency_ms;
-    if latency.max > 0.0 {
-        lines.push(format!(
-            "answered within {:.1}ms (half of them), {:.1}ms (90 %), {:.1}ms (99 %), {:.1}ms (all)",
-            latency.p50, latency.p90, latency.p99, latency.max
-        ));
+fn text(report: &Report, lang: Lang) -> String {
+    let said = |text: Text| text.get(lang).to_owned();
+    let mut lines = vec![said(words::requests(report))];
+    if report.latency_ms.max > 0.0 {
+        lines.push(said(words::latency(&report.latency_ms)));
     }
-    let mut parts = table(&[
-        "", "SOLD", "REFUSED", "BUSY", "FENCED", "FAILED", "UNKNOWN", "",
-    ]);
+    let counts = words::COLUMNS.each_ref().map(|text| text.get(lang));
+    let mut parts = table(&[&[""], &counts[..], &[""]].concat());
     let mut row = |title: &str, tally: &Tally, trouble: &str| {
         let counts = [
             tally.sold,
@@ -124,24 +107,17 @@ fn text(report: &Report) -> String {
     };
     for instance in &report.instances {
         let trouble = match (&instance.gone, &instance.trouble) {
-            (Some(why), _) => format!("gone: {why}"),
-            (None, Some(why)) => format!("first: {why}"),
+            (Some(why), _) => said(words::gone(why)),
+            (None, Some(why)) => said(words::first_trouble(why)),
             (None, None) => String::new(),
         };
         row(&instance.url, &instance.tally, &trouble);
     }
-    row("all", &report.tally, "");
+    row(words::ALL.get(lang), &report.tally, "");
     lines.push(table_text(&parts));
     if let Some(books) = &report.books {
-        let account = &books.account;
-        lines.push(format!(
-            "{}: {} at the start, {} sold by the ledger, {} left by the count",
-            account.item, account.opening, account.sales, account.stock
-        ));
-        lines.push(format!(
-            "oversold {}, lost updates {}",
-            books.oversold, books.lost_updates
-        ));
+        lines.push(said(words::account(books)));
+        lines.push(said(words::faults(books)));
     }
     lines.join("\n")
 }

@@ -5,6 +5,7 @@ mod reset;
 mod serve;
 
 use lockkeeper_lab::shop::stock::{self, STOCK_VARIABLE};
+use lockkeeper_lab::told;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use lockkeeper_cli::exit::{Failure, UNAVAILABLE, USAGE};
@@ -41,8 +42,8 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
     allow_many_connections();
     match &args.verb {
         Verb::Serve(args) => serve::run(args, store).await.map(|()| 0),
-        Verb::Load(args) => load::run(args, store.json).await,
-        Verb::Reset(args) => reset::run(args, store.json).await.map(|()| 0),
+        Verb::Load(args) => load::run(args, store).await,
+        Verb::Reset(args) => reset::run(args, store).await.map(|()| 0),
     }
 }
 
@@ -56,7 +57,7 @@ fn allow_many_connections() {
 
 /// The stock's URL, from the argument or elsewhere.
 fn stock_url(argument: Option<&str>) -> Result<String, Failure> {
-    let usage = |error: anyhow::Error| Failure::new(USAGE, format!("{error:#}"));
+    let usage = |error: anyhow::Error| Failure::new(USAGE, told(&error));
     let url = match argument {
         Some(url) => {
             let advice = instead_of(STOCK_VARIABLE, "--stock");
@@ -73,6 +74,6 @@ fn stock_url(argument: Option<&str>) -> Result<String, Failure> {
 pub fn failure(error: anyhow::Error) -> Failure {
     match error.downcast::<lockkeeper::Error>() {
         Ok(error) => error.into(),
-        Err(error) => Failure::new(UNAVAILABLE, format!("{error:#}")),
+        Err(error) => Failure::new(UNAVAILABLE, told(&error)),
     }
 }

@@ -1,10 +1,12 @@
 //! `lockkeeper shop reset`: puts a stock back to its start.
 
 use lockkeeper_lab::shop::stock::{self, USUAL_SIZE};
+use lockkeeper_lab::words;
 
 use super::{failure, stock_url};
 use lockkeeper_cli::exit::Failure;
 use lockkeeper_cli::output::{print, print_json};
+use lockkeeper_cli::store::StoreArgs;
 
 /// Puts the stock back to its start: full shelves, no rewards given, an empty ledger
 #[derive(Debug, clap::Args)]
@@ -18,13 +20,13 @@ pub struct Args {
     stock_size: u32,
 }
 
-pub async fn run(args: &Args, json: bool) -> Result<(), Failure> {
+pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     let url = stock_url(args.stock.as_deref())?;
     let size = args.stock_size;
     stock::reset(&url, size).await.map_err(failure)?;
-    match json {
+    match store.json {
         true => print_json(&serde_json::json!({ "stock_size": size }))?,
-        false => print(&format!("the stock is full: {size} in the inventory"))?,
+        false => print(words::stock_is_full(size).get(store.lang()))?,
     }
     Ok(())
 }

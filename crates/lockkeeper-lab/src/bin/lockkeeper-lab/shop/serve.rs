@@ -9,6 +9,7 @@ use lockkeeper::url::{STORE_VARIABLE, StoreUrl};
 use lockkeeper_lab::shop::lock::LockKind;
 use lockkeeper_lab::shop::stock::USUAL_SIZE;
 use lockkeeper_lab::shop::{Opened, ServeOptions, serve};
+use lockkeeper_lab::{told, words};
 use tokio::sync::watch;
 
 use super::{failure, stock_url};
@@ -70,7 +71,7 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     };
     let (go_on, decides) = watch::channel(!args.held_back);
     if !args.listen.ip().is_loopback() {
-        say("the shop listens to other machines, and asks nobody who they are");
+        say(words::SHOP_FOR_OTHERS.get(store.lang()));
     }
     let mut signals = Signals::listen()?;
     let leashed = args.leashed;
@@ -82,10 +83,10 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     };
     let opened = |opened: &Opened| match store.json {
         true => print_json(opened),
-        false => print(&format!(
-            "the shop is open at {} (lock: {}, stock: {})",
-            opened.url, opened.lock, opened.stock
-        )),
+        false => {
+            let text = words::shop_is_open(&opened.url, &opened.lock, &opened.stock);
+            print(text.get(store.lang()))
+        }
     };
     serve(options, decides, opened, stop).await.map_err(failure)
 }
@@ -93,8 +94,7 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
 /// The lock that an argument names.
 fn lock(kind: &str, store: &StoreArgs, stock: &str) -> Result<LockKind, Failure> {
     if kind.contains(':') {
-        let advice = format!("{STORE_VARIABLE} and write --lock store");
-        without_password(kind, &advice.into())?;
+        without_password(kind, &words::instead_of_lock(STORE_VARIABLE))?;
     }
     let named = match &store.store {
         Some(url) => {
@@ -118,7 +118,7 @@ fn lock(kind: &str, store: &StoreArgs, stock: &str) -> Result<LockKind, Failure>
     let redis = redis.or_else(|| Some(stock).filter(is_redis));
     LockKind::parse(kind, redis).map_err(|error| match error.downcast::<lockkeeper::Error>() {
         Ok(error) => error.into(),
-        Err(error) => Failure::new(USAGE, format!("{error:#}")),
+        Err(error) => Failure::new(USAGE, told(&error)),
     })
 }
 

@@ -14,6 +14,7 @@ use tokio::sync::Mutex;
 
 use super::{Account, Answering, Fenced, MOST_FAMILIES, STOCK_VARIABLE, Sale, Stock};
 use crate::shop::item::{GOODS, GOODS_SIZE, Item};
+use crate::words;
 
 /// How long the server may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -35,11 +36,8 @@ pub struct RedisStock {
 /// The server that a URL names.
 pub fn server(url: &str) -> Result<ConnectionInfo> {
     // The driver's error might repeat a password.
-    url.into_connection_info().map_err(|_| {
-        anyhow::anyhow!(
-            "the stock's URL cannot be read; write for instance redis://localhost:6379/0"
-        )
-    })
+    url.into_connection_info()
+        .map_err(|_| anyhow::anyhow!(words::STOCK_URL_NOT_READ))
 }
 
 /// The keys of an item.
@@ -131,16 +129,11 @@ impl RedisStock {
     fn told<T>(&self, answer: redis::RedisResult<T>) -> Result<T> {
         answer.map_err(|error| {
             let why = match error.kind() {
-                _ if wants_password(&error) => {
-                    format!("it wants a password; put the URL with it into {STOCK_VARIABLE}")
-                }
-                ErrorKind::AuthenticationFailed => {
-                    format!("it refuses the user or password; check the URL in {STOCK_VARIABLE}")
-                }
-                _ => error.to_string(),
+                _ if wants_password(&error) => words::wants_password(STOCK_VARIABLE),
+                ErrorKind::AuthenticationFailed => words::refuses_password(STOCK_VARIABLE),
+                _ => error.to_string().into(),
             };
-            let server = &self.server;
-            anyhow::anyhow!("the stock's Redis server {server} cannot be used: {why}")
+            anyhow::anyhow!(words::stock_server_fails(&self.server, &why))
         })
     }
 }

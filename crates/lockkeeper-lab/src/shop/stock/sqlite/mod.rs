@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use super::{Account, Answering, Fenced, MOST_FAMILIES, Sale, Stock};
 use crate::shop::item::{GOODS, GOODS_SIZE, Item};
+use crate::words;
 
 /// Marks the file as ours: "shop".
 const APPLICATION_ID: i32 = 0x73_68_6f_70;
@@ -31,7 +32,7 @@ impl SqliteStock {
         let path = path.to_owned();
         let opening = tokio::task::spawn_blocking(move || {
             let connection = connect(&path, size);
-            connection.with_context(|| format!("the stock {path:?} cannot be opened"))
+            connection.with_context(|| words::stock_not_opened(&path))
         });
         let mut connection = opening.await??;
         let (sender, steps) = mpsc::channel::<Step>();
@@ -86,7 +87,7 @@ fn connect(path: &Path, size: u32) -> Result<Connection> {
     let mut connection = Connection::open(path)?;
     connection.busy_timeout(PATIENCE)?;
     if !is_ours_or_new(&connection)? {
-        bail!("it belongs to another program; name another file");
+        bail!(words::FILE_OF_OTHERS);
     }
     switch_to_wal(&connection)?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
@@ -111,7 +112,7 @@ fn check_folder(path: &Path) -> Result<()> {
         return Ok(());
     };
     if folder.file_name().is_none_or(|name| name != "lockkeeper") {
-        bail!("the folder {folder:?} does not exist; create it, or name another place");
+        bail!(words::no_folder(folder));
     }
     Ok(std::fs::create_dir_all(folder)?)
 }
