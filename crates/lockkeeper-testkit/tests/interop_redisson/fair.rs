@@ -88,6 +88,10 @@ async fn who_leaves_the_line_is_waited_for_by_nobody() {
     let gave_up = Ours::Fair.within(&keeper, "line", 2 * A_WHILE).await;
     assert!(gave_up.is_none());
     assert_eq!(gives_up.value().await, false);
+    until("both have left", async || {
+        site.server.strings(&queue) == ["0"]
+    })
+    .await;
     let waits = b.ask("lock", json!({}));
     until("only one waits", async || {
         site.server.strings(&queue) == ["1"]
