@@ -297,11 +297,12 @@ async fn ours_waits_for_a_lock_without_a_lease() {
     released(waiter.await.expect("finishes").expect("acquires")).await;
 }
 
-/// rslock writes random bytes, which are no text.
+/// rslock writes twenty random bytes, which are no text.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_value_that_is_no_text_is_a_holder() {
     let world = World::new(Kind::Python).await;
-    let write = r"return redis.call('SET', KEYS[1], '\255\254\0 \128', 'PX', 60000)";
+    let write =
+        r"return redis.call('SET', KEYS[1], '\255\254\0 \128' .. string.rep('x', 15), 'PX', 60000)";
     world.server().command(&["EVAL", write, "1", "job"]);
     assert!(world.try_ours("job").await.is_none());
     let info = world.ours.inspect("job").await.expect("answers");

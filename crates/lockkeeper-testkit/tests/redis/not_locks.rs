@@ -159,4 +159,11 @@ async fn a_plain_break_keeps_data_and_ends_locks() {
         store.break_lock(&break_of(&wish)).await.expect("breaks");
         assert_eq!(server.strings(&["EXISTS", "data"]), ["0"], "{peers:?}");
     }
+    // As rslock writes it. Without an end it may be anything.
+    let bytes = r"return redis.call('SET', KEYS[1], '\255\254\0 \128' .. string.rep('x', 15))";
+    server.command(&["EVAL", bytes, "1", "data"]);
+    refused(&["EVAL"], store.break_lock(&break_of(&wish)).await);
+    server.command(&["PEXPIRE", "data", "60000"]);
+    store.break_lock(&break_of(&wish)).await.expect("breaks");
+    assert_eq!(server.strings(&["EXISTS", "data"]), ["0"]);
 }

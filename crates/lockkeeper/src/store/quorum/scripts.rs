@@ -28,7 +28,7 @@ scripts! {
         "../../redis/scripts/plain_prolong.lua", "plain_renew.lua";
     PLAIN_INSPECT = "plain_inspect.lua";
     PLAIN_BREAK = "../../redis/scripts/clock.lua", "../../redis/scripts/time.lua", "token.lua",
-        "../../redis/scripts/broken.lua", "plain_break.lua";
+        "../../redis/scripts/broken.lua", "../../redis/scripts/is_lock.lua", "plain_break.lua";
 }
 
 #[cfg(test)]

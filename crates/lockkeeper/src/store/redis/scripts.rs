@@ -93,7 +93,7 @@ silent! {
     PLAIN_RELEASE = files!("alone.lua", "plain_release.lua");
     PLAIN_RENEW = files!("clock.lua", "time.lua", "stay.lua", "plain_prolong.lua", "plain_renew.lua");
     PLAIN_INSPECT = files!("plain_inspect.lua");
-    PLAIN_BREAK = files!("clock.lua", "time.lua", "fence.lua", "broken.lua", "plain_break.lua");
+    PLAIN_BREAK = files!("clock.lua", "time.lua", "fence.lua", "broken.lua", "is_lock.lua", "plain_break.lua");
     // Nodes of a cluster run no batches: there is one text.
     BATCH = concat!(
         files!("publish.lua", "clock.lua", "time.lua", "fence.lua"),

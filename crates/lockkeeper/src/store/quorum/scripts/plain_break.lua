@@ -6,14 +6,6 @@
 --         the hold that is meant is not there
 -- Invariant: ends the hold that is meant, of whatever client, moves the fence past it, and tells the keeper that held and
 --            those who wait.
--- What is going to be deleted has to be certain to be a lock: ours, or the random value of another client. Such a value is
--- that of a UUID, or has an end and looks like at least ninety random bits.
-local function is_lock(value, left)
-  if string.find(value, '^%S+ %d+ %d+ %d+ ') then return true end
-  local length = #value
-  if (length == 32 or length == 36) and string.find(value, '^[%x%-]+$') then return true end
-  return left >= 0 and length >= 16 and length <= 128 and string.find(value, '^[%w+/=_:.%-]+$') ~= nil
-end
 if ARGV[4] ~= '0' and us > tonumber(ARGV[4]) then return { 2, us } end
 local held, left = redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])
 local claim, last, run, line = string.match(held or '', '^(%S+) (%d+) (%d+) %d+ %d+ ([^\n]*)')
