@@ -139,10 +139,16 @@ async fn a_plain_break_keeps_data_and_ends_locks() {
         assert_eq!(dump(&server), before, "{data:?}");
         server.command(&["DEL", "data"]);
     }
-    // What a cache keeps for a while is no lock either.
-    server.command(&["SET", "data", "a customer's name", "PX", "60000"]);
-    refused(&["SET"], store.break_lock(&break_of(&wish)).await);
-    assert_eq!(server.strings(&["GET", "data"]), ["a customer's name"]);
+    // What a cache keeps for a while is no lock either, also where it has twenty bytes.
+    for text in [
+        "a customer's name",
+        "user=42\nname=abcdefg",
+        "订单号：12345678",
+    ] {
+        server.command(&["SET", "data", text, "PX", "60000"]);
+        refused(&["SET"], store.break_lock(&break_of(&wish)).await);
+        assert_eq!(server.strings(&["EXISTS", "data"]), ["1"], "{text}");
+    }
     // As redis-py, redsync and node-redlock write them; the first without an end.
     for peers in [
         &["SET", "data", "d1e8a7c29f0b11ee8c990242ac120002"][..],
