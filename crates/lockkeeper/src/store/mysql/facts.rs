@@ -24,9 +24,10 @@ const SYNCED: &str =
 /// Whether the server takes writes. MariaDB 12 has words for it, older ones and MySQL a number, and both are compared as text.
 const TAKES_WRITES: &str = "CONCAT(@@global.read_only) IN ('0','OFF')";
 
-/// What the server calls its version. A proxy that greets for it may call another.
+/// What the server calls its version. A proxy that greets for it may call another. ProxySQL also answers `SELECT VERSION()` by itself, in
+/// these very words.
 pub(super) async fn version(connection: &Connection) -> Result<String, Fault> {
-    let rows = connection.rows("SELECT VERSION()").await?;
+    let rows = connection.rows("SELECT CONCAT(VERSION())").await?;
     let version = rows.first().and_then(|row| text(row, 0));
     version.ok_or_else(|| Fault::Lost("the server says no version".into()))
 }
