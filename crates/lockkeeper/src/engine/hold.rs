@@ -18,7 +18,9 @@ use crate::token::MAX_SKEW_MICROS;
 use crate::{Error, Event, Label, LossCause, Name, Token};
 
 /// How much the clocks of a store and of this machine may differ where a break is told from one before the hold.
-const SKEW: Duration = Duration::from_micros(MAX_SKEW_MICROS);
+///
+/// Shorter than what a store allows a break to be ahead of its clock: otherwise one beside that limit would seem to be before the hold.
+const SKEW: Duration = Duration::from_micros(MAX_SKEW_MICROS - 5_000_000);
 
 fn is_held(standing: Standing) -> bool {
     matches!(standing, Standing::Held | Standing::AtRisk)
