@@ -30,11 +30,15 @@ impl Lang {
         let mut values = VARIABLES.into_iter().filter_map(variable);
         let locale = values.find(|value| !value.is_empty()).unwrap_or_default();
         // The rest of a locale is the country, the encoding and a variant: zh_CN.UTF-8@pinyin.
-        let locale = locale.to_string_lossy();
-        let language = locale.split(['_', '-', '.', '@']).next();
-        match language.is_some_and(|language| language.eq_ignore_ascii_case("zh")) {
-            true => Lang::Zh,
-            false => Lang::En,
+        let locale = locale.to_string_lossy().to_ascii_lowercase();
+        let (place, encoding) = locale.split_once('.').unwrap_or((&locale, "utf-8"));
+        let language = place.split(['_', '-', '@']).next();
+        let encoding = encoding.split('@').next();
+        // A terminal of another encoding shows nothing that can be read, and English as ever.
+        if language == Some("zh") && matches!(encoding, Some("utf-8" | "utf8")) {
+            Lang::Zh
+        } else {
+            Lang::En
         }
     }
 
@@ -137,7 +141,17 @@ mod tests {
         ] {
             assert_eq!(lang([None, None, Some(chinese)]), Lang::Zh, "{chinese}");
         }
-        for other in ["C", "C.UTF-8", "POSIX", "en_US.UTF-8", "zhuang", ""] {
+        for other in [
+            "C",
+            "C.UTF-8",
+            "POSIX",
+            "en_US.UTF-8",
+            "zhuang",
+            "",
+            "zh_CN.GBK",
+            "zh_TW.Big5",
+            "zh_CN.GB18030@pinyin",
+        ] {
             assert_eq!(lang([None, None, Some(other)]), Lang::En, "{other}");
         }
         let (zh, c, none) = (Some("zh_CN.UTF-8"), Some("C"), Some(""));

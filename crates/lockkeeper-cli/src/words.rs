@@ -230,13 +230,13 @@ pub const ASKED_TO_END: Text = Text::new(
 /// The guardian died before the command.
 pub const GUARDIAN_IS_GONE: Text = Text::new(
     "the guardian is gone; the command is still ended in time, but not if lockkeeper is killed as well",
-    "守护进程没了；命令仍会按时被结束，除非 lockkeeper 也被杀",
+    "守护进程已退出；命令仍会按时被结束，除非 lockkeeper 也被杀",
 );
 
 /// The guardian alone is left.
 pub const LOCKKEEPER_IS_GONE: Text = Text::new(
     "lockkeeper is gone; ending the command that it ran",
-    "lockkeeper 没了；正在结束它运行的命令",
+    "lockkeeper 已退出；正在结束它运行的命令",
 );
 
 /// The command got KILL.
@@ -252,7 +252,7 @@ pub fn cause(cause: &LossCause) -> Text {
     let zh = match cause {
         LossCause::Broken(broken) => {
             let reason = plain(&broken.reason);
-            return Text::made(format!("broken: {reason}"), format!("被强制解除：{reason}"));
+            return Text::made(format!("broken: {reason}"), format!("被强制释放：{reason}"));
         }
         LossCause::NotRenewed => "没有及时续期",
         LossCause::LeaseOver => "固定租期已到",

@@ -73,14 +73,14 @@ fn a_loss_is_told_in_chinese() {
     let last = err.lines().last().expect("a line");
     assert_eq!(
         last,
-        "lockkeeper: 锁 \"x\" 在命令运行期间丢失（被强制解除：演习），命令已结束"
+        "lockkeeper: 锁 \"x\" 在命令运行期间丢失（被强制释放：演习），命令已结束"
     );
     // The guardian is a process of its own.
     let place = Place::new();
     let killed = place.hold(&["--lang", "zh"], "y", &for_ever(":"));
     killed.signal(Signal::SIGKILL);
     let err = killed.done().err();
-    assert_eq!(err, "lockkeeper: lockkeeper 没了；正在结束它运行的命令\n");
+    assert_eq!(err, "lockkeeper: lockkeeper 已退出；正在结束它运行的命令\n");
 }
 
 #[test]
