@@ -16,11 +16,11 @@ use tempfile::TempDir;
 
 /// A shell script that begins like this and never ends by itself. It waits in `wait`, which a signal always ends: a `read`
 /// misses the signal that comes just before it. The child that it waits for hears no signal, so that the shell gets to its
-/// trap at once, and ends with the shell.
+/// trap at once, and ends with the shell, whenever that ends: there is a writer before the child opens its end.
 pub fn for_ever(begin: &str) -> String {
     let signals = "INT TERM HUP QUIT USR1 USR2 ALRM";
     format!(
-        "mkfifo ever; trap \"\" {signals}; cat < ever > /dev/null 2>&1 & trap - {signals}; exec 3> ever; \
+        "mkfifo ever; exec 3<> ever; trap \"\" {signals}; cat < ever > /dev/null 2>&1 3>&- & trap - {signals}; \
          {begin}; while :; do wait; done"
     )
 }
