@@ -39,7 +39,7 @@ fn url(nodes: &Independent, more: &str) -> String {
 fn shared_nodes() -> &'static Independent {
     static NODES: OnceLock<Independent> = OnceLock::new();
     NODES.get_or_init(|| {
-        let nodes = Independent::start(3);
+        let nodes = crate::grown(3);
         nodes.servers().iter().for_each(|node| make_user(node, ""));
         nodes
     })
