@@ -15,7 +15,10 @@ use lockkeeper::store::Subscription;
 use lockkeeper::store::sqlite::SqliteStore;
 use lockkeeper::{Error, Guard, Lockkeeper, blocking};
 use lockkeeper_testkit::servers::independent::Independent;
+use lockkeeper_testkit::servers::mariadb::MariaDbServer;
+use lockkeeper_testkit::servers::postgres::PostgresServer;
 use lockkeeper_testkit::servers::redis::RedisServer;
+use lockkeeper_testkit::servers::zookeeper::ZooKeeperServer;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::runtime::{Builder, Runtime};
 
@@ -260,6 +263,24 @@ fn on_a_quorum() {
     forks(&nodes.url_at_once("30s"), Anew::Same);
 }
 
+#[test]
+fn on_postgres() {
+    let server = PostgresServer::start();
+    forks(&server.url(), Anew::Same);
+}
+
+#[test]
+fn on_mariadb() {
+    let server = MariaDbServer::start();
+    forks(&server.url(), Anew::Same);
+}
+
+#[test]
+fn on_zookeeper() {
+    let server = ZooKeeperServer::start();
+    forks(&server.url("forks"), Anew::Same);
+}
+
 /// A thread is in the middle of a transaction, with a mutex locked, for as long as the child is there.
 #[test]
 fn at_rest() {
@@ -307,41 +328,53 @@ fn of_a_subscription() {
 }
 
 /// Many threads use a keeper while its process is forked: whatever they had locked then, the child goes on.
+fn forks_at_work(url: &str) {
+    let keeper = blocking::Lockkeeper::connect(url).expect("connects");
+    let lock = keeper.lock("mine").expect("a lock");
+    let at_work = Arc::new(AtomicBool::new(true));
+    let work = |lock: blocking::Lock| {
+        let at_work = at_work.clone();
+        std::thread::spawn(move || {
+            while at_work.load(Ordering::Relaxed) {
+                drop(lock.acquire().expect("acquires"));
+            }
+        })
+    };
+    let workers = [(); 3].map(|()| work(keeper.lock("theirs").expect("a lock")));
+    for _ in 0..20 {
+        let mut guard = Some(lock.acquire().expect("acquires"));
+        let (wrote, ended) = in_a_fork(|out| {
+            forked(out, "lock", keeper.lock("theirs"));
+            forked(out, "try", lock.try_acquire());
+            drop(guard.take());
+            drop(lock.clone());
+        });
+        assert_eq!((wrote.as_str(), ended), ("", true), "{url}");
+        assert!(guard.expect("is there").is_held());
+    }
+    at_work.store(false, Ordering::Relaxed);
+    for worker in workers {
+        worker.join().expect("no panic");
+    }
+}
+
 #[test]
 fn while_others_are_at_work() {
     let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("locks.db");
+    forks_at_work("memory:busy-forks");
+    forks_at_work(&format!("sqlite:{}", file.display()));
     let server = RedisServer::start();
-    for url in [
-        "memory:busy-forks".to_owned(),
-        format!("sqlite:{}", folder.path().join("locks.db").display()),
-        server.url(),
-    ] {
-        let keeper = blocking::Lockkeeper::connect(&url).expect("connects");
-        let lock = keeper.lock("mine").expect("a lock");
-        let at_work = Arc::new(AtomicBool::new(true));
-        let work = |lock: blocking::Lock| {
-            let at_work = at_work.clone();
-            std::thread::spawn(move || {
-                while at_work.load(Ordering::Relaxed) {
-                    drop(lock.acquire().expect("acquires"));
-                }
-            })
-        };
-        let workers = [(); 3].map(|()| work(keeper.lock("theirs").expect("a lock")));
-        for _ in 0..20 {
-            let mut guard = Some(lock.acquire().expect("acquires"));
-            let (wrote, ended) = in_a_fork(|out| {
-                forked(out, "lock", keeper.lock("theirs"));
-                forked(out, "try", lock.try_acquire());
-                drop(guard.take());
-                drop(lock.clone());
-            });
-            assert_eq!((wrote.as_str(), ended), ("", true), "{url}");
-            assert!(guard.expect("is there").is_held());
-        }
-        at_work.store(false, Ordering::Relaxed);
-        for worker in workers {
-            worker.join().expect("no panic");
-        }
-    }
+    forks_at_work(&server.url());
+}
+
+#[test]
+#[ignore = "takes long: `cargo xtask nightly` runs it"]
+fn while_others_are_at_work_on_slower_servers() {
+    let server = PostgresServer::start();
+    forks_at_work(&server.url());
+    let server = MariaDbServer::start();
+    forks_at_work(&server.url());
+    let server = ZooKeeperServer::start();
+    forks_at_work(&server.url("forks"));
 }

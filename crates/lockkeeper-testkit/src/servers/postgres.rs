@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getuid, kill_process};
@@ -44,6 +44,7 @@ pub struct PostgresServer {
     port: u16,
     options: PostgresOptions,
     child: Option<(Leash, Child)>,
+    is_paused: AtomicBool,
 }
 
 /// The folder of the server's programs, the newest version there is.
@@ -157,6 +158,7 @@ impl PostgresServer {
             port: 0,
             options,
             child: None,
+            is_paused: AtomicBool::new(false),
         }
     }
 
@@ -320,11 +322,13 @@ impl PostgresServer {
 
     /// Stops its first process and all the others from running, without ending them.
     pub fn pause(&self) {
+        self.is_paused.store(true, Ordering::Relaxed);
         self.signal_all(Signal::STOP);
     }
 
     /// Lets them run again.
     pub fn resume(&self) {
+        self.is_paused.store(false, Ordering::Relaxed);
         self.signal_all(Signal::CONT);
     }
 
@@ -436,6 +440,10 @@ fn copied_well(command: &mut Command) -> bool {
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {
+        // One that is paused hears of nothing.
+        if self.child.is_some() && *self.is_paused.get_mut() {
+            self.resume();
+        }
         self.stop_at_once();
     }
 }

@@ -5,11 +5,24 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use lockkeeper::{Event, Guard, Lockkeeper, MultiLock, Observer, blocking};
-use lockkeeper_testkit::servers::redis::RedisServer;
 use tokio::runtime::{Builder, Runtime};
+
+use crate::places::{Alone, Place};
 
 /// Each check is made so often: one that happens to be in time proves nothing.
 const ROUNDS: usize = 20;
+
+crate::on_each!(
+    on_a_thread_that_drives_a_runtime => on_a_thread_that_drives_a_runtime,
+    on_a_worker_of_a_runtime => on_a_worker_of_a_runtime,
+    on_a_thread_that_enters_a_runtime => on_a_thread_that_enters_a_runtime,
+    after_its_runtime_has_ended => after_its_runtime_has_ended,
+    in_the_destructors_of_a_thread => in_the_destructors_of_a_thread,
+    of_two_keepers_at_once => of_two_keepers_at_once,
+    of_a_thread_that_waits_when_the_keeper_is_dropped => of_a_thread_that_waits_when_the_keeper_is_dropped,
+    on_the_keepers_own_thread => on_the_keepers_own_thread,
+    of_a_task_that_releases => of_a_task_that_releases,
+);
 
 fn runtime(threads: usize) -> Runtime {
     let runtime = match threads {
@@ -22,21 +35,22 @@ fn runtime(threads: usize) -> Runtime {
     runtime.expect("a runtime")
 }
 
-async fn held(server: &RedisServer) -> (Lockkeeper, Guard) {
-    let keeper = Lockkeeper::connect(&server.url()).await.expect("connects");
+async fn held(server: &impl Place) -> (Lockkeeper, Guard) {
+    let keeper = Lockkeeper::connect(&server.store())
+        .await
+        .expect("connects");
     let guard = keeper.lock("x").expect("a lock").acquire().await;
     (keeper, guard.expect("acquires"))
 }
 
 #[track_caller]
-fn is_free(server: &RedisServer) {
-    let held = server.command(&["EXISTS", "x", "y"]);
-    assert!(held.starts_with(":0"), "it is held: {held}");
+fn is_free(server: &impl Place) {
+    let held = server.held_on(&["x", "y"].map(str::to_owned));
+    assert_eq!(held, [0, 0], "held on so many servers");
 }
 
-#[test]
-fn on_a_thread_that_drives_a_runtime() {
-    let server = RedisServer::start();
+fn on_a_thread_that_drives_a_runtime<S: Alone>() {
+    let server = S::begin();
     for threads in [1, 2] {
         let runtime = runtime(threads);
         for _ in 0..ROUNDS {
@@ -47,9 +61,8 @@ fn on_a_thread_that_drives_a_runtime() {
     }
 }
 
-#[test]
-fn on_a_worker_of_a_runtime() {
-    let server = RedisServer::start();
+fn on_a_worker_of_a_runtime<S: Alone>() {
+    let server = S::begin();
     let runtime = runtime(2);
     for _ in 0..ROUNDS {
         let held = runtime.block_on(held(&server));
@@ -59,9 +72,8 @@ fn on_a_worker_of_a_runtime() {
     }
 }
 
-#[test]
-fn on_a_thread_that_enters_a_runtime() {
-    let server = RedisServer::start();
+fn on_a_thread_that_enters_a_runtime<S: Alone>() {
+    let server = S::begin();
     let runtime = runtime(2);
     for _ in 0..ROUNDS {
         let held = runtime.block_on(held(&server));
@@ -73,9 +85,8 @@ fn on_a_thread_that_enters_a_runtime() {
     }
 }
 
-#[test]
-fn after_its_runtime_has_ended() {
-    let server = RedisServer::start();
+fn after_its_runtime_has_ended<S: Alone>() {
+    let server = S::begin();
     for threads in [1, 2] {
         for _ in 0..ROUNDS {
             let runtime = runtime(threads);
@@ -95,10 +106,9 @@ fn after_its_runtime_has_ended() {
     }
 }
 
-#[test]
-fn in_the_destructors_of_a_thread() {
+fn in_the_destructors_of_a_thread<S: Alone>() {
     thread_local!(static KEPT: RefCell<Option<(Lockkeeper, Guard)>> = const { RefCell::new(None) });
-    let server = RedisServer::start();
+    let server = S::begin();
     for first in [false, true] {
         for _ in 0..ROUNDS {
             let held = runtime(1).block_on(held(&server));
@@ -117,13 +127,12 @@ fn in_the_destructors_of_a_thread() {
     }
 }
 
-#[test]
-fn of_two_keepers_at_once() {
-    let server = RedisServer::start();
+fn of_two_keepers_at_once<S: Alone>() {
+    let server = S::begin();
     let runtime = runtime(2);
     for _ in 0..ROUNDS {
         let guards = runtime.block_on(async {
-            let url = server.url();
+            let url = server.store();
             let one = Lockkeeper::connect(&url).await.expect("connects");
             let two = Lockkeeper::connect(&url).await.expect("connects");
             let locks = [one.lock("x"), two.lock("y")].map(|lock| lock.expect("a lock"));
@@ -135,11 +144,10 @@ fn of_two_keepers_at_once() {
     }
 }
 
-#[test]
-fn of_a_thread_that_waits_when_the_keeper_is_dropped() {
-    let server = RedisServer::start();
+fn of_a_thread_that_waits_when_the_keeper_is_dropped<S: Alone>() {
+    let server = S::begin();
     for _ in 0..ROUNDS {
-        let keeper = blocking::Lockkeeper::connect(&server.url()).expect("connects");
+        let keeper = blocking::Lockkeeper::connect(&server.store()).expect("connects");
         let guard = keeper.lock("x").expect("a lock").acquire();
         let lock = keeper.lock("x").expect("a lock");
         let waits = std::thread::spawn(move || {
@@ -171,20 +179,21 @@ impl Observer for Drops {
 }
 
 /// The thread would wait for what only it can do.
-#[test]
-fn on_the_keepers_own_thread() {
-    let server = RedisServer::start();
+fn on_the_keepers_own_thread<S: Alone>() {
+    let server = S::begin();
     let runtime = runtime(1);
     let mut took = Vec::new();
     for _ in 0..5 {
         let (tell, told) = mpsc::channel();
         let drops = Arc::new(Drops(Mutex::default(), tell));
         runtime.block_on(async {
-            let builder = Lockkeeper::builder().url(&server.url());
+            let builder = Lockkeeper::builder().url(&server.store());
             let keeper = builder.observer(drops.clone()).connect().await;
             let keeper = keeper.expect("connects");
             let guard = keeper.lock("x").expect("a lock").acquire().await;
-            let other = Lockkeeper::connect(&server.url()).await.expect("connects");
+            let other = Lockkeeper::connect(&server.store())
+                .await
+                .expect("connects");
             *drops.0.lock().expect("no panic") = Some((keeper, guard.expect("acquires")));
             let broken = other.break_lock("x", "a test").await;
             assert_eq!(broken.expect("breaks").len(), 1);
@@ -198,13 +207,12 @@ fn on_the_keepers_own_thread() {
 }
 
 /// Others of the runtime's only thread go on.
-#[test]
-fn of_a_task_that_releases() {
-    let mut server = RedisServer::start();
+fn of_a_task_that_releases<S: Alone>() {
+    let mut server = S::begin();
     runtime(1).block_on(async {
         let (keeper, guard) = held(&server).await;
         let other = keeper.lock("y").expect("a lock").acquire().await;
-        server.kill();
+        server.end();
         drop((keeper, other.expect("acquires")));
         let beside = tokio::spawn(async {
             for _ in 0..20 {

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::blocking::{Lock, Lockkeeper};
 use lockkeeper_testkit::servers::independent::Independent;
-use lockkeeper_testkit::servers::redis::RedisServer;
+
+use crate::places::Alone;
 
 /// Far more than a thread waits for what it left behind.
 const PATIENCE: Duration = Duration::from_secs(6);
@@ -57,11 +58,12 @@ fn ends_soon(url: &str) {
     assert!(*shortest < Some(Duration::from_secs(2)), "{took:?}");
 }
 
-#[test]
-fn a_thread_ends_soon_while_others_are_at_work_on_redis() {
-    let server = RedisServer::start();
-    ends_soon(&server.url());
+fn ends_soon_on<S: Alone>() {
+    let server = S::begin();
+    ends_soon(&server.store());
 }
+
+crate::on_each!(ends_soon_on => a_thread_ends_soon_while_others_are_at_work);
 
 #[test]
 fn a_thread_ends_soon_while_others_are_at_work_on_a_quorum() {
