@@ -8,6 +8,9 @@ mod bell;
 mod claims;
 mod common;
 mod connecting;
+mod cut;
+#[path = "../support/cutting.rs"]
+mod cutting;
 mod forgetting;
 mod model;
 mod names;

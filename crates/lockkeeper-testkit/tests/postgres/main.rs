@@ -8,6 +8,8 @@ mod claims;
 mod clock;
 mod common;
 mod cut;
+#[path = "../support/cutting.rs"]
+mod cutting;
 mod faults;
 mod forgetting;
 mod handing_on;
