@@ -502,6 +502,7 @@ impl Tables {
                 "SELECT 1 FROM {lock} WHERE name IN ({}) ORDER BY name FOR UPDATE NOWAIT",
                 all.join(",")
             ),
+            format!("SELECT 1 FROM {meta} WHERE floor<{floor} FOR UPDATE NOWAIT"),
             format!("UPDATE {meta} SET floor={floor} WHERE floor<{floor}"),
         ];
         for name in names {
