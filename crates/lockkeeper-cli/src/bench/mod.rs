@@ -1,13 +1,14 @@
 //! `lockkeeper bench`: how fast and how fair locks on a store are, beside what the same costs without them.
 //!
 //! # Layout
-//! [`scenarios`], [`handoff`], [`waiters`], [`held`] and [`quorum`] are what is measured. [`lap`] is one pair and the tasks
+//! [`scenarios`], [`handoff`], [`waiters`], [`idle`], [`held`] and [`quorum`] are what is measured. [`lap`] is one pair and the tasks
 //! that repeat it, [`side`] lets ours and a [`reference`] ([`redis`], [`sql`] and [`zookeeper`] have that of their servers, [`network`] chooses) take turns, [`workers`] are other processes, [`counting`] counts what
 //! is asked of the store, [`tally`] adds up, [`report`] and [`table`] tell.
 
 mod counting;
 mod handoff;
 mod held;
+mod idle;
 mod lap;
 mod network;
 mod progress;
@@ -76,6 +77,9 @@ pub struct Args {
     /// For the scenario waiters: how many in all
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     waiters: usize,
+    /// For the scenario idle: how many idle keepers
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    idle: usize,
     /// For the scenario held: how many locks
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     locks: usize,
@@ -100,6 +104,8 @@ enum Scenario {
     Waiters,
     /// Very many locks held and renewed by one keeper
     Held,
+    /// 10 busy keepers beside many idle ones, each with its connection: only when asked for
+    Idle,
     /// 1 task on a quorum while a minority of its nodes is stopped (SIGSTOP): only when asked for, and on this machine
     Stalled,
 }
@@ -203,8 +209,9 @@ fn measure(args: &Args, store: &StoreArgs) -> Result<()> {
     };
     let mut scenarios = Vec::new();
     for scenario in Scenario::value_variants() {
-        // Nobody wants servers to be stopped without having said so.
-        let all = args.scenario.is_empty() && *scenario != Scenario::Stalled;
+        // Nobody wants servers to be stopped, or their connections to be used up, without having said so.
+        let asked_for = [Scenario::Idle, Scenario::Stalled].contains(scenario);
+        let all = args.scenario.is_empty() && !asked_for;
         if all || args.scenario.contains(scenario) {
             scenarios.extend(bench.scenario(*scenario, args)?);
         }
@@ -228,6 +235,7 @@ impl Bench {
             Scenario::Handoff => self.handoff(),
             Scenario::Waiters => self.waiters(args.waiters),
             Scenario::Held => self.held(args),
+            Scenario::Idle => self.idle(args.idle),
             Scenario::Stalled => self.stalled(),
         }
     }

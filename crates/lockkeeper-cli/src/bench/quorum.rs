@@ -137,7 +137,7 @@ impl Side for Stalled<'_> {
 }
 
 /// How many times as long this quantile is.
-fn times(ours: &Times, theirs: &Times, quantile: f64) -> Option<f64> {
+pub fn times(ours: &Times, theirs: &Times, quantile: f64) -> Option<f64> {
     let (ours, theirs) = (ours.quantile(quantile), theirs.quantile(quantile));
     (theirs > 0.0).then(|| ours / theirs)
 }

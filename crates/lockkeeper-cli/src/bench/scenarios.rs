@@ -301,7 +301,7 @@ impl Bench {
         Ok(self.of_tasks(target.locks(names)?, target.counting.clone()))
     }
 
-    fn of_tasks<P: Pair>(&self, pairs: Vec<P>, counting: Option<Counting>) -> Tasks<'_, P> {
+    pub fn of_tasks<P: Pair>(&self, pairs: Vec<P>, counting: Option<Counting>) -> Tasks<'_, P> {
         Tasks {
             runtime: &self.runtime,
             pairs,

@@ -4,6 +4,7 @@ use lockkeeper_testkit::servers::mariadb::MariaDbServer;
 use lockkeeper_testkit::servers::postgres::{PostgresOptions, PostgresServer};
 use lockkeeper_testkit::servers::zookeeper::ZooKeeperServer;
 
+use super::servers::targets;
 use super::{bench, check_figure, check_nothing_held, scenarios};
 
 const SOME: [&str; 8] = [
@@ -34,6 +35,23 @@ fn check(store: &str, raw: &str, ping: &str) {
     check_nothing_held(store);
 }
 
+/// Busy keepers stand beside themselves alone.
+fn check_idle(store: &str) {
+    let some = ["--seconds", "2", "--scenario", "idle", "--idle", "20"];
+    let report = bench(store, &some);
+    let [figure] = scenarios(&report) else {
+        panic!("{report:#}");
+    };
+    check_figure(figure);
+    assert_eq!(
+        (&figure["tasks"], &figure["names"]),
+        (&10.into(), &5.into())
+    );
+    assert!(figure["reference"]["wait_p99_us"].as_f64() > Some(0.0));
+    assert_eq!(targets(figure), ["wait p99 ratio", "pairs ratio"]);
+    check_nothing_held(store);
+}
+
 #[test]
 fn postgresql_stands_beside_bare_commits_and_keeps_no_table_of_them() {
     let server = PostgresServer::start_with(PostgresOptions {
@@ -41,6 +59,7 @@ fn postgresql_stands_beside_bare_commits_and_keeps_no_table_of_them() {
         ..PostgresOptions::default()
     });
     check(&server.url(), "bare UPDATE commits", "SELECT 1");
+    check_idle(&server.url());
     let tables = server.sql("SELECT count(*) FROM pg_tables WHERE tablename LIKE 'bench%'");
     assert_eq!(tables, ["0"]);
 }
@@ -49,6 +68,7 @@ fn postgresql_stands_beside_bare_commits_and_keeps_no_table_of_them() {
 fn mariadb_stands_beside_bare_commits_and_keeps_no_table_of_them() {
     let server = MariaDbServer::start();
     check(&server.url(), "bare UPDATE commits", "SELECT 1");
+    check_idle(&server.url());
     let tables = server.sql(
         "SELECT count(*) FROM information_schema.tables WHERE table_name LIKE 'lockkeeper_bench%'",
     );

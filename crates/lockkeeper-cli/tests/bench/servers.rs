@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{IN_ONE_PROCESS, bench, check_figure, check_nothing_held, scenarios};
 
 /// What a scenario is to reach, by name.
-fn targets(figure: &Value) -> Vec<&str> {
+pub fn targets(figure: &Value) -> Vec<&str> {
     let targets = figure["targets"].as_array().unwrap();
     for target in targets {
         assert!(target["met"].is_boolean(), "{target:#}");
