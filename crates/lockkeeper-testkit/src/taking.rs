@@ -7,7 +7,10 @@ use lockkeeper::clock::Moment;
 use lockkeeper::{Error, Guard, Lock, Lockkeeper, Owner, ReleaseOutcome};
 
 use crate::history::Answer;
-use crate::naive::{Mistake, NaiveGuard, NaiveLock, NaiveQuorum, NaiveQuorumGuard, QuorumMistake};
+use crate::naive::{
+    Mistake, NaiveGuard, NaiveLock, NaiveQuorum, NaiveQuorumGuard, NaiveZooKeeper,
+    NaiveZooKeeperGuard, QuorumMistake, ZooKeeperMistake,
+};
 
 /// What can go wrong, told apart no further.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -15,13 +18,14 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// Which lock a process takes, and how.
 #[derive(Clone, Debug)]
 pub struct Wanted<'a> {
-    /// `ours`, or the name of a [`Mistake`]; of a [`QuorumMistake`] on a store of several nodes.
+    /// `ours`, or the name of a [`Mistake`]; of a [`QuorumMistake`] on a store of several nodes, of a [`ZooKeeperMistake`] on
+    /// ZooKeeper.
     pub kind: &'a str,
     /// The store.
     pub url: &'a str,
     /// The lock's name.
     pub name: &'a str,
-    /// The lease.
+    /// The lease; the time-out of the session of a naive lock on ZooKeeper.
     pub lease: Duration,
     /// Whether it is renewed.
     pub renewed: bool,
@@ -36,6 +40,8 @@ pub enum AnyLock {
     Naive(NaiveLock),
     /// A naive one over several servers.
     Quorum(NaiveQuorum),
+    /// A naive one on ZooKeeper.
+    ZooKeeper(NaiveZooKeeper),
 }
 
 /// A hold of either kind.
@@ -47,6 +53,8 @@ pub enum AnyGuard {
     Naive(Box<NaiveGuard>),
     /// A naive one over several servers.
     Quorum(NaiveQuorumGuard),
+    /// A naive one on ZooKeeper.
+    ZooKeeper(NaiveZooKeeperGuard),
 }
 
 impl AnyLock {
@@ -75,6 +83,11 @@ impl AnyLock {
             let lock = NaiveQuorum::new(mistake, url, name, lease, renewed)?;
             return Ok(AnyLock::Quorum(lock));
         }
+        if url.starts_with("zk:") {
+            let mistake = ZooKeeperMistake::named(kind).ok_or_else(unknown)?;
+            let lock = NaiveZooKeeper::at(mistake, url, name, lease).await?;
+            return Ok(AnyLock::ZooKeeper(lock));
+        }
         let mistake = Mistake::named(kind).ok_or_else(unknown)?;
         let lock = NaiveLock::new(mistake, url, name, lease, renewed)?;
         Ok(AnyLock::Naive(lock))
@@ -98,6 +111,7 @@ impl AnyLock {
             }
             AnyLock::Naive(lock) => lock.acquire(patience).await?.map(AnyGuard::naive),
             AnyLock::Quorum(lock) => lock.acquire(patience).await.map(AnyGuard::Quorum),
+            AnyLock::ZooKeeper(lock) => lock.acquire(patience).await?.map(AnyGuard::ZooKeeper),
         })
     }
 
@@ -120,6 +134,7 @@ impl AnyGuard {
             AnyGuard::Ours(guard, _) => guard.token().get(),
             AnyGuard::Naive(guard) => guard.token(),
             AnyGuard::Quorum(guard) => guard.token(),
+            AnyGuard::ZooKeeper(guard) => guard.token(),
         }
     }
 
@@ -128,7 +143,7 @@ impl AnyGuard {
         match self {
             AnyGuard::Ours(guard, _) => guard.depth(),
             AnyGuard::Naive(guard) => guard.depth(),
-            AnyGuard::Quorum(_) => 1,
+            AnyGuard::Quorum(_) | AnyGuard::ZooKeeper(_) => 1,
         }
     }
 
@@ -138,6 +153,8 @@ impl AnyGuard {
             AnyGuard::Ours(guard, _) => guard.deadline(),
             AnyGuard::Naive(guard) => guard.deadline(),
             AnyGuard::Quorum(guard) => guard.deadline(),
+            // It has none: it is told.
+            AnyGuard::ZooKeeper(_) => Moment::NEVER,
         }
     }
 
@@ -147,6 +164,7 @@ impl AnyGuard {
             AnyGuard::Ours(guard, _) => guard.is_held(),
             AnyGuard::Naive(guard) => guard.is_held(),
             AnyGuard::Quorum(guard) => guard.is_held(),
+            AnyGuard::ZooKeeper(guard) => guard.is_held(),
         }
     }
 
@@ -156,6 +174,7 @@ impl AnyGuard {
             AnyGuard::Ours(guard, _) => Box::pin(guard.lost()),
             AnyGuard::Naive(guard) => Box::pin(guard.lost()),
             AnyGuard::Quorum(guard) => Box::pin(guard.lost()),
+            AnyGuard::ZooKeeper(guard) => Box::pin(guard.lost()),
         }
     }
 
@@ -170,7 +189,9 @@ impl AnyGuard {
                 guard.map(|guard| AnyGuard::Ours(guard, lock.clone()))
             }
             AnyGuard::Naive(guard) => guard.again().await?.map(AnyGuard::naive),
-            AnyGuard::Quorum(_) => return Err("it knows no re-entry".into()),
+            AnyGuard::Quorum(_) | AnyGuard::ZooKeeper(_) => {
+                return Err("it knows no re-entry".into());
+            }
         })
     }
 
@@ -196,6 +217,10 @@ impl AnyGuard {
                 Some(true) => Answer::Released,
                 Some(false) => Answer::NotHeld,
                 None => return Err("too few nodes answered".into()),
+            },
+            AnyGuard::ZooKeeper(guard) => match guard.release().await? {
+                true => Answer::Released,
+                false => Answer::NotHeld,
             },
         })
     }

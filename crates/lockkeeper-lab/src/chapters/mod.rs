@@ -21,6 +21,7 @@ mod ch15_paused_holder;
 mod ch16_family_reward;
 mod ch17_goods;
 mod ch18_flash_sale;
+mod ch19_cut_off_session;
 mod outcome;
 
 use std::future::Future;
@@ -30,6 +31,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use lockkeeper_testkit::servers::proxy::Proxy;
+use lockkeeper_testkit::servers::zookeeper;
 
 use crate::scene::actor::{Actor, SOON};
 use crate::scene::board::Updates;
@@ -66,6 +68,7 @@ pub static CHAPTERS: &[Chapter] = &[
     ch16_family_reward::CHAPTER,
     ch17_goods::CHAPTER,
     ch18_flash_sale::CHAPTER,
+    ch19_cut_off_session::CHAPTER,
 ];
 
 /// An experiment.
@@ -99,7 +102,16 @@ pub enum Needs {
     Nothing,
     /// `redis-server`.
     Redis,
+    /// Java and ZooKeeper.
+    ZooKeeper,
 }
+
+const NO_ZOOKEEPER: Text = Text::new(
+    "ZooKeeper is not installed: Java in PATH and Debian's /usr/share/java/zookeeper.jar are needed (Debian, Ubuntu: apt \
+     install zookeeper)",
+    "没有安装 ZooKeeper：需要 PATH 中的 Java 和 Debian 的 /usr/share/java/zookeeper.jar（Debian、Ubuntu：apt install \
+     zookeeper）",
+);
 
 impl Needs {
     /// What is missing on this machine, and how to get it.
@@ -108,8 +120,12 @@ impl Needs {
             let path = std::env::var_os("PATH").unwrap_or_default();
             std::env::split_paths(&path).any(|folder| folder.join("redis-server").is_file())
         };
-        if self == Needs::Nothing || found() {
-            return None;
+        match self {
+            Needs::Nothing => return None,
+            Needs::Redis if found() => return None,
+            Needs::ZooKeeper if zookeeper::is_installed() => return None,
+            Needs::ZooKeeper => return Some(NO_ZOOKEEPER),
+            Needs::Redis => {}
         }
         Some(Text::new(
             "redis-server is not in PATH; install it (Debian, Ubuntu: apt install redis-server; Fedora: dnf install \

@@ -121,6 +121,12 @@ pub const LEARNED: Measure = ms(
     "learned of the loss, from the lease's end",
     "得知丢锁（相对租期结束）",
 );
+/// How long after the lock was granted to another its holder learned of the loss. Less than nothing: it knew before.
+pub const TOLD: Measure = ms(
+    "told_ms",
+    "learned of the loss, from the next grant",
+    "得知丢锁（相对另一方拿到锁）",
+);
 /// How many requests there were.
 pub const REQUESTS: Measure = count("requests", "requests", "请求数");
 /// How many requests were answered in a second.

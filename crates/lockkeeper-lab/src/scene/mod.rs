@@ -178,5 +178,5 @@ impl Scene {
 /// What a launcher starts, without keeping others waiting.
 pub async fn started<T: Send + 'static>(launch: fn() -> T) -> Result<T> {
     let started = tokio::task::spawn_blocking(launch).await;
-    started.context("a private redis-server does not start")
+    started.context("a private server does not start")
 }

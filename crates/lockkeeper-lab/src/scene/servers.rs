@@ -7,6 +7,7 @@ use lockkeeper::Lockkeeper;
 use lockkeeper_testkit::servers::independent::Independent;
 use lockkeeper_testkit::servers::proxy::Proxy;
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
+use lockkeeper_testkit::servers::zookeeper::{Ensemble, ZooKeeperOptions};
 
 use super::timeline::{Doing, MarkKind};
 use super::{Scene, started};
@@ -32,6 +33,19 @@ pub struct Nodes {
     /// A way to a node that is closed.
     closed: Proxy,
 }
+
+/// Three ZooKeeper servers that have elected a leader. One of the others can be cut off from the rest.
+#[derive(Debug)]
+pub struct ZooKeepers {
+    servers: Ensemble,
+    leader: usize,
+    follower: usize,
+    /// The follower's.
+    lane: usize,
+}
+
+/// What follows the hosts in the URL of one of the ZooKeeper servers. The time-out of a session is [`ZooKeepers::SESSION`].
+const ZOOKEEPER_PATH: &str = "/lab?session_timeout=4s";
 
 impl Scene {
     /// A master with a replica, on which the locks are from now on.
@@ -89,6 +103,61 @@ impl Scene {
         }
         self.locks_at(nodes.url(None));
         Ok(nodes)
+    }
+
+    /// Three ZooKeeper servers.
+    pub async fn zookeepers(&self) -> Result<ZooKeepers> {
+        let (servers, leader) = started(|| {
+            // A server that has lost the others waits for them for a minute, and does not tell its clients.
+            let patient = ZooKeeperOptions {
+                sync_limit: 600,
+                lines: vec!["initLimit=100".into()],
+                ..ZooKeeperOptions::default()
+            };
+            let servers = Ensemble::start_apart([patient.clone(), patient.clone(), patient]);
+            let leader = servers.leader();
+            (servers, leader)
+        })
+        .await?;
+        let [_, lane] = ["leader", "follower"].map(|name| self.board.lane(name, true));
+        Ok(ZooKeepers {
+            follower: (leader + 1) % 3,
+            leader,
+            lane,
+            servers,
+        })
+    }
+}
+
+impl ZooKeepers {
+    /// After this long without a word from a session the leader ends it.
+    pub const SESSION: Duration = Duration::from_secs(4);
+
+    fn url(&self, server: usize) -> String {
+        let port = self.servers.all()[server].port();
+        format!("zk://127.0.0.1:{port}{ZOOKEEPER_PATH}")
+    }
+
+    /// The URL of the leader alone.
+    pub fn leader(&self) -> String {
+        self.url(self.leader)
+    }
+
+    /// The URL of the server that can be cut off, alone.
+    pub fn follower(&self) -> String {
+        self.url(self.follower)
+    }
+
+    /// Cuts the follower off from the other servers. Its clients still reach it.
+    pub fn cut_off(&self, scene: &Scene) {
+        self.servers.cut_off(self.follower);
+        scene.board.begin(self.lane, Doing::Down);
+    }
+
+    /// Connects the follower with the others again.
+    pub fn heal(&self, scene: &Scene) {
+        self.servers.heal(self.follower);
+        scene.board.end(self.lane, Doing::Down);
     }
 }
 

@@ -1,10 +1,10 @@
-//! Locks on Redis as they are written every day, each with one mistake. The checker has to catch them all.
+//! Locks, most of them on Redis, as they are written every day, each with one mistake. The checker has to catch them all.
 //!
 //! [`NaiveLock`] is the usual recipe (`SET NX PX`, compare-and-delete, renewal every third of the lease, a local
 //! deadline, a token), and [`Mistake`] names the step that it gets wrong. [`Mistake::None`] gets all of them right.
 //!
 //! `recipe` has the steps, `scripts` their text, `lock` the loops around them. [`NaiveQuorum`] is the same over
-//! several servers, `node` one of those, `belief` what its holder thinks.
+//! several servers, `node` one of those, `belief` what its holder thinks. [`NaiveZooKeeper`] lives on ZooKeeper.
 
 mod belief;
 mod lock;
@@ -12,9 +12,11 @@ mod node;
 mod quorum;
 mod recipe;
 mod scripts;
+mod zookeeper;
 
 pub use lock::{NaiveGuard, NaiveLock};
 pub use quorum::{NaiveQuorum, NaiveQuorumGuard, QUORUM_MISTAKES, QuorumMistake};
+pub use zookeeper::{NaiveZooKeeper, NaiveZooKeeperGuard, ZooKeeperMistake};
 
 use crate::checker::Rule;
 

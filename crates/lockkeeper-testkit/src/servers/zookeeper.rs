@@ -22,6 +22,14 @@ const STARTS_WITHIN: Duration = Duration::from_secs(120);
 const CLASS_PATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar:\
                           /usr/share/java/netty-transport-native-unix-common.jar:/usr/share/java/slf4j-simple.jar";
 
+/// Whether Java and Debian's ZooKeeper are on this machine.
+pub fn is_installed() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let has_java = std::env::split_paths(&path).any(|folder| folder.join("java").is_file());
+    let mut jars = CLASS_PATH.split(':');
+    has_java && jars.next().is_some_and(|jar| Path::new(jar).is_file())
+}
+
 /// How a server is to be started.
 #[derive(Clone, Debug)]
 pub struct ZooKeeperOptions {

@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,8 @@ pub struct NodeStat {
 #[derive(Debug)]
 pub struct ZooKeeperSession {
     wire: Arc<Mutex<Connection>>,
+    /// Whether it is pinged no longer.
+    ended: Arc<AtomicBool>,
     id: i64,
     timeout: Duration,
 }
@@ -47,7 +50,6 @@ pub struct ZooKeeperSession {
 struct Connection {
     stream: TcpStream,
     xid: i32,
-    ended: bool,
 }
 
 /// What a server answered when it refused.
@@ -85,24 +87,30 @@ impl ZooKeeperSession {
         };
         let timeout = Duration::from_millis(int(&greeting, 4) as u64);
         let id = long(&greeting, 8);
-        let connection = Connection {
-            stream,
-            xid: 0,
-            ended: false,
-        };
+        let connection = Connection { stream, xid: 0 };
         let wire = Arc::new(Mutex::new(connection));
-        let pinged = Arc::downgrade(&wire);
+        let ended = Arc::new(AtomicBool::new(false));
+        let (pinged, is_over) = (Arc::downgrade(&wire), ended.clone());
         std::thread::spawn(move || {
             loop {
                 std::thread::sleep(timeout / 6);
                 let Some(wire) = pinged.upgrade() else { return };
                 let mut wire = wire.lock().unwrap_or_else(PoisonError::into_inner);
-                if wire.ended || wire.ping().is_err() {
+                if is_over.load(Ordering::Acquire) {
+                    return;
+                }
+                if wire.ping().is_err() {
+                    is_over.store(true, Ordering::Release);
                     return;
                 }
             }
         });
-        ZooKeeperSession { wire, id, timeout }
+        ZooKeeperSession {
+            wire,
+            ended,
+            id,
+            timeout,
+        }
     }
 
     /// Its number.
@@ -117,7 +125,10 @@ impl ZooKeeperSession {
 
     fn ask(&self, code: i32, body: &[u8]) -> Result<Vec<u8>, Refusal> {
         let mut wire = self.wire.lock().unwrap_or_else(PoisonError::into_inner);
-        wire.ask(code, body).unwrap_or(Err(NO_CONNECTION))
+        wire.ask(code, body).unwrap_or_else(|_| {
+            self.ended.store(true, Ordering::Release);
+            Err(NO_CONNECTION)
+        })
     }
 
     /// Creates a node, and answers its path.
@@ -215,6 +226,11 @@ impl ZooKeeperSession {
         children
     }
 
+    /// Whether its pings have been answered so far.
+    pub fn is_open(&self) -> bool {
+        !self.ended.load(Ordering::Acquire)
+    }
+
     /// Whether the server answers a ping.
     pub fn is_answered(&self) -> bool {
         let mut wire = self.wire.lock().unwrap_or_else(PoisonError::into_inner);
@@ -222,8 +238,9 @@ impl ZooKeeperSession {
     }
 
     /// Ends the session: its nodes go at once.
-    pub fn close(self) {
+    pub fn close(&self) {
         let _ = self.ask(CLOSE, &[]);
+        self.ended.store(true, Ordering::Release);
     }
 }
 
@@ -238,8 +255,7 @@ fn greet(port: u16, hello: &[u8]) -> io::Result<(TcpStream, Vec<u8>)> {
 
 impl Drop for ZooKeeperSession {
     fn drop(&mut self) {
-        let mut wire = self.wire.lock().unwrap_or_else(PoisonError::into_inner);
-        wire.ended = true;
+        self.ended.store(true, Ordering::Release);
     }
 }
 

@@ -7,6 +7,7 @@ use lockkeeper::Token;
 use lockkeeper::clock::{Clock, Moment};
 use lockkeeper_testkit::checker::{Demands, Rule, check};
 use lockkeeper_testkit::history::{Answer, Mode, Recorder, merge};
+use lockkeeper_testkit::naive::{NaiveZooKeeper, ZooKeeperMistake};
 use lockkeeper_testkit::servers::zookeeper::{Ensemble, ZooKeeperServer};
 use lockkeeper_testkit::servers::zookeeper_session::{Node, ZooKeeperSession};
 
@@ -16,74 +17,35 @@ use super::parted::patient;
 const FOLDER: &str = "/naive";
 const SESSION: Duration = Duration::from_secs(4);
 
-/// How a lock knows that it holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Recipe {
-    /// As long as its session is answered.
-    ByPing,
-    /// The first node has its id, whichever session made it.
-    ById,
-    /// No other node has a lower number.
-    ByNumber,
-    /// Its own session made the first node, by transaction, and wrote less than two thirds of the time-out ago.
-    Right,
-}
-
 /// A client that takes the lock, and what it believes.
 struct Client {
-    recipe: Recipe,
+    lock: NaiveZooKeeper,
     id: &'static str,
-    session: ZooKeeperSession,
     saw: Recorder,
 }
 
 impl Client {
-    fn new(recipe: Recipe, id: &'static str, port: u16) -> Client {
+    fn new(mistake: ZooKeeperMistake, id: &'static str, port: u16) -> Client {
         Client {
-            recipe,
+            lock: NaiveZooKeeper::new(mistake, port, FOLDER, id, SESSION),
             id,
-            session: ZooKeeperSession::open(port, SESSION),
             saw: Recorder::in_memory(id, Clock::real()),
         }
     }
 
     fn queues(&self) {
-        let path = format!("{FOLDER}/{}-lock-", self.id);
-        let made = self.session.create(&path, b"", Node::Sequential);
-        made.expect("creates");
+        self.lock.queue().expect("creates");
     }
 
     /// Looks whether it holds, and records what it believes. `written`: when its last write was sent.
     fn looks(&self, written: Moment) -> bool {
         let op = self.saw.acquire("lock", self.id, Mode::Exclusive);
-        let nodes = self.session.children(FOLDER);
-        let number = |node: &str| node[node.len() - 10..].parse::<u64>().expect("a number");
-        let read = |node: &String| {
-            let read = self.session.data(&format!("{FOLDER}/{node}"));
-            // One may go meanwhile.
-            Some((read.ok()?.1, node.clone()))
-        };
-        let nodes: Vec<_> = nodes.iter().filter_map(read).collect();
-        let by_number = |node: &&(_, String)| number(&node.1);
-        let mine = |node: &&(_, String)| node.1.starts_with(self.id);
-        let least = nodes.iter().min_by_key(by_number).map(|one| number(&one.1));
-        let first = match self.recipe {
-            Recipe::ByNumber => nodes
-                .iter()
-                .filter(|one| Some(number(&one.1)) == least)
-                .find(mine),
-            Recipe::Right => nodes
-                .iter()
-                .min_by_key(|(stat, _)| stat.czxid)
-                .filter(|(stat, _)| stat.owner == self.session.id()),
-            _ => nodes.iter().min_by_key(by_number).filter(mine),
-        };
-        let Some((stat, _)) = first else {
+        let Some(stat) = self.lock.first() else {
             self.saw.ok(op, Answer::Busy);
             return false;
         };
-        let deadline = match self.recipe {
-            Recipe::Right => written + self.session.timeout() * 2 / 3,
+        let deadline = match self.lock.mistake() {
+            ZooKeeperMistake::None => written + self.lock.session().timeout() * 2 / 3,
             _ => Moment::NEVER,
         };
         let token = Token::new(stat.czxid as u64);
@@ -103,7 +65,7 @@ impl Client {
 /// Whether two held at the same time.
 #[track_caller]
 fn judged(clients: [&Client; 2]) {
-    let wrong = clients[0].recipe != Recipe::Right;
+    let wrong = clients[0].lock.mistake() != ZooKeeperMistake::None;
     let events = merge(clients.map(|client| client.saw.events()));
     let verdict = check(&events, &Demands::none());
     assert_eq!(verdict.breaks(Rule::S1), wrong, "{verdict}");
@@ -118,20 +80,20 @@ fn folder(server: &ZooKeeperServer) {
 /// A follower that lost its leader answers pings for as long as it waits. The others have ended the session.
 #[test]
 fn a_lock_that_renews_by_ping_is_caught() {
-    for recipe in [Recipe::ByPing, Recipe::Right] {
+    for mistake in [ZooKeeperMistake::TrustsPings, ZooKeeperMistake::None] {
         let servers = Ensemble::start_apart([patient(60), patient(60), patient(60)]);
         let leader = servers.leader();
         let follower = (leader + 1) % 3;
         folder(&servers.all()[leader]);
-        let one = Client::new(recipe, "one", servers.all()[follower].port());
-        let two = Client::new(recipe, "two", servers.all()[leader].port());
+        let one = Client::new(mistake, "one", servers.all()[follower].port());
+        let two = Client::new(mistake, "two", servers.all()[leader].port());
         let written = Moment::now();
         one.queues();
         assert!(one.looks(written));
         two.queues();
         servers.cut_off(follower);
         two.looks_until_it_holds();
-        assert!(one.session.is_answered(), "it believes to live");
+        assert!(one.lock.session().is_answered(), "it believes to live");
         judged([&one, &two]);
     }
 }
@@ -141,25 +103,28 @@ fn a_lock_that_renews_by_ping_is_caught() {
 fn a_lock_that_adopts_a_node_of_a_dead_session_is_caught() {
     let server = ZooKeeperServer::start();
     folder(&server);
-    for recipe in [Recipe::ById, Recipe::Right] {
-        let before = Client::new(recipe, "one", server.port());
+    for mistake in [ZooKeeperMistake::AdoptsById, ZooKeeperMistake::None] {
+        let before = Client::new(mistake, "one", server.port());
         before.queues();
-        let two = Client::new(recipe, "two", server.port());
+        let two = Client::new(mistake, "two", server.port());
         two.queues();
         // Nobody pings it any more; the servers wait for its time-out.
         drop(before);
-        let one = Client::new(recipe, "one", server.port());
-        assert_eq!(one.looks(Moment::now()), recipe == Recipe::ById);
+        let one = Client::new(mistake, "one", server.port());
+        assert_eq!(
+            one.looks(Moment::now()),
+            mistake == ZooKeeperMistake::AdoptsById
+        );
         two.looks_until_it_holds();
         judged([&one, &two]);
-        two.session.close();
+        two.lock.session().close();
     }
 }
 
 /// Where the numbers are at their end, the servers give the last one again and again.
 #[test]
 fn a_lock_that_sorts_by_number_alone_is_caught() {
-    for recipe in [Recipe::ByNumber, Recipe::Right] {
+    for mistake in [ZooKeeperMistake::SortsByNumber, ZooKeeperMistake::None] {
         let server = server_near_the_end(FOLDER);
         let hand = ZooKeeperSession::open(server.port(), SESSION);
         loop {
@@ -170,7 +135,7 @@ fn a_lock_that_sorts_by_number_alone_is_caught() {
                 break;
             }
         }
-        let clients = ["one", "two"].map(|id| Client::new(recipe, id, server.port()));
+        let clients = ["one", "two"].map(|id| Client::new(mistake, id, server.port()));
         let written = Moment::now();
         clients.iter().for_each(Client::queues);
         let hold = clients.iter().map(|client| client.looks(written));
