@@ -76,6 +76,28 @@ async fn an_acquire_whose_answer_is_lost_is_taken_back() {
     }
 }
 
+/// The reason is told once, though it has passed from the connection to the caller.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_gone_is_named_in_an_error_without_repetition() {
+    let mut server = ZooKeeperServer::start();
+    let store = open(&short(server.port())).await;
+    let address = format!("127.0.0.1:{}", server.port());
+    server.kill();
+    soon("an error that names the server", async {
+        loop {
+            let claim = claim_for(Duration::from_secs(2), "a", Mode::Exclusive);
+            let tried = store.try_acquire(&claim).await;
+            let text = tried.expect_err("nobody is there").to_string();
+            assert!(text.matches("is unavailable").count() <= 1, "{text}");
+            if text.contains(&format!("{address} cannot be reached")) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
 /// curator#1193: a release whose answer is lost is a release.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_whose_answer_is_lost_frees_the_lock() {

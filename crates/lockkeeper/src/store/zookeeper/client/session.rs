@@ -199,8 +199,13 @@ impl Driver {
                 connected = self.connect() => match connected {
                     Ok(connected) => link = Some(connected),
                     Err(error) => {
-                        self.told(&error.to_string());
-                        self.give_back(&error.to_string());
+                        // Each caller gets an error of its own, which names the store.
+                        let reason = match error {
+                            Error::Unavailable { reason, .. } => reason,
+                            error => error.to_string(),
+                        };
+                        self.told(&reason);
+                        self.give_back(&reason);
                         let pause = backoff.pause();
                         tokio::select! {
                             _ = &mut ended.receiver => return,
