@@ -179,6 +179,7 @@ fn what_cannot_be_served_is_told() {
         ),
         (&["--lock", "none", "--listen", &taken], 69, "listen"),
         (&["--lock", "redis://127.0.0.1:1/0"], 69, "redis"),
+        (&["--lock", "zk://127.0.0.1:1/x"], 69, "zookeeper"),
         (
             &["--lock", "none", "--stock", "redis://127.0.0.1:1/0"],
             69,
