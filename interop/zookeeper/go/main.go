@@ -90,7 +90,7 @@ func (p *peer) handle(words []string) (string, error) {
 			return "", fmt.Errorf("nothing is kept under %q", words[1])
 		}
 		return "", lock.(*zk.Lock).Unlock()
-	case words[0] == "add" && len(words) == 5:
+	case words[0] == "add" && len(words) == 6:
 		rounds, err := strconv.Atoi(words[4])
 		if err != nil {
 			return "", err

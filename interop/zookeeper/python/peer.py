@@ -22,12 +22,16 @@ class Peer:
         with self.writing:
             print(number, *words, flush=True)
 
-    def make(self, path):
-        # So that it waits for Curator's nodes, and for ours.
-        return self.client.Lock(path, "kazoo", extra_lock_patterns=["lock-"])
+    def make(self, path, recipe):
+        if recipe == "mutex":
+            # So that it waits for Curator's nodes, and for ours.
+            return self.client.Lock(path, "kazoo", extra_lock_patterns=["lock-"])
+        # As it is by itself.
+        makers = {"own": self.client.Lock, "write": self.client.WriteLock, "read": self.client.ReadLock}
+        return makers[recipe](path, "kazoo")
 
-    def lock(self, key, path, _recipe, wait):
-        lock = self.make(path)
+    def lock(self, key, path, recipe, wait):
+        lock = self.make(path, recipe)
         try:
             taken = lock.acquire(timeout=int(wait) / 1000)
         except LockTimeout:
@@ -40,8 +44,8 @@ class Peer:
         self.locks.pop(key).release()
         return ""
 
-    def add(self, _key, path, file, rounds):
-        lock = self.make(path)
+    def add(self, _key, path, file, rounds, recipe):
+        lock = self.make(path, recipe)
         for _ in range(int(rounds)):
             with lock:
                 with open(file) as counter:

@@ -2,7 +2,7 @@
 
 use lockkeeper_testkit::servers::zookeeper::ZooKeeperServer;
 
-use super::peer::{PATIENCE, Peer, keeper};
+use super::peer::{PATIENCE, Peer, keeper_with};
 
 const EACH: usize = 4;
 const ROUNDS: usize = 40;
@@ -14,20 +14,26 @@ async fn four_and_four_lose_no_update() {
     for _ in 0..EACH {
         peers.push(Peer::start(server.port()).await);
     }
-    count_together(&server, &peers, EACH).await;
+    count_together(&server, "", &peers, "mutex", EACH).await;
 }
 
-/// These and so many of ours count under one lock.
-pub async fn count_together(server: &ZooKeeperServer, peers: &[Peer], of_ours: usize) {
+/// These with a recipe of theirs, and so many of ours with these options, count under one lock.
+pub async fn count_together(
+    server: &ZooKeeperServer,
+    options: &str,
+    peers: &[Peer],
+    recipe: &str,
+    of_ours: usize,
+) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("counter");
     std::fs::write(&file, "0").expect("writes");
-    let line = format!("add a /shared {} {ROUNDS}", file.display());
+    let line = format!("add a /shared {} {ROUNDS} {recipe}", file.display());
     let theirs: Vec<_> = peers.iter().map(|peer| peer.begin(&line)).collect();
     let mut ours = Vec::new();
     for _ in 0..of_ours {
         // Each has a session of its own, as a process has.
-        let (keeper, file) = (keeper(server.port()).await, file.clone());
+        let (keeper, file) = (keeper_with(server.port(), options).await, file.clone());
         ours.push(tokio::spawn(async move {
             let lock = keeper.lock("shared").expect("a lock");
             for _ in 0..ROUNDS {

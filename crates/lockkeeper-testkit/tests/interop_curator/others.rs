@@ -13,7 +13,7 @@ const IN_VAIN: u32 = 300;
 /// How long a peer waits where it must succeed.
 const LONG: u32 = 50_000;
 
-async fn waiters(rust: &Lockkeeper, name: &str, expected: usize) {
+pub async fn waiters(rust: &Lockkeeper, name: &str, expected: usize) {
     soon("waiters", async {
         loop {
             let seen = rust.inspect(name).await.expect("answers");
@@ -75,7 +75,7 @@ async fn kazoo_and_ours_lose_no_update() {
     for _ in 0..3 {
         peers.push(Peer::other(Other::Kazoo, server.port()).await);
     }
-    count_together(&server, &peers, 3).await;
+    count_together(&server, "", &peers, "mutex", 3).await;
 }
 
 /// Nodes of go-zookeeper are Curator's.
@@ -87,5 +87,5 @@ async fn go_java_and_ours_lose_no_update() {
         peers.push(Peer::other(Other::Go, server.port()).await);
         peers.push(Peer::start(server.port()).await);
     }
-    count_together(&server, &peers, 2).await;
+    count_together(&server, "", &peers, "mutex", 2).await;
 }

@@ -157,7 +157,12 @@ pub async fn finish(begun: oneshot::Receiver<Result<String, String>>) -> String 
 
 /// A keeper of ours on the same server.
 pub async fn keeper(port: u16) -> Lockkeeper {
-    let url = format!("zk://127.0.0.1:{port}");
+    keeper_with(port, "").await
+}
+
+/// A keeper of ours with these options, such as `?also=rw`.
+pub async fn keeper_with(port: u16, options: &str) -> Lockkeeper {
+    let url = format!("zk://127.0.0.1:{port}{options}");
     Lockkeeper::connect(&url).await.expect("connects")
 }
 

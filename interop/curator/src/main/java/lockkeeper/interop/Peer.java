@@ -2,6 +2,7 @@ package lockkeeper.interop;
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -25,7 +26,7 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
  * A Curator client that does what it is told, a line at a time: {@code ID VERB OWNER ARGUMENTS}. Each owner has a thread,
- * since Curator's locks belong to threads. Every line is answered by {@code ID ok VALUE} or {@code ID error REASON}.
+ * since Curator's locks belong to threads. A path may be written with {@code %XX}, as in an address. Every line is answered by {@code ID ok VALUE} or {@code ID error REASON}.
  */
 public final class Peer {
   private static final Map<String, ExecutorService> OWNERS = new ConcurrentHashMap<>();
@@ -60,6 +61,9 @@ public final class Peer {
 
   private static String act(CuratorFramework client, String[] words) throws Exception {
     String owner = words[2];
+    if (words.length > 3) {
+      words[3] = URLDecoder.decode(words[3].replace("+", "%2B"), StandardCharsets.UTF_8);
+    }
     switch (words[1]) {
       case "lock": {
         InterProcessLock lock = lock(client, owner, words[3], words[4]);
@@ -110,7 +114,7 @@ public final class Peer {
         client.create().forPath(words[3]);
         return "";
       case "add":
-        add(client, words[3], Path.of(words[4]), Integer.parseInt(words[5]));
+        add(lock(client, owner, words[3], words[6]), Path.of(words[4]), Integer.parseInt(words[5]));
         return "";
       default:
         throw new IllegalArgumentException(words[1]);
@@ -128,16 +132,15 @@ public final class Peer {
   }
 
   /** Adds one to the number in a file, so many times, each under the lock. */
-  private static void add(CuratorFramework client, String path, Path file, int rounds) throws Exception {
-    InterProcessMutex mutex = new InterProcessMutex(client, path);
+  private static void add(InterProcessLock lock, Path file, int rounds) throws Exception {
     for (int round = 0; round < rounds; round++) {
-      mutex.acquire();
+      lock.acquire();
       try {
         long number = Long.parseLong(Files.readString(file).trim());
         Thread.sleep(1);
         Files.writeString(file, Long.toString(number + 1));
       } finally {
-        mutex.release();
+        lock.release();
       }
     }
   }
