@@ -11,6 +11,7 @@ mod common;
 mod crew;
 mod faults;
 mod limits;
+mod moved;
 mod naive;
 mod numbers;
 mod parted;
