@@ -89,7 +89,8 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
         return Ok(());
     }
     if broken.is_empty() {
-        return Ok(print(&format!("nobody held {}", plain(&args.name)))?);
+        let name = plain(&args.name);
+        return Ok(print(&format!("nothing was broken: nobody held {name}"))?);
     }
     for holder in broken {
         let mut line = format!("took {} from {}", plain(&args.name), of(holder));

@@ -7,6 +7,7 @@ use std::process::Stdio;
 
 use common::{Done, Place, bare, finish, until_in};
 use lockkeeper_testkit::servers::independent::Independent;
+use lockkeeper_testkit::servers::redis::RedisServer;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -121,6 +122,20 @@ fn break_says_who_held() {
     assert!(shows().contains(", before this hold: r"), "{}", shows());
     drop(next);
     holder.done().code(76);
+}
+
+#[test]
+fn a_break_of_what_nobody_holds_leaves_no_record() {
+    let server = RedisServer::start();
+    let redis = server.url();
+    let plain = format!("{redis}?dialect=plain");
+    for place in [Place::new(), Place::on(redis), Place::on(plain)] {
+        let done = place.done(&["break", "typo", "--reason", "x"]).code(0);
+        assert_eq!(done.out(), "nothing was broken: nobody held typo\n");
+        assert_eq!(place.show("typo")["broken"], Value::Null);
+        let shown = place.done(&["show", "typo"]).code(0).out();
+        assert!(!shown.contains("broken"), "{shown}");
+    }
 }
 
 #[test]

@@ -389,7 +389,7 @@ impl Lockkeeper {
         }
     }
 
-    /// Ends every hold of a name and moves its fence past them. Answers who held it. The holders learn of it
+    /// Ends every hold of a name and moves its fence past them. Answers who held it; if nobody did, nothing is kept of the break. The holders learn of it
     /// by a hint, or at their next renewal if that is lost. The next holder of the name has a higher token, so
     /// that a resource which has seen it refuses the old holders' writes.
     ///

@@ -111,7 +111,9 @@ pub(super) async fn a_break_keeps_its_reason(s: Subject) {
         "it's \"odd\"; DROP TABLE lock; --",
         "卡住了 🔒",
     ] {
-        a.break_lock(&claim.name, reason).await;
+        let held = a.claim("reasons");
+        a.granted(&held).await;
+        b.break_lock(&held.name, reason).await;
         let info = b.inspect(&claim.name).await.expect("it was broken");
         let broken = info.broken.expect("it was broken");
         assert_eq!(broken.reason, reason);
@@ -128,6 +130,34 @@ pub(super) async fn a_break_of_a_free_name_ends_nothing(s: Subject) {
     let (a, b) = s.clients();
     assert!(a.break_lock(&name("free"), "to be sure").await.is_empty());
     b.granted(&b.claim("free")).await;
+}
+
+pub(super) async fn a_break_that_ends_nothing_leaves_no_record(s: Subject) {
+    let (a, b) = s.clients();
+    let broken = async |text: &str| {
+        let info = b.inspect(&name(text)).await;
+        info.and_then(|info| info.broken)
+            .map(|broken| broken.reason)
+    };
+    // A name that nobody ever held, one that was let go of, and one whose lease is over.
+    let released = a.claim("released");
+    a.granted(&released).await;
+    assert!(a.release(&released).await);
+    let expired = a.with_lease("expired", SHORT);
+    a.granted(&expired).await;
+    pass(SHORT + Duration::from_millis(20)).await;
+    for text in ["never", "released", "expired"] {
+        assert!(a.break_lock(&name(text), "to be sure").await.is_empty());
+        assert_eq!(broken(text).await, None, "{text}");
+        b.granted(&b.claim(text)).await;
+        assert_eq!(broken(text).await, None, "{text}, held");
+    }
+    // What an earlier break has left stays.
+    let stuck = a.claim("stuck");
+    a.granted(&stuck).await;
+    assert_eq!(b.break_lock(&stuck.name, "stuck").await.len(), 1);
+    assert!(a.break_lock(&stuck.name, "again").await.is_empty());
+    assert_eq!(broken("stuck").await.as_deref(), Some("stuck"));
 }
 
 pub(super) async fn a_list_has_what_is_held_in_order(s: Subject) {

@@ -194,6 +194,7 @@ macro_rules! __conformance_list {
                 a_break_moves_the_fence
                 a_break_keeps_its_reason
                 a_break_of_a_free_name_ends_nothing
+                a_break_that_ends_nothing_leaves_no_record
                 a_list_has_what_is_held_in_order: transport
                 a_prefix_is_taken_literally
                 an_expired_hold_is_not_listed

@@ -173,3 +173,33 @@ async fn a_client_of_redissons_is_broken_by_its_name() {
     assert_eq!(nodes.count_key("busy"), 0);
     assert!(is_granted(&store, &held).await);
 }
+
+/// A node keeps the reason of a break also where it had no hold, since it cannot know of the others. So it is not asked to break
+/// where nobody knows of a hold.
+#[tokio::test]
+async fn a_break_of_what_no_node_knows_leaves_no_record() {
+    for dialect in ["redisson", "plain"] {
+        let nodes = Independent::start(3);
+        let url = nodes.url_at_once(&format!("120s&node_timeout=10s&dialect={dialect}"));
+        let store = open(&url).await;
+        let held = claim("busy", Mode::Exclusive);
+        assert!(break_all(&store, &held).await.is_empty());
+        assert_eq!(nodes.count_key("lockkeeper_broken:{busy}"), 0, "{dialect}");
+        // A vote that is left on one node is no hold; it is ended all the same.
+        let vote = ["SET", "busy", "d1e8a7c29f0b11ee8c990242ac120002"];
+        let javas = [
+            "HSET",
+            "busy",
+            "5b8e6f6c-9a53-4d37-8b0c-6d1d0f6e6a01:42",
+            "1",
+        ];
+        nodes.servers()[1].command(if dialect == "plain" { &vote } else { &javas });
+        assert!(break_all(&store, &held).await.is_empty());
+        assert_eq!(nodes.count_key("busy"), 0, "{dialect}");
+        // What is held is broken with a reason.
+        assert!(is_granted(&store, &held).await);
+        assert_eq!(break_all(&store, &held).await.len(), 1);
+        let info = store.inspect(&held.name).await.expect("answers");
+        assert!(info.expect("it is known").broken.is_some(), "{dialect}");
+    }
+}

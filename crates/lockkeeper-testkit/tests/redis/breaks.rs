@@ -130,3 +130,17 @@ async fn a_writer_of_javas_is_broken_with_what_it_reads() {
     assert_eq!(release(&store, &waits).await, Ok(true));
     assert_eq!(listener.next(SOON).as_deref(), Some("0"));
 }
+
+#[tokio::test]
+async fn a_break_of_a_free_name_leaves_no_key() {
+    let server = RedisServer::start();
+    for options in ["", "?dialect=plain"] {
+        let store = open(&format!("{}{options}", server.url())).await;
+        assert!(
+            break_all(&store, &claim("typo", Mode::Exclusive))
+                .await
+                .is_empty()
+        );
+        assert_eq!(server.keys(), Vec::<String>::new(), "{options}");
+    }
+}

@@ -49,6 +49,7 @@ async fn a_plain_token_key_ends_thirty_days_after_its_last_use() {
         assert!(has_about(&server, PLAIN, MONTH), "{reserve}");
         assert_eq!(release(&store, &held).await, Ok(true));
     }
+    granted(&store, &claim("n", Mode::Exclusive)).await;
     server.command(&["PEXPIRE", PLAIN, &DAY.to_string()]);
     let request = Break::new(name("n"), BreakTarget::All, "a test", Moment::NEVER);
     store.break_lock(&request).await.expect("breaks");

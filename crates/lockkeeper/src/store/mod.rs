@@ -158,7 +158,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>>;
 
     /// An administrator's release: ends every hold of the name, or the one that is named, moves the fence past what it
-    /// ended, and hints the keepers that held.
+    /// ended, keeps the reason for [`inspect`](Store::inspect), and hints the keepers that held. One that ends nothing leaves no
+    /// reason behind.
     fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, BreakOutcome>;
 
     /// Reads or changes a count-down latch. Latches have names of their own, apart from locks.

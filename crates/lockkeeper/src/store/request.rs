@@ -284,7 +284,7 @@ impl BreakTarget {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum BreakOutcome {
-    /// These holds were ended; none if nobody held.
+    /// These holds were ended; none if nobody held, and then no record of a break is left.
     Ended(Vec<Holder>),
     /// The hold that was named is not there, and nothing was done. These are.
     NotHeld(Vec<Holder>),

@@ -273,11 +273,18 @@ async fn a_cancelled_release_tells_the_loss_with_its_reason() {
     assert_eq!(told.events(), expected);
 }
 
+/// Leaves the record of a break: nobody holds any more.
+async fn broken_before(keeper: &Lockkeeper) {
+    let guard = acquired(keeper).await;
+    keeper.break_lock("x", "an old one").await.expect("breaks");
+    guard.release().await.expect_err("it was broken");
+}
+
 #[tokio::test]
 async fn a_break_before_the_grant_is_not_the_cause() {
     let store = Tampered::new();
     let (keeper, told) = observed(&store, LEASE).await;
-    keeper.break_lock("x", "an old one").await.expect("breaks");
+    broken_before(&keeper).await;
     let guard = acquired(&keeper).await;
     // Behind the keeper's back: no hint comes.
     let name = Name::new("x").expect("a name");
@@ -287,15 +294,16 @@ async fn a_break_before_the_grant_is_not_the_cause() {
         Err(Error::Lost { cause, .. }) => assert_eq!(cause, LossCause::NotHeld),
         other => panic!("{other:?}"),
     }
+    let before = ["x lost: it was broken (an old one)", "x released"];
     let lost = ["x lost: the store no longer had it", "x released"];
-    assert_eq!(told.events(), lost);
+    assert_eq!(told.events(), [before, lost].concat());
 }
 
 #[tokio::test]
 async fn an_old_break_is_not_the_cause_of_a_later_loss() {
     let store = Tampered::new();
     let (keeper, _) = observed(&store, LEASE).await;
-    keeper.break_lock("x", "an old one").await.expect("breaks");
+    broken_before(&keeper).await;
     let lock = keeper.lock("x").and_then(|lock| lock.fixed_lease(SHORT));
     let guard = lock.expect("a lease").acquire().await.expect("acquired");
     guard.lost().await;

@@ -32,6 +32,18 @@ impl Inner {
             return Ok(BreakOutcome::TooLate);
         }
         let keys = self.dialect.keys(&request.name)?;
+        // A node keeps the reason also where it has no vote, since it cannot know whether others have one.
+        if request.target == BreakTarget::All {
+            // Half of the time is left for the break: a node may be silent.
+            let half = request.not_after.remaining() / 2;
+            let is_free = tokio::select! {
+                is_free = self.is_free(&keys) => is_free,
+                () = self.sleep(half) => false,
+            };
+            if is_free {
+                return Ok(BreakOutcome::Ended(Vec::new()));
+            }
+        }
         let mut said = Said {
             ended: Vec::new(),
             instead: Vec::new(),

@@ -12,6 +12,7 @@ use super::gather::Gather;
 use super::node::Silence;
 use crate::store::record::wall;
 use crate::store::redis::answer::{self, Reply};
+use crate::store::redis::keys::Keys;
 use crate::store::{Broken, ClaimId, Holder, LockInfo, Mode};
 use crate::{Error, Label, Name, Token};
 
@@ -28,6 +29,8 @@ pub(super) struct Seen {
 #[derive(Default)]
 pub(super) struct Sight {
     pub holders: Vec<Seen>,
+    /// Whether anything at all is at the name.
+    is_taken: bool,
     last_token: u64,
     broken: Option<Broken>,
 }
@@ -44,21 +47,7 @@ impl Sight {
 impl Inner {
     pub(super) async fn inspect(self: &Arc<Self>, name: &Name) -> Result<Option<LockInfo>, Error> {
         let keys = self.dialect.keys(name)?;
-        let mut answers = Gather::new();
-        let mut silent = vec![None; self.nodes.len()];
-        for (number, node) in self.nodes.iter().enumerate() {
-            match node.ticket() {
-                Ok(ticket) => answers.add(number, self.dialect.inspect(node, ticket, &keys)),
-                Err(reason) => silent[number] = Some(reason),
-            }
-        }
-        let replies = self.all(answers, &mut silent).await;
-        self.check_majority(replies.len(), &silent, "say who holds")?;
-        let sights: Result<Vec<Sight>, Error> = replies
-            .into_iter()
-            .map(|(_, reply)| self.read(reply))
-            .collect();
-        let sights = sights?;
+        let sights = self.sights(&keys).await?;
         let last_token = self.last_token(&sights);
         let broken = self.agreed_break(&sights);
         let info = LockInfo {
@@ -70,6 +59,30 @@ impl Inner {
             queue: Vec::new(),
         };
         Ok(info.if_known())
+    }
+
+    /// What a majority knows of a name, at least.
+    async fn sights(self: &Arc<Self>, keys: &Keys) -> Result<Vec<Sight>, Error> {
+        let mut answers = Gather::new();
+        let mut silent = vec![None; self.nodes.len()];
+        for (number, node) in self.nodes.iter().enumerate() {
+            match node.ticket() {
+                Ok(ticket) => answers.add(number, self.dialect.inspect(node, ticket, keys)),
+                Err(reason) => silent[number] = Some(reason),
+            }
+        }
+        let replies = self.all(answers, &mut silent).await;
+        self.check_majority(replies.len(), &silent, "say who holds")?;
+        replies
+            .into_iter()
+            .map(|(_, reply)| self.read(reply))
+            .collect()
+    }
+
+    /// Whether a majority answers, and none of these nodes has a vote for anybody, nor anything else at the name.
+    pub(super) async fn is_free(self: &Arc<Self>, keys: &Keys) -> bool {
+        let sights = self.sights(keys).await;
+        sights.is_ok_and(|sights| !sights.iter().any(|sight| sight.is_taken))
     }
 
     /// Waits for all of them, but no longer than one may take. Answers which node said what.
@@ -166,8 +179,12 @@ impl Inner {
     fn read(&self, reply: Value) -> Result<Sight, Error> {
         let reply = Reply::new(reply)?;
         let at = if self.dialect.plain { 2 } else { 4 };
+        let holders = self.holders(&reply, 0)?;
+        // In dialect redisson there may be what is no lock, and has no holders.
+        let is_taken = !holders.is_empty() || !self.dialect.plain && !reply.text(2)?.is_empty();
         Ok(Sight {
-            holders: self.holders(&reply, 0)?,
+            holders,
+            is_taken,
             last_token: reply.number(at)?,
             broken: answer::broken(reply.list(at + 1)?)?,
         })

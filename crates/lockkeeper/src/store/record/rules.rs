@@ -72,7 +72,7 @@ impl Record {
         Ok(draft.done(Released { was_held, regrant }))
     }
 
-    /// Ends the holds that are meant, and moves the fence past them.
+    /// Ends the holds that are meant, moves the fence past them and keeps the reason. Where none is there, nothing changes.
     pub fn break_lock(&self, request: &Break, now: Now<'_>) -> Result<Step<Ended>, Missing> {
         let mut draft = Draft::new(self, now)?;
         if now.asked > request.not_after {
@@ -86,7 +86,11 @@ impl Record {
             .cloned()
             .collect();
         draft.end(meant);
-        if ended.is_empty() && request.target != BreakTarget::All {
+        if ended.is_empty() {
+            if request.target == BreakTarget::All {
+                draft.settle()?;
+                return Ok(draft.done(Ended::These(ended)));
+            }
             let holds = draft.holds.to_vec();
             return Ok(draft.done(Ended::NotHeld(holds)));
         }

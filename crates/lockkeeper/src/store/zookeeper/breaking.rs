@@ -55,8 +55,11 @@ async fn end_all(
         if ended.is_empty() && first.is_some() {
             return Ok(BreakOutcome::Ended(std::mem::take(done)));
         }
-        if ended.is_empty() && request.target != BreakTarget::All {
-            return Ok(BreakOutcome::NotHeld(holders(others)));
+        if ended.is_empty() {
+            return Ok(match request.target {
+                BreakTarget::All => BreakOutcome::Ended(Vec::new()),
+                _ => BreakOutcome::NotHeld(holders(others)),
+            });
         }
         let fence = fence(core, &ended).await?;
         let fence = view

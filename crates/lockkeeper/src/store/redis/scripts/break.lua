@@ -7,7 +7,7 @@
 -- Result  {2, us} too late · {1, us, holds of ours that ended as in inspect, fields of others that ended, the mode of those
 --         others or '', ms they had left} · {0, us, the same of those that hold} the hold that is meant is not there
 -- Invariant: ends what is meant, of whatever client, moves the fence past it, and tells the keepers that held. Where
---            nothing is meant that is there, only what time has ended ends.
+--            nothing is meant that is there, only what time has ended ends, and no record of a break is left.
 if ARGV[5] ~= '0' and us > tonumber(ARGV[5]) then
   save()
   return { 2, us }
@@ -51,10 +51,10 @@ local function describe(all)
 end
 
 local ours, others, theirs, left = describe(false)
-if named and #ours == 0 and #others == 0 then
+if #ours == 0 and #others == 0 and (named or foreign_permits == 0) then
   settle()
   save()
-  return { 0, us, describe(true) }
+  return { named and 0 or 1, us, describe(true) }
 end
 
 -- Ends what another client has under an id. Those that are left may all be readers then.

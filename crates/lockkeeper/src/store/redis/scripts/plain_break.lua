@@ -6,7 +6,8 @@
 --       6 token of the hold that is meant, or empty; without either whichever there is
 -- Result  {2, us} too late · {1, us, value that ended or nothing, ms it had left} · {0, us, the same of the one that holds}
 --         the hold that is meant is not there
--- Invariant: ends the hold that is meant, of whatever client, moves the fence past it, and tells the keeper that held.
+-- Invariant: ends the hold that is meant, of whatever client, moves the fence past it, and tells the keeper that held. Where
+--            nobody holds nothing is changed.
 if ARGV[4] ~= '0' and us > tonumber(ARGV[4]) then return { 2, us } end
 local held, left = redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])
 local claim, first, run, line = string.match(held or '', '^(%S+) (%d+) (%d+) %d+ ([^\n]*)')
@@ -18,6 +19,7 @@ if ARGV[5] ~= '' and claim ~= ARGV[5]
   or token and not (claim and first + 0 <= token and token < first + run) then
   return { 0, us, held, left }
 end
+if not held then return { 1, us, held, left } end
 redis.call('DEL', KEYS[1])
 local channel = string.match(line or '', 'lockkeeper_wake:%S+')
 if channel then redis.call('PUBLISH', channel, '! ' .. claim) end
