@@ -1,12 +1,10 @@
 //! `lockkeeper break`: takes a lock from its holders, or from the one that is named.
 
-use std::time::UNIX_EPOCH;
-
 use lockkeeper::Token;
 use lockkeeper::store::{BreakOutcome, BreakTarget, ClaimId, Holder};
 use serde::Serialize;
 
-use crate::view::HolderView;
+use crate::view::{HolderView, owner};
 use lockkeeper_cli::exit::{Failure, NOT_THE_HOLDER, USAGE};
 use lockkeeper_cli::output::{ago, human, plain, print, print_json, who};
 use lockkeeper_cli::store::{self, StoreArgs};
@@ -95,8 +93,8 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     for holder in broken {
         let mut line = format!("took {} from {}", plain(&args.name), of(holder));
         // Of clients of other projects it is not known.
-        if holder.since > UNIX_EPOCH {
-            line += &format!(", which held it for {}", human(ago(holder.since)));
+        if let Some(since) = holder.since {
+            line += &format!(", which held it for {}", human(ago(since)));
         }
         print(&line)?;
     }
@@ -110,8 +108,12 @@ fn of(holder: &Holder) -> String {
 
 /// With what names its hold.
 fn described(holder: &Holder) -> String {
-    match holder.token.get() {
-        0 => format!("{}, owner {}", of(holder), holder.claim),
-        token => format!("{}, token {token}, owner {}", of(holder), holder.claim),
+    let mut text = of(holder);
+    if let Some(token) = holder.token {
+        text += &format!(", token {token}");
     }
+    if let Some(owner) = owner(holder.claim) {
+        text += &format!(", owner {owner}");
+    }
+    text
 }

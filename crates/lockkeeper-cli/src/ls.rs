@@ -1,11 +1,14 @@
 //! `lockkeeper ls`: the locks that are held or waited for.
 
 use comfy_table::{ContentArrangement, Table};
+use lockkeeper::Token;
 use lockkeeper::store::{Holder, LockInfo};
 
 use crate::view::LockView;
 use lockkeeper_cli::exit::Failure;
-use lockkeeper_cli::output::{ago, cut, human, plain, print, print_json, table, table_text};
+use lockkeeper_cli::output::{
+    UNKNOWN, ago, cut, human, or_unknown, plain, print, print_json, table, table_text,
+};
 use lockkeeper_cli::store::{self, StoreArgs};
 
 /// Lists the locks that are held or waited for
@@ -134,18 +137,21 @@ fn natural_width(table: &Table) -> usize {
 /// A holder; without its program if its label says more than that.
 fn holder_of(holder: &Holder, program: bool) -> String {
     let process = &holder.process;
-    plain(&match program || holder.label.is_none() {
-        true => process.to_string(),
-        false => format!("[{}] on {}", process.pid, process.host),
-    })
+    plain(
+        &match program || holder.label.is_none() || process.pid == 0 {
+            true => process.to_string(),
+            false => format!("[{}] on {}", process.pid, process.host),
+        },
+    )
 }
 
 /// One row a holder; a lock that is only waited for has a row as well.
 fn rows(lock: &LockInfo, program: bool) -> Vec<[String; 8]> {
     let name = plain(&lock.name);
     let waiting = lock.waiters.to_string();
+    let none = || "-".to_owned();
+    let known = |text: Option<String>| text.unwrap_or_else(|| UNKNOWN.to_owned());
     if lock.holders.is_empty() {
-        let none = || "-".to_owned();
         return vec![[
             name,
             none(),
@@ -162,14 +168,18 @@ fn rows(lock: &LockInfo, program: bool) -> Vec<[String; 8]> {
             name.clone(),
             holder.mode.to_string(),
             holder_of(holder, program),
-            format!("{} ago", human(ago(holder.since))),
-            human(holder.remaining),
-            holder.token.get().to_string(),
+            known(
+                holder
+                    .since
+                    .map(|since| format!("{} ago", human(ago(since)))),
+            ),
+            holder.remaining.map_or_else(none, human),
+            or_unknown(holder.token.map(Token::get)),
             waiting.clone(),
             holder
                 .label
                 .as_ref()
-                .map_or("-".to_owned(), |label| plain(label.as_str())),
+                .map_or_else(none, |label| plain(label.as_str())),
         ]
     };
     lock.holders.iter().map(row).collect()

@@ -101,6 +101,19 @@ pub fn is_wide(c: char) -> bool {
     )
 }
 
+/// What stands where something is not known.
+pub const UNKNOWN: &str = "unknown";
+
+/// A number, or that it is not known.
+pub fn or_unknown(number: Option<u64>) -> String {
+    number.map_or_else(|| UNKNOWN.to_owned(), |number| number.to_string())
+}
+
+/// For how long something has been so since this wall-clock time.
+pub fn lasted(since: Option<SystemTime>) -> String {
+    since.map_or_else(|| "an unknown time".to_owned(), |since| human(ago(since)))
+}
+
 /// The beginning of a text that fits into so many columns of a terminal.
 pub fn cut(text: &str, columns: usize) -> String {
     // Ideographs take two; what takes one of the others leaves some room.

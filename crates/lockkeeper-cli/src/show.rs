@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
-use lockkeeper::store::{LockInfo, NodeStatus};
+use lockkeeper::Token;
+use lockkeeper::store::{Holder, LockInfo, NodeStatus};
 
-use crate::view::{LockView, NodeView};
+use crate::view::{LockView, NodeView, owner};
 use lockkeeper_cli::exit::Failure;
-use lockkeeper_cli::output::{ago, human, plain, print, print_json, who};
+use lockkeeper_cli::output::{UNKNOWN, ago, human, or_unknown, plain, print, print_json, who};
 use lockkeeper_cli::store::{self, StoreArgs};
 
 /// Shows who holds a lock, since when and for how long still, and who waits for it
@@ -47,6 +48,19 @@ fn nodes(nodes: &[NodeStatus]) -> String {
     text
 }
 
+fn known(text: Option<String>) -> String {
+    text.unwrap_or_else(|| UNKNOWN.to_owned())
+}
+
+/// What is left of a lease, and how long it is as a whole.
+fn lease(holder: &Holder) -> String {
+    let whole = holder.lease.map(|lease| format!(" of {}", human(lease)));
+    match holder.remaining {
+        Some(left) => format!("{} left{}", human(left), whole.unwrap_or_default()),
+        None => "no end, or unknown".to_owned(),
+    }
+}
+
 fn text(info: &LockInfo) -> String {
     let mut text = plain(&info.name);
     let mut line = |label: &str, value: String| {
@@ -61,12 +75,13 @@ fn text(info: &LockInfo) -> String {
             line("label", plain(label.as_str()));
         }
         line("mode", holder.mode.to_string());
-        line("since", format!("{} ago", human(ago(holder.since))));
-        let whole = holder.lease.map(|lease| format!(" of {}", human(lease)));
-        let left = human(holder.remaining);
-        line("lease", format!("{left} left{}", whole.unwrap_or_default()));
-        line("token", holder.token.get().to_string());
-        line("owner", holder.claim.to_string());
+        let since = holder
+            .since
+            .map(|since| format!("{} ago", human(ago(since))));
+        line("since", known(since));
+        line("lease", lease(holder));
+        line("token", or_unknown(holder.token.map(Token::get)));
+        line("owner", known(owner(holder.claim)));
         if let Some(depth) = holder.depth {
             line("depth", depth.to_string());
         }
@@ -85,14 +100,18 @@ fn text(info: &LockInfo) -> String {
     if more > 0 && !info.queue.is_empty() {
         line("", format!("and {more} more"));
     }
-    if info.holders.is_empty()
+    // A holder may have it, where it is not known whose it is.
+    if info.holders.iter().all(|holder| holder.token.is_none())
         && let Some(token) = info.last_token
     {
         line("last token", token.get().to_string());
     }
     if let Some(broken) = &info.broken {
         let when = human(ago(broken.at));
-        let older = info.holders.iter().any(|holder| holder.since > broken.at);
+        let older = info
+            .holders
+            .iter()
+            .any(|holder| holder.since > Some(broken.at));
         let which = if older { ", before this hold" } else { "" };
         let reason = plain(&broken.reason);
         line("broken", format!("{when} ago{which}: {reason}"));

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use lockkeeper::Label;
 use lockkeeper::store::sqlite::{FileStatus, FileUser, UserState};
-use lockkeeper::store::{Broken, Holder, LockInfo, Mode, NodeState, NodeStatus, Waiter};
+use lockkeeper::store::{
+    Broken, ClaimId, Holder, LockInfo, Mode, NodeState, NodeStatus, Process, Waiter,
+};
+use lockkeeper::{Label, Token};
 use serde::Serialize;
 
 use lockkeeper_cli::output::{millis, plain, unix_ms, who};
@@ -67,23 +69,51 @@ impl<'a> LockView<'a> {
     }
 }
 
-/// One hold.
+/// A process, as far as it is known.
+#[derive(Debug, Serialize)]
+pub struct ProcessView<'a> {
+    pub host: Option<&'a str>,
+    pub pid: Option<u32>,
+    pub program: Option<&'a str>,
+}
+
+impl<'a> ProcessView<'a> {
+    fn new(process: &'a Process) -> ProcessView<'a> {
+        let known = |text: &'a str| Some(text).filter(|text| !text.is_empty());
+        ProcessView {
+            host: known(&process.host),
+            pid: Some(process.pid).filter(|pid| *pid != 0),
+            // Some programs have no name. Of a process that is not known it is not known.
+            program: match process.pid {
+                0 => known(&process.program),
+                _ => Some(&process.program),
+            },
+        }
+    }
+}
+
+/// The claim, if it is known.
+pub fn owner(claim: ClaimId) -> Option<String> {
+    (claim != ClaimId::UNKNOWN).then(|| claim.to_string())
+}
+
+/// One hold. What is not known of it is `None`.
 #[derive(Debug, Serialize)]
 pub struct HolderView<'a> {
-    pub owner: String,
-    pub host: &'a str,
-    pub pid: u32,
-    pub program: &'a str,
+    pub owner: Option<String>,
+    #[serde(flatten)]
+    pub process: ProcessView<'a>,
     pub mode: String,
     /// Of a semaphore: how many permits this hold has, and how many there are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permits: Option<(u32, u32)>,
-    pub token: u64,
+    pub token: Option<u64>,
     pub label: Option<&'a str>,
-    pub since_unix_ms: u64,
+    pub since_unix_ms: Option<u64>,
     /// How long the lease is as a whole.
     pub lease_ms: Option<u64>,
-    pub remaining_ms: u64,
+    /// `None` also where it has no end.
+    pub remaining_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
     /// For people.
@@ -95,17 +125,15 @@ impl<'a> HolderView<'a> {
     pub fn new(holder: &'a Holder) -> HolderView<'a> {
         let (mode, permits) = mode(holder.mode);
         HolderView {
-            owner: holder.claim.to_string(),
-            host: &holder.process.host,
-            pid: holder.process.pid,
-            program: &holder.process.program,
+            owner: owner(holder.claim),
+            process: ProcessView::new(&holder.process),
             mode,
             permits,
-            token: holder.token.get(),
+            token: holder.token.map(Token::get),
             label: holder.label.as_ref().map(Label::as_str),
-            since_unix_ms: unix_ms(holder.since),
+            since_unix_ms: holder.since.map(unix_ms),
             lease_ms: holder.lease.map(millis),
-            remaining_ms: millis(holder.remaining),
+            remaining_ms: holder.remaining.map(millis),
             depth: holder.depth,
             text: who(&holder.process, holder.label.as_ref()),
         }
@@ -115,10 +143,9 @@ impl<'a> HolderView<'a> {
 /// One claim in the queue.
 #[derive(Debug, Serialize)]
 pub struct WaiterView<'a> {
-    pub owner: String,
-    pub host: &'a str,
-    pub pid: u32,
-    pub program: &'a str,
+    pub owner: Option<String>,
+    #[serde(flatten)]
+    pub process: ProcessView<'a>,
     pub mode: String,
     /// Of a semaphore: how many permits it wants, and how many there are.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -134,10 +161,8 @@ impl<'a> WaiterView<'a> {
     pub fn new(waiter: &'a Waiter) -> WaiterView<'a> {
         let (mode, permits) = mode(waiter.mode);
         WaiterView {
-            owner: waiter.claim.to_string(),
-            host: &waiter.process.host,
-            pid: waiter.process.pid,
-            program: &waiter.process.program,
+            owner: owner(waiter.claim),
+            process: ProcessView::new(&waiter.process),
             mode,
             permits,
             label: waiter.label.as_ref().map(Label::as_str),

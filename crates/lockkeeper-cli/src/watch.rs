@@ -11,7 +11,7 @@ use crate::terminal;
 use crate::view::{HolderView, WaiterView};
 use lockkeeper_cli::exit::{self, Failure};
 use lockkeeper_cli::notes;
-use lockkeeper_cli::output::{ago, human, plain, print, print_json, time_of_day, unix_ms};
+use lockkeeper_cli::output::{lasted, or_unknown, plain, print, print_json, time_of_day, unix_ms};
 use lockkeeper_cli::signals::Signals;
 use lockkeeper_cli::store::{self, StoreArgs};
 
@@ -130,7 +130,8 @@ async fn look(keeper: &Lockkeeper, args: &Args, store: &StoreArgs) -> Result<(),
         for event in events(before.as_ref(), &now) {
             show(&args.name, &event, store.json)?;
         }
-        let lease = now.holders.values().map(|holder| holder.remaining).min();
+        let leases = now.holders.values().filter_map(|holder| holder.remaining);
+        let lease = leases.min();
         let sleep = lease.unwrap_or(LONGEST_SLEEP);
         let sleep = sleep.clamp(Duration::from_millis(10), LONGEST_SLEEP);
         before = Some(now);
@@ -212,12 +213,13 @@ fn show(name: &str, event: &Event<'_>, json: bool) -> Result<(), Failure> {
     let text = match event {
         Event::Free => "free".to_owned(),
         Event::Acquired { holder } => {
-            let (mode, token) = (&holder.mode, holder.token);
+            let (mode, token) = (&holder.mode, or_unknown(holder.token));
             format!("acquired by {}, {mode}, token {token}", holder.text)
         }
         Event::Released { holder } => {
-            let since = SystemTime::UNIX_EPOCH + Duration::from_millis(holder.since_unix_ms);
-            format!("released by {} after {}", holder.text, human(ago(since)))
+            let since = holder.since_unix_ms.map(Duration::from_millis);
+            let since = since.map(|since| SystemTime::UNIX_EPOCH + since);
+            format!("released by {} after {}", holder.text, lasted(since))
         }
         Event::Broken { reason } => format!("broken: {}", plain(reason)),
         Event::Queued { waiter } => format!("queued: {}, {}", waiter.text, waiter.mode),
@@ -269,8 +271,8 @@ mod tests {
         let events = events(before, now);
         let tell = |event: &Event<'_>| match event {
             Event::Free => "free".into(),
-            Event::Acquired { holder } => format!("+{}", holder.token),
-            Event::Released { holder } => format!("-{}", holder.token),
+            Event::Acquired { holder } => format!("+{}", or_unknown(holder.token)),
+            Event::Released { holder } => format!("-{}", or_unknown(holder.token)),
             Event::Broken { reason } => format!("broken {reason}"),
             Event::Queued { waiter } => format!("queued {}", waiter.label.unwrap_or("-")),
             Event::Left { waiter } => format!("left {}", waiter.label.unwrap_or("-")),

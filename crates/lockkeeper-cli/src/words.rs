@@ -11,7 +11,7 @@ use lockkeeper::LossCause;
 use lockkeeper::store::{Holder, LockInfo};
 
 use crate::lang::Text;
-use crate::output::{ago, human, plain, who};
+use crate::output::{ago, human, lasted, plain, who};
 
 // Setting up
 
@@ -124,7 +124,10 @@ pub fn waits_for_itself(name: &str) -> Text {
 /// The holder of a lock, and for how long it has held; `None` if nobody does.
 pub fn held(info: &LockInfo) -> Option<Text> {
     let holder = info.holders.first()?;
-    let since = ago(holder.since);
+    let since_zh = match holder.since {
+        Some(since) => format!(" {}", human_zh(ago(since))),
+        None => "的时间未知".to_owned(),
+    };
     let (others_en, others_zh) = match info.holders.len() - 1 {
         0 => (String::new(), String::new()),
         others => (
@@ -134,12 +137,8 @@ pub fn held(info: &LockInfo) -> Option<Text> {
     };
     let by = who(&holder.process, holder.label.as_ref());
     Some(Text::made(
-        format!("held by {by} for {}{others_en}", human(since)),
-        format!(
-            "由 {} 持有，已持有 {}{others_zh}",
-            by_zh(holder),
-            human_zh(since)
-        ),
+        format!("held by {by} for {}{others_en}", lasted(holder.since)),
+        format!("由 {} 持有，已持有{since_zh}{others_zh}", by_zh(holder)),
     ))
 }
 
@@ -300,7 +299,15 @@ pub fn not_released(is_known: bool, lease: Duration, error: &impl Display) -> Te
 fn by_zh(holder: &Holder) -> String {
     let process = &holder.process;
     let (host, program) = (plain(&process.host), plain(&process.program));
-    let by = format!("{host} 上的 {program}[{}]", process.pid);
+    let program = match (process.pid, program.as_str()) {
+        (0, "") => "未知程序".to_owned(),
+        (0, program) => program.to_owned(),
+        (pid, program) => format!("{program}[{pid}]"),
+    };
+    let by = match host.as_str() {
+        "" => format!("未知主机上的 {program}"),
+        host => format!("{host} 上的 {program}"),
+    };
     match &holder.label {
         Some(label) => format!("{by} {:?}", plain(label.as_str())),
         None => by,

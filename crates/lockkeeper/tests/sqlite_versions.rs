@@ -254,7 +254,8 @@ fn programs_that_open_an_old_file_at_once_share_it() {
             std::thread::sleep(Duration::from_millis(5));
         }
         let info = block_on(store.inspect(&claim.name)).expect("inspects");
-        println!("token {}", info.expect("held").holders[0].token.get());
+        let token = info.expect("held").holders[0].token;
+        println!("token {}", token.expect("it has one").get());
         block_on(store.release(&release(&claim))).expect("releases");
         return;
     }

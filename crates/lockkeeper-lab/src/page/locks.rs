@@ -4,8 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lockkeeper::clock::Moment;
-use lockkeeper::store::{Holder, LockInfo, Mode, Waiter};
-use lockkeeper::{Error, Label, Lockkeeper};
+use lockkeeper::store::{Holder, LockInfo, Mode, Process, Waiter};
+use lockkeeper::{Error, Label, Lockkeeper, Token};
 use serde::Serialize;
 use tokio::sync::Notify;
 
@@ -74,18 +74,20 @@ impl<'a> LockView<'a> {
 struct HolderView<'a> {
     claim: String,
     program: &'a str,
-    pid: u32,
-    host: &'a str,
+    /// `None` where it is not known, and so with all that follows.
+    pid: Option<u32>,
+    host: Option<&'a str>,
     mode: String,
     /// Of a semaphore: how many permits this hold has, and how many there are.
     #[serde(skip_serializing_if = "Option::is_none")]
     permits: Option<(u32, u32)>,
-    token: u64,
+    token: Option<u64>,
     label: Option<&'a str>,
-    age_ms: u64,
-    /// How long the lease is as a whole, if that is known.
+    age_ms: Option<u64>,
+    /// How long the lease is as a whole.
     ttl_ms: Option<u64>,
-    remaining_ms: u64,
+    /// `None` also where it has no end.
+    remaining_ms: Option<u64>,
     depth: Option<u32>,
 }
 
@@ -95,15 +97,15 @@ impl<'a> HolderView<'a> {
         HolderView {
             claim: holder.claim.to_string(),
             program: &holder.process.program,
-            pid: holder.process.pid,
-            host: &holder.process.host,
+            pid: pid(&holder.process),
+            host: host(&holder.process),
             mode,
             permits,
-            token: holder.token.get(),
+            token: holder.token.map(Token::get),
             label: holder.label.as_ref().map(Label::as_str),
-            age_ms: age(holder.since, wall),
+            age_ms: holder.since.map(|since| age(since, wall)),
             ttl_ms: holder.lease.map(millis),
-            remaining_ms: millis(holder.remaining),
+            remaining_ms: holder.remaining.map(millis),
             depth: holder.depth,
         }
     }
@@ -113,8 +115,8 @@ impl<'a> HolderView<'a> {
 struct WaiterView<'a> {
     claim: String,
     program: &'a str,
-    pid: u32,
-    host: &'a str,
+    pid: Option<u32>,
+    host: Option<&'a str>,
     mode: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     permits: Option<(u32, u32)>,
@@ -129,8 +131,8 @@ impl<'a> WaiterView<'a> {
         WaiterView {
             claim: waiter.claim.to_string(),
             program: &waiter.process.program,
-            pid: waiter.process.pid,
-            host: &waiter.process.host,
+            pid: pid(&waiter.process),
+            host: host(&waiter.process),
             mode,
             permits,
             label: waiter.label.as_ref().map(Label::as_str),
@@ -144,6 +146,14 @@ fn mode(mode: Mode) -> (String, Option<(u32, u32)>) {
         Mode::Permit { limit, count } => ("permit".to_owned(), Some((count, limit))),
         mode => (mode.to_string(), None),
     }
+}
+
+fn pid(process: &Process) -> Option<u32> {
+    Some(process.pid).filter(|pid| *pid != 0)
+}
+
+fn host(process: &Process) -> Option<&str> {
+    Some(process.host.as_str()).filter(|host| !host.is_empty())
 }
 
 fn age(since: SystemTime, wall: SystemTime) -> u64 {

@@ -64,11 +64,9 @@ impl Seen {
             let since = old.holds.remove(&holder.claim).unwrap_or_else(|| {
                 new += 1;
                 // Only a hold that is older than our looking needs the store's word, and its clock, for its start.
-                let age = match self.looked {
-                    true => Duration::ZERO,
-                    false => wall.duration_since(holder.since).unwrap_or_default(),
-                };
-                earlier(now, age)
+                let began = holder.since.filter(|_| !self.looked);
+                let age = began.map(|began| wall.duration_since(began).unwrap_or_default());
+                earlier(now, age.unwrap_or_default())
             });
             lock.holds.insert(holder.claim, since);
         }

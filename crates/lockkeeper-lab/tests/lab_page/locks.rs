@@ -6,6 +6,7 @@ use crate::browser::{Browser, DESKTOP, PHONE};
 use crate::common::{Place, until};
 use crate::http::{ask, send};
 use crate::lab::{Lab, Run};
+use lockkeeper_testkit::servers::redis::RedisServer;
 
 /// Markup, a script, quotes, and a sign that turns the direction of what follows.
 pub const HOSTILE: &str =
@@ -61,6 +62,31 @@ fn a_lock_is_shown_while_a_process_holds_it_and_its_name_is_text() {
 
     drop(waiter);
     browser.until_says(".none", "No lock is held");
+    browser.is_content();
+}
+
+/// A fenced lock of a Java client is listed, and most of it is not known.
+#[test]
+fn what_is_not_known_of_a_holder_is_said_to_be_unknown() {
+    let server = RedisServer::start();
+    let java = "5b8e6f6c-9a53-4d37-8b0c-6d1d0f6e6a01:42";
+    server.command(&["HSET", "order", java, "1"]);
+    server.command(&["PEXPIRE", "order", "60000"]);
+    server.command(&["SET", "redisson_lock_token:{order}", "5"]);
+    let place = Place::new();
+    let mut command = place.lab(&[]);
+    command.env("LOCKKEEPER_STORE", server.url());
+    let lab = Lab::start(&mut command);
+    let browser = Browser::new(&DESKTOP);
+    browser.open(&lab.url("/#/locks"));
+    browser.until_says("tbody .name", "order");
+    let holder = browser.text("tbody .holder");
+    assert_eq!(holder, "a Redisson client on an unknown host");
+    for unknown in ["age", "token"] {
+        let cell = browser.text(&format!("tbody .{unknown}"));
+        assert_eq!(cell, "not known", "{unknown}");
+    }
+    assert!(browser.text("tbody .remaining .left").ends_with(" s"));
     browser.is_content();
 }
 

@@ -97,7 +97,10 @@ impl Tokens {
         store.sort_by_key(|holder| holder.claim);
         same(shown(&model), shown(&store))?;
         for (model, store) in model.iter().zip(&store) {
-            self.pair(model.token.get(), store.token.get())?;
+            match (model.token, store.token) {
+                (Some(model), Some(store)) => self.pair(model.get(), store.get())?,
+                (model, store) => same(model, store)?,
+            }
         }
         Ok(())
     }
@@ -150,7 +153,13 @@ fn known(info: Option<LockInfo>) -> Option<LockInfo> {
 }
 
 /// What is compared of a holder: claim, mode, label, what is left of its lease, and the whole of it.
-type Shown = (String, String, Option<Label>, Duration, Option<Duration>);
+type Shown = (
+    String,
+    String,
+    Option<Label>,
+    Option<Duration>,
+    Option<Duration>,
+);
 
 /// Holders without what differs: tokens, and the process.
 fn shown(holders: &[Holder]) -> Vec<Shown> {

@@ -385,9 +385,9 @@ impl Sequence {
             }
             1 => {
                 let holders = self.holders().await;
-                let known = |it: &&Holder| self.tokens.of_store(it.token.get()).is_some();
-                let holder = holders.iter().find(known);
-                holder.map_or(BreakTarget::All, |it| BreakTarget::Token(it.token))
+                let mut tokens = holders.iter().filter_map(|it| it.token);
+                let token = tokens.find(|token| self.tokens.of_store(token.get()).is_some());
+                token.map_or(BreakTarget::All, BreakTarget::Token)
             }
             _ => BreakTarget::All,
         };

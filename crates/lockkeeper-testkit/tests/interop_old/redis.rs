@@ -118,7 +118,7 @@ impl Site {
         } = us;
         let process = format!(r#""host":"{host}","pid":{pid},"program":"{program}""#);
         assert!(said.contains(&process), "{said}");
-        let token = format!(r#""token":{}"#, holder.token);
+        let token = format!(r#""token":{}"#, holder.token.expect("it has one"));
         assert!(said.contains(&token), "{said}");
         holder
     }

@@ -170,7 +170,7 @@ impl Scene {
         let info = self.truth(claim).await;
         let mut holders = info.holders.iter();
         let held = holders.find(|holder| holder.claim == claim.id);
-        held.map(|holder| holder.token)
+        held.and_then(|holder| holder.token)
     }
 
     /// A verb that comes next, on the same connection if that is still there.
@@ -374,7 +374,7 @@ impl Scene {
         match self.after(outcome).await {
             Ok(infos) => {
                 let holders = infos.iter().flat_map(|info| &info.holders);
-                let held: Vec<Token> = holders.map(|holder| holder.token).collect();
+                let held: Vec<Token> = holders.filter_map(|holder| holder.token).collect();
                 assert_eq!(held, [token], "{name}");
             }
             // What only reads is never in doubt.
@@ -488,7 +488,7 @@ async fn what_was_granted_to_nobody_ends_with_its_lease() {
             scene.settled().await;
             let truth = scene.truth(&mine).await;
             for holder in &truth.holders {
-                assert!(holder.remaining <= SHORT, "{name}: {truth:?}");
+                assert!(holder.remaining <= Some(SHORT), "{name}: {truth:?}");
             }
             if outcome.is_err() {
                 left.push((name, truth.last_token.filter(|_| !truth.holders.is_empty())));

@@ -80,7 +80,7 @@ async fn nobody_believes_in_a_grant_for_longer_than_the_server() {
     let info = straight.inspect(&waits.name).await.expect("looks");
     let holder = &info.expect("it is held").holders[0];
     assert_eq!(holder.claim, waits.id);
-    let ends = Moment::now() + holder.remaining;
+    let ends = Moment::now() + holder.remaining.expect("it has an end");
     assert!(believed <= ends, "for {:?} too long", believed.since(ends));
     assert_eq!(releasing.await.expect("no panic"), Ok(true));
 }

@@ -22,7 +22,7 @@ async fn pair(store: &RedisStore) -> u64 {
     assert_eq!(grant.tokens, 1);
     let shown = store.inspect(&claim.name).await.expect("looks");
     let shown = shown.expect("is held");
-    assert_eq!(shown.holders[0].token, grant.token);
+    assert_eq!(shown.holders[0].token, Some(grant.token));
     assert_eq!(shown.last_token, Some(grant.token));
     assert_eq!(release(store, &claim).await, Ok(true));
     grant.token.get()

@@ -63,6 +63,14 @@ pub struct ClaimId {
     pub number: u64,
 }
 
+impl ClaimId {
+    /// What stands for the claim of a hold where a store cannot tell it. It is nobody's.
+    pub const UNKNOWN: ClaimId = ClaimId {
+        keeper: KeeperId(0),
+        number: 0,
+    };
+}
+
 impl fmt::Display for ClaimId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.keeper, self.number)

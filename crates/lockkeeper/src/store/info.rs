@@ -17,7 +17,7 @@ pub const MAX_LISTED: usize = 100;
 /// # let guard = keeper.lock("report")?.acquire().await?;
 /// if let Some(info) = keeper.inspect("report").await? {
 ///     for holder in &info.holders {
-///         println!("{} holds it, for {:?} more", holder.process, holder.remaining);
+///         println!("{} holds it, lease left: {:?}", holder.process, holder.remaining);
 ///     }
 ///     for waiter in &info.queue {
 ///         println!("{} waits since {:?}", waiter.process, waiter.since);
@@ -98,7 +98,7 @@ impl LockInfo {
     }
 }
 
-/// One hold, as others see it.
+/// One hold, as others see it. Of a client of another project a store may know little: the rest is `None`.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -106,7 +106,7 @@ impl LockInfo {
 /// let guard = keeper.lock("job")?.acquire().await?;
 /// if let Some(info) = keeper.inspect("job").await? {
 ///     for holder in &info.holders {
-///         println!("{} since {:?}, for {:?} more", holder.process, holder.since, holder.remaining);
+///         println!("{} since {:?}, lease left: {:?}", holder.process, holder.since, holder.remaining);
 ///     }
 /// }
 /// # drop(guard);
@@ -115,18 +115,18 @@ impl LockInfo {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Holder {
-    /// Which claim.
+    /// Which claim. [`ClaimId::UNKNOWN`] where the store cannot tell.
     pub claim: ClaimId,
     /// Of which process.
     pub process: Process,
     /// How it holds.
     pub mode: Mode,
-    /// Its first token.
-    pub token: Token,
-    /// Since when, by the wall clock of the store.
-    pub since: SystemTime,
-    /// How long its lease still runs.
-    pub remaining: Duration,
+    /// Its first token. `None` where it has none that others see.
+    pub token: Option<Token>,
+    /// Since when, by the wall clock of the store. `None` where the store cannot tell.
+    pub since: Option<SystemTime>,
+    /// How long its lease still runs. `None` where it has no end, or the store cannot tell.
+    pub remaining: Option<Duration>,
     /// How long its lease is as a whole, counted from the grant or the last renewal. `None` where the store cannot tell.
     pub lease: Option<Duration>,
     /// What its caller calls it.
@@ -136,7 +136,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// A hold whose whole lease, label and depth are not known.
+    /// A hold of a keeper, whose whole lease, label and depth are not known.
     pub const fn new(
         claim: ClaimId,
         process: Process,
@@ -149,13 +149,40 @@ impl Holder {
             claim,
             process,
             mode,
-            token,
-            since,
-            remaining,
+            token: Some(token),
+            since: Some(since),
+            remaining: Some(remaining),
             lease: None,
             label: None,
             depth: None,
         }
+    }
+
+    /// A hold of a client of another project: all but how it holds is not known.
+    pub const fn foreign(claim: ClaimId, process: Process, mode: Mode) -> Holder {
+        Holder {
+            claim,
+            process,
+            mode,
+            token: None,
+            since: None,
+            remaining: None,
+            lease: None,
+            label: None,
+            depth: None,
+        }
+    }
+
+    /// [`Since`](Holder::since) then.
+    pub fn with_since(mut self, since: Option<SystemTime>) -> Self {
+        self.since = since;
+        self
+    }
+
+    /// With so much of its lease [`remaining`](Holder::remaining).
+    pub fn with_remaining(mut self, remaining: Option<Duration>) -> Self {
+        self.remaining = remaining;
+        self
     }
 
     /// With this whole [`lease`](Holder::lease).
@@ -178,7 +205,7 @@ impl Holder {
 
     /// Whether a client of another project holds: only keepers have tokens that others see.
     pub(crate) fn is_stranger(&self) -> bool {
-        self.token.get() == 0
+        self.token.is_none()
     }
 }
 
@@ -277,11 +304,11 @@ impl Broken {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub struct Process {
-    /// Its machine.
+    /// Its machine. Empty where that is not known.
     pub host: String,
-    /// Its process id there.
+    /// Its process id there. 0 where that is not known.
     pub pid: u32,
-    /// Its program.
+    /// Its program. Empty where that is not known.
     pub program: String,
 }
 
@@ -293,6 +320,19 @@ impl Process {
             pid,
             program: program.into(),
         }
+    }
+
+    /// A process of which no more is known than its program, or what it is a client of.
+    ///
+    /// ```
+    /// use lockkeeper::store::Process;
+    ///
+    /// let process = Process::unknown("a Redisson client");
+    /// assert_eq!(process.to_string(), "a Redisson client on an unknown host");
+    /// assert_eq!(Process::unknown("").to_string(), "an unknown program on an unknown host");
+    /// ```
+    pub fn unknown(program: impl Into<String>) -> Process {
+        Process::new("", 0, program)
     }
 
     /// This process.
@@ -312,6 +352,14 @@ impl Process {
 
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[{}] on {}", self.program, self.pid, self.host)
+        match (self.pid, self.program.as_str()) {
+            (0, "") => f.write_str("an unknown program")?,
+            (0, program) => f.write_str(program)?,
+            (pid, program) => write!(f, "{program}[{pid}]")?,
+        }
+        match self.host.as_str() {
+            "" => f.write_str(" on an unknown host"),
+            host => write!(f, " on {host}"),
+        }
     }
 }

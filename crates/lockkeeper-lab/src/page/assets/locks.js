@@ -142,7 +142,7 @@ export function locks(main, lab, told, route) {
 
 /** Whether a lock has this in its name, or in what is told of those who hold it or wait. */
 function matches(lock, wanted) {
-  const told = ({ program, pid, host, label, ...of }) => [`${program}[${pid}]`, host, label ?? "", modeOf(of)];
+  const told = ({ host, label, ...of }) => [processOf(of), host ?? "", label ?? "", modeOf(of)];
   const all = [lock.name, ...[...lock.holders, ...lock.queue].flatMap(told)];
   const fold = (text) => text.normalize("NFKC").toLowerCase();
   return all.some((text) => fold(text).includes(fold(wanted)));
@@ -151,11 +151,13 @@ function matches(lock, wanted) {
 /** A command that works on the same store. The variable may hold a password, which is starred here. */
 const hint = (store) => `LOCKKEEPER_STORE='${visible(store).replaceAll("'", "'\\''")}' lockkeeper run hello -- sleep 30`;
 
+/** A program, and its process id where that is known. */
+const processOf = ({ program, pid }) => (pid === null ? program || "?" : `${program || "?"}[${pid}]`);
+
 /** A process, with its label before it if it has one. */
 function who(of) {
-  const process = `${of.program || "?"}[${of.pid}]`;
-  const host = h("span", { class: "muted" }, t("on_host", { host: visible(of.host) }));
-  const named = h("span", {}, h("bdi", {}, visible(process)), " ", host);
+  const host = h("span", { class: "muted" }, of.host === null ? t("on_unknown_host") : t("on_host", { host: visible(of.host) }));
+  const named = h("span", {}, h("bdi", {}, visible(processOf(of))), " ", host);
   return of.label === null ? [named] : [h("bdi", { class: "label" }, visible(of.label)), named];
 }
 
@@ -218,8 +220,12 @@ class Row {
       place(cells.holder, [h("span", {}, who(holder))]);
       place(cells.remaining, [h("span", {}, this.left, " ", this.state), this.meter]);
       say(cells.mode, modeOf(holder));
-      const whole = String(holder.token);
-      place(cells.token, [h("span", { class: "short", title: whole }, shortToken(holder.token)), h("span", { class: "whole" }, whole)]);
+      if (holder.token === null) {
+        say(cells.token, t("unknown"));
+      } else {
+        const whole = String(holder.token);
+        place(cells.token, [h("span", { class: "short", title: whole }, shortToken(holder.token)), h("span", { class: "whole" }, whole)]);
+      }
       if (holder.depth === null) {
         say(cells.depth, "–");
         set(cells.depth, "title", t("depth_unknown"));
@@ -245,12 +251,12 @@ class Row {
   tick() {
     if (!this.holder) return;
     const passed = performance.now() - this.arrived;
-    const left = Math.max(0, this.holder.remaining_ms - passed);
-    say(this.cells.age, counting(this.holder.age_ms + passed));
-    say(this.left, counting(left));
+    const left = this.holder.remaining_ms === null ? null : Math.max(0, this.holder.remaining_ms - passed);
+    say(this.cells.age, this.holder.age_ms === null ? t("unknown") : counting(this.holder.age_ms + passed));
+    say(this.left, left === null ? t("no_end") : counting(left));
     const whole = this.holder.ttl_ms;
-    this.meter.hidden = !whole;
-    if (!whole) return;
+    this.meter.hidden = !whole || left === null;
+    if (!whole || left === null) return;
     const share = Math.min(1, left / whole);
     const state = share < ENDING ? "ending" : share < OVERDUE ? "overdue" : "";
     this.meter.firstChild.style.width = `${share * 100}%`;

@@ -154,6 +154,8 @@ const WORDS = {
   lease_ending: ["about to end", "即将到期"],
   depth_unknown: ["only the holder knows how deep it has re-entered", "重入深度只有持有者自己知道"],
   on_host: ["on {host}", "位于 {host}"],
+  on_unknown_host: ["on an unknown host", "主机未知"],
+  no_end: ["no end, or not known", "无期限，或未知"],
   free: ["free", "空闲"],
   mode_exclusive: ["exclusive", "独占"],
   mode_fair: ["fair", "公平"],

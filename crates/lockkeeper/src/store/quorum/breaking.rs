@@ -164,7 +164,8 @@ impl Inner {
                 continue;
             }
             told.push(round);
-            let ends = Moment::now() + holder.remaining + self.node_timeout;
+            let left = holder.remaining.unwrap_or_default();
+            let ends = Moment::now() + left + self.node_timeout;
             self.end_on(name.clone(), keys, round, missed, ends);
         }
     }

@@ -157,16 +157,16 @@ impl Inner {
             if votes.len() + unheard < self.terms.majority {
                 continue;
             }
-            // It is over when a majority is.
-            votes.sort_by_key(|vote| std::cmp::Reverse(vote.remaining));
+            // It is over when a majority is; one without an end is the last to end.
+            votes.sort_by_key(|vote| std::cmp::Reverse(vote.remaining.unwrap_or(Duration::MAX)));
             let last = votes.len().min(self.terms.majority) - 1;
             let lease = commonest(votes.iter().map(|vote| vote.lease));
             let label = commonest(votes.iter().map(|vote| vote.label.clone()));
             // A slow node may still have an earlier round of the claim, with a lower token.
-            let token = votes.iter().map(|vote| vote.token).max();
+            let token = votes.iter().filter_map(|vote| vote.token).max();
             let holder = votes.swap_remove(last);
             holders.push(Holder {
-                token: token.unwrap_or(holder.token),
+                token,
                 lease,
                 label,
                 ..holder
@@ -329,8 +329,9 @@ fn seen(id: String, mode: Mode, left: i64, record: &str) -> Seen {
     let (lease, label) = answer::lease_and_label(who);
     let holder = Holder {
         process: answer::process(who),
-        token: Token::new(token),
-        since: wall(since),
+        // A record that nobody of ours wrote says neither.
+        token: (token > 0).then(|| Token::new(token)),
+        since: (since > 0).then(|| wall(since)),
         lease,
         label,
         ..answer::stranger(&id, mode, left, "")

@@ -1,7 +1,7 @@
 //! What scripts answer, in our types.
 
 use std::borrow::Cow;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use ::redis::Value;
 
@@ -189,9 +189,9 @@ fn holder(reply: &Reply) -> Result<Holder, Error> {
         claim: reply.text(0)?.parse()?,
         process: process(&reply.text(7)?),
         mode: mode(&reply.text(1)?, reply, 5)?,
-        token: Token::new(reply.number(3)?),
-        since: wall(reply.number(4)?),
-        remaining: Duration::from_millis(reply.number(2)?),
+        token: Some(Token::new(reply.number(3)?)),
+        since: Some(wall(reply.number(4)?)),
+        remaining: Some(Duration::from_millis(reply.number(2)?)),
         depth: None,
         lease: match reply.is_nil(8) {
             true => None,
@@ -219,7 +219,7 @@ fn waiter(reply: &Reply) -> Result<Waiter, Error> {
     let id = reply.text(0)?;
     if reply.is_nil(1) {
         // In Redisson's line.
-        let Holder { claim, process, .. } = stranger(&id, Mode::Fair, 0, REDISSON);
+        let Holder { claim, process, .. } = stranger(&id, Mode::Fair, -1, REDISSON);
         return Ok(Waiter {
             claim,
             process,
@@ -240,27 +240,11 @@ fn waiter(reply: &Reply) -> Result<Waiter, Error> {
 /// How a client of Redisson's is called: nothing more is known of it.
 pub(in crate::store) const REDISSON: &str = "a Redisson client";
 
-/// A hold of another kind of client, as far as its key tells.
+/// A hold of another kind of client, as far as its key tells. It has so many ms left; less than none where it has no end.
 pub(in crate::store) fn stranger(id: &str, mode: Mode, left: i64, program: &str) -> Holder {
-    let unknown = ClaimId {
-        keeper: KeeperId::from_bits(0),
-        number: 0,
-    };
-    Holder {
-        claim: id.parse().unwrap_or(unknown),
-        process: Process {
-            host: "unknown".into(),
-            pid: 0,
-            program: program.into(),
-        },
-        mode,
-        token: Token::new(0),
-        since: UNIX_EPOCH,
-        remaining: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
-        depth: None,
-        lease: None,
-        label: None,
-    }
+    let claim = id.parse().unwrap_or(ClaimId::UNKNOWN);
+    let left = u64::try_from(left).ok().map(Duration::from_millis);
+    Holder::foreign(claim, Process::unknown(program), mode).with_remaining(left)
 }
 
 /// Why and when a lock was broken, if it was.

@@ -189,8 +189,8 @@ fn holder(value: &str, left: i64) -> Holder {
             process: answer::process(who),
             lease,
             label,
-            token: Token::new(token),
-            since: wall(since),
+            token: Some(Token::new(token)),
+            since: Some(wall(since)),
             ..answer::stranger(id, Mode::Exclusive, left, "")
         })
     };

@@ -468,9 +468,6 @@ impl<E: Engine> Shared<E> {
 
 /// Who is behind a keeper, as far as that is known.
 fn behind_of(processes: &HashMap<KeeperId, Process>, keeper: KeeperId) -> Process {
-    processes.get(&keeper).cloned().unwrap_or_else(|| Process {
-        host: "?".into(),
-        pid: 0,
-        program: "?".into(),
-    })
+    let process = processes.get(&keeper).cloned();
+    process.unwrap_or_else(|| Process::unknown(""))
 }

@@ -303,11 +303,7 @@ impl<'s> Tx<'s> {
         }
         Ok(match self.peer(process)? {
             Some(peer) => peer.process.clone(),
-            None => Process {
-                host: "unknown".into(),
-                pid: 0,
-                program: "unknown".into(),
-            },
+            None => Process::unknown(""),
         })
     }
 
