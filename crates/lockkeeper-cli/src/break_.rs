@@ -48,6 +48,9 @@ struct Done<'a> {
     name: &'a str,
     reason: &'a str,
     broken: Vec<HolderView<'a>>,
+    /// Of a semaphore whose holders leave no record, so that nobody can be broken: how many permits are free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    free_permits: Option<u32>,
     /// Those who hold instead of the one that was named.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     held_by: Vec<HolderView<'a>>,
@@ -66,8 +69,15 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
         BreakOutcome::NotHeld(others) => (&[][..], &others[..]),
         _ => (&[][..], &[][..]),
     };
+    // Only for people: nothing depends on it.
+    let info = match broken.is_empty() && held_by.is_empty() {
+        true => keeper.inspect(&args.name).await.ok().flatten(),
+        false => None,
+    };
+    let free_permits = info.and_then(|info| info.free_permits);
     if store.json {
         print_json(&Done {
+            free_permits,
             name: &args.name,
             reason: &args.reason,
             broken: broken.iter().map(HolderView::new).collect(),
@@ -87,8 +97,7 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
         return Ok(());
     }
     if broken.is_empty() {
-        let name = plain(&args.name);
-        return Ok(print(&format!("nothing was broken: nobody held {name}"))?);
+        return Ok(print(&why_nothing(&plain(&args.name), free_permits))?);
     }
     for holder in broken {
         let mut line = format!("took {} from {}", plain(&args.name), of(holder));
@@ -99,6 +108,16 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
         print(&line)?;
     }
     Ok(())
+}
+
+fn why_nothing(name: &str, free_permits: Option<u32>) -> String {
+    match free_permits {
+        None => format!("nothing was broken: nobody held {name}"),
+        Some(free) => format!(
+            "nothing was broken: {name} is a number alone, such as the {free} free permits of Java's RSemaphore, which keeps no \
+             record of its holders"
+        ),
+    }
 }
 
 fn of(holder: &Holder) -> String {

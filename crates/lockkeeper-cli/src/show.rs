@@ -5,7 +5,7 @@ use std::fmt::Write;
 use lockkeeper::Token;
 use lockkeeper::store::{Holder, LockInfo, NodeStatus};
 
-use crate::view::{LockView, NodeView, owner};
+use crate::view::{LockView, NodeView, is_held, owner};
 use lockkeeper_cli::exit::Failure;
 use lockkeeper_cli::output::{UNKNOWN, ago, human, or_unknown, plain, print, print_json, who};
 use lockkeeper_cli::store::{self, StoreArgs};
@@ -61,13 +61,25 @@ fn lease(holder: &Holder) -> String {
     }
 }
 
+/// The free permits of a semaphore, and why nobody has one of the others.
+fn permits(free: u32, is_nobody_known: bool) -> String {
+    match is_nobody_known {
+        true => format!(
+            "{free} free, if it is an RSemaphore of Java's, which keeps no record of its holders"
+        ),
+        false => format!("{free} free"),
+    }
+}
+
 fn text(info: &LockInfo) -> String {
     let mut text = plain(&info.name);
     let mut line = |label: &str, value: String| {
         let _ = write!(text, "\n  {label:<10} {value}");
     };
-    if info.holders.is_empty() {
-        line("state", "free".into());
+    match is_held(info) {
+        Some(true) => {}
+        Some(false) => line("state", "free".into()),
+        None => line("state", UNKNOWN.into()),
     }
     for holder in &info.holders {
         line("held by", plain(&holder.process.to_string()));
@@ -85,6 +97,9 @@ fn text(info: &LockInfo) -> String {
         if let Some(depth) = holder.depth {
             line("depth", depth.to_string());
         }
+    }
+    if let Some(free) = info.free_permits {
+        line("permits", permits(free, info.holders.is_empty()));
     }
     line("waiting", info.waiters.to_string());
     for (place, waiter) in info.queue.iter().enumerate() {

@@ -15,10 +15,14 @@ use lockkeeper_cli::output::{millis, plain, unix_ms, who};
 #[derive(Debug, Serialize)]
 pub struct LockView<'a> {
     pub name: &'a str,
-    pub held: bool,
+    /// `None` where that is not known: of permits whose holders leave no record.
+    pub held: Option<bool>,
     /// Whether the store knows anything about the name.
     pub known: bool,
     pub holders: Vec<HolderView<'a>>,
+    /// Of a semaphore of clients of other projects: how many permits are free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_permits: Option<u32>,
     pub waiters: usize,
     /// The first of them, in order; `None` where they are only counted.
     pub queue: Option<Vec<WaiterView<'a>>>,
@@ -34,9 +38,10 @@ impl<'a> LockView<'a> {
     pub fn listed(info: &'a LockInfo) -> LockView<'a> {
         LockView {
             name: &info.name,
-            held: !info.holders.is_empty(),
+            held: is_held(info),
             known: true,
             holders: info.holders.iter().map(HolderView::new).collect(),
+            free_permits: info.free_permits,
             waiters: info.waiters,
             queue: None,
             last_token: info.last_token.map(|token| token.get()),
@@ -57,15 +62,25 @@ impl<'a> LockView<'a> {
     pub fn unknown(name: &'a str) -> LockView<'a> {
         LockView {
             name,
-            held: false,
+            held: Some(false),
             known: false,
             holders: Vec::new(),
+            free_permits: None,
             waiters: 0,
             queue: Some(Vec::new()),
             last_token: None,
             broken: None,
             nodes: Vec::new(),
         }
+    }
+}
+
+/// Whether somebody holds it, if that is known.
+pub fn is_held(info: &LockInfo) -> Option<bool> {
+    match (info.holders.is_empty(), info.free_permits) {
+        (false, _) => Some(true),
+        (true, None) => Some(false),
+        (true, Some(_)) => None,
     }
 }
 

@@ -9,7 +9,7 @@ use common::{Done, bare, finish};
 use lockkeeper_testkit::servers::redis::RedisServer;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const JAVA: &str = "5b8e6f6c-9a53-4d37-8b0c-6d1d0f6e6a01:42";
 const JAVA_TOO: &str = "5b8e6f6c-9a53-4d37-8b0c-6d1d0f6e6a01:43";
@@ -39,6 +39,19 @@ impl Drop for Watch {
 fn java_locks(server: &RedisServer, name: &str) {
     server.command(&["HSET", name, JAVA, "1"]);
     server.command(&["PEXPIRE", name, "30000"]);
+}
+
+/// An `RPermitExpirableSemaphore` of which a client has some permits, each with this lease in ms.
+fn java_has_permits(server: &RedisServer, name: &str, free: u32, taken: u32, lease: u64) {
+    server.command(&["SET", name, &free.to_string()]);
+    let time = server.strings(&["TIME"]);
+    let now: u64 = time[0].parse().expect("seconds");
+    for number in 0..taken {
+        let id = format!("permit of java {number}");
+        assert_eq!(id.len(), 16);
+        let ends = (1000 * now + lease).to_string();
+        server.command(&["ZADD", &format!("{{{name}}}:timeout"), &ends, &id]);
+    }
 }
 
 /// The value of a line of `show`.
@@ -150,4 +163,88 @@ fn a_break_of_a_lock_of_java_says_whom_it_broke() {
     }
     let info = ask(&server, &["show", "br:2", "--json"]).code(0).json();
     assert_eq!(info["broken"]["reason"], "java is stuck");
+}
+
+#[test]
+fn permits_of_java_are_counted_and_broken() {
+    let server = RedisServer::start();
+    java_has_permits(&server, "sem:2", 2, 1, 30_000);
+    let info = ask(&server, &["show", "sem:2", "--json"]).code(0).json();
+    assert_eq!(
+        (&info["held"], &info["known"]),
+        (&json!(true), &json!(true))
+    );
+    assert_eq!(info["free_permits"], 2);
+    let holder = &info["holders"][0];
+    assert_eq!(
+        (&holder["mode"], &holder["permits"]),
+        (&json!("permit"), &json!([1, 3]))
+    );
+    assert_eq!(holder.get("owner"), Some(&Value::Null));
+    let left = holder["remaining_ms"].as_u64();
+    assert!(left > Some(0) && left <= Some(30_000), "{holder}");
+    let shown = ask(&server, &["show", "sem:2"]).code(0).out();
+    assert_eq!(line(&shown, "held by"), WHO);
+    assert_eq!(line(&shown, "mode"), "1 of 3 permits");
+    assert_eq!(line(&shown, "owner"), "unknown");
+    assert_eq!(line(&shown, "permits"), "2 free");
+
+    // One claim cannot be named; they are named instead.
+    let broken = ["break", "sem:2", "--reason", "r"];
+    let named = ask(&server, &[&broken[..], &["--claim", JAVA]].concat()).code(77);
+    named.says(&format!("sem:2 is held by {WHO} (1 of 3 permits)"));
+    let done = ask(&server, &broken).code(0);
+    assert_eq!(
+        done.out(),
+        format!("took sem:2 from {WHO} (1 of 3 permits)\n")
+    );
+    assert_eq!(server.strings(&["GET", "sem:2"]), ["3"]);
+    assert_eq!(server.strings(&["EXISTS", "{sem:2}:timeout"]), ["0"]);
+
+    // Two that were taken for good.
+    java_has_permits(&server, "sem:4", 3, 2, 922_337_203_685_477);
+    let shown = ask(&server, &["show", "sem:4"]).code(0).out();
+    assert_eq!(
+        line(&shown, "held by"),
+        "Redisson clients on an unknown host"
+    );
+    assert_eq!(line(&shown, "mode"), "2 of 5 permits");
+    assert_eq!(line(&shown, "lease"), "no end, or unknown");
+}
+
+/// An `RSemaphore` is a number alone.
+#[test]
+fn a_semaphore_without_a_record_says_that_its_holders_are_unknown() {
+    let server = RedisServer::start();
+    server.command(&["SET", "sem:3", "2"]);
+    let info = ask(&server, &["show", "sem:3", "--json"]).code(0).json();
+    assert_eq!(info["free_permits"], 2);
+    assert_eq!(info.get("held"), Some(&Value::Null), "{info}");
+    assert_eq!(
+        (&info["known"], &info["holders"]),
+        (&json!(true), &json!([]))
+    );
+    let shown = ask(&server, &["show", "sem:3"]).code(0).out();
+    assert_eq!(line(&shown, "state"), "unknown");
+    let permits = line(&shown, "permits");
+    assert!(permits.starts_with("2 free"), "{shown}");
+    assert!(permits.contains("no record"), "{shown}");
+    let broken = ["break", "sem:3", "--reason", "r"];
+    let done = ask(&server, &broken).code(0).out();
+    assert!(done.starts_with("nothing was broken: "), "{done}");
+    assert!(
+        done.contains("2 free permits") && done.contains("no record"),
+        "{done}"
+    );
+    let done = ask(&server, &[&broken[..], &["--json"]].concat())
+        .code(0)
+        .json();
+    assert_eq!(
+        (&done["broken"], &done["free_permits"]),
+        (&json!([]), &json!(2))
+    );
+    assert_eq!(server.strings(&["GET", "sem:3"]), ["2"]);
+    let info = ask(&server, &["show", "sem:3", "--json"]).code(0).json();
+    assert_eq!(info["broken"], Value::Null);
+    assert_eq!(server.keys(), ["sem:3"]);
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper::clock::Moment;
+use lockkeeper::store::Mode;
 use lockkeeper::{Guard, Semaphore};
 use serde_json::json;
 
@@ -180,10 +181,16 @@ async fn we_break_the_permits_of_java() {
     let java = site.peer.object("a", "permits", POOL);
     java.does_with("trySetPermits", json!({ "count": 2 })).await;
     let ids = java.does_with("acquire", json!({ "count": 2 })).await;
-    site.keeper
-        .break_lock(POOL, "a test")
-        .await
-        .expect("breaks");
+    // Two of two, for good.
+    let all = Mode::Permit { limit: 2, count: 2 };
+    let info = site.keeper.inspect(POOL).await.expect("answers");
+    let info = info.expect("it is held");
+    assert_eq!((info.holders.len(), info.free_permits), (1, Some(0)));
+    let held = &info.holders[0];
+    assert_eq!((held.mode, held.token, held.remaining), (all, None, None));
+    let ended = site.keeper.break_lock(POOL, "a test").await;
+    let ended = ended.expect("breaks");
+    assert_eq!((ended.len(), ended[0].mode), (1, all));
     assert_eq!(java.does("availablePermits").await, 2);
     java.ask("release", json!({ "ids": ids })).error().await;
     assert_eq!(java.does("availablePermits").await, 2);

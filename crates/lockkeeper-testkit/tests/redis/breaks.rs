@@ -131,6 +131,70 @@ async fn a_writer_of_javas_is_broken_with_what_it_reads() {
     assert_eq!(listener.next(SOON).as_deref(), Some("0"));
 }
 
+/// As `RPermitExpirableSemaphore` writes them, for half a minute. An id has 16 bytes.
+fn java_takes_permits(server: &RedisServer, key: &str, free: u32, numbers: std::ops::Range<u32>) {
+    server.command(&["SET", key, &free.to_string()]);
+    for number in numbers {
+        let ends = (server_micros(server) / 1_000 + 30_000).to_string();
+        let id = format!("permit of java {number}");
+        server.command(&["ZADD", &format!("{{{key}}}:timeout"), &ends, &id]);
+    }
+}
+
+#[tokio::test]
+async fn permits_of_javas_are_broken_with_ours_and_counted_beside_them() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    java_takes_permits(&server, "pool", 5, 0..2);
+    let mode = Mode::Permit { limit: 9, count: 3 };
+    let ours = claim("pool", mode);
+    granted(&store, &ours).await;
+    let shown = |holders: &[Holder]| -> Vec<String> {
+        let shown = |held: &Holder| format!("{} {}", held.process.program, held.mode);
+        holders.iter().map(shown).collect()
+    };
+    let us = format!("{} {mode}", lockkeeper::store::Process::current().program);
+    let both = [us, "Redisson clients 2 of 7 permits".to_owned()];
+    let info = store.inspect(&name("pool")).await.expect("answers");
+    let info = info.expect("it is known");
+    assert_eq!(shown(&info.holders), both);
+    assert_eq!(info.free_permits, Some(2));
+    // The end of theirs, not of ours.
+    let left = info.holders[1].remaining.expect("they end");
+    assert!(left > Duration::from_secs(20) && left <= Duration::from_secs(30));
+    assert_eq!(
+        (info.holders[1].token, info.holders[1].since),
+        (None, None),
+        "{info:?}"
+    );
+    // Both hold, whoever is named instead.
+    match break_claim(&store, "pool", JAVA).await {
+        BreakOutcome::NotHeld(holders) => assert_eq!(shown(&holders), both),
+        other => panic!("it should end nothing, was {other:?}"),
+    }
+    assert_eq!(server.strings(&["GET", "pool"]), ["2"]);
+    assert_eq!(shown(&break_all(&store, &ours).await), both);
+    assert_eq!(server.strings(&["GET", "pool"]), ["7"]);
+    let info = store.inspect(&name("pool")).await.expect("answers");
+    assert_eq!(info.expect("it is known").free_permits, Some(7));
+}
+
+/// An `RSemaphore`, a latch and a counter of an application look the same: a number.
+#[tokio::test]
+async fn a_number_is_not_broken_and_nothing_is_left_of_that() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    server.command(&["SET", "pool", "-1"]);
+    let request = claim("pool", Mode::Exclusive);
+    assert!(break_all(&store, &request).await.is_empty());
+    assert_eq!(server.strings(&["GET", "pool"]), ["-1"]);
+    assert_eq!(server.keys(), ["pool"]);
+    let info = store.inspect(&name("pool")).await.expect("answers");
+    let info = info.expect("it is known");
+    assert_eq!((info.holders.len(), info.free_permits), (0, Some(0)));
+    assert!(store.list("").await.expect("lists").is_empty());
+}
+
 #[tokio::test]
 async fn a_break_of_a_free_name_leaves_no_key() {
     let server = RedisServer::start();

@@ -42,6 +42,9 @@ pub struct LockInfo {
     pub last_token: Option<Token>,
     /// The last time it was broken.
     pub broken: Option<Broken>,
+    /// How many permits are free, where a client of another project has said how many there are. Such a client may leave no record
+    /// of the permits that it has: nobody is among the [`holders`](LockInfo::holders) then.
+    pub free_permits: Option<u32>,
 }
 
 impl LockInfo {
@@ -54,6 +57,7 @@ impl LockInfo {
             queue: Vec::new(),
             last_token: None,
             broken: None,
+            free_permits: None,
         }
     }
 
@@ -87,13 +91,20 @@ impl LockInfo {
         self
     }
 
+    /// With so many [`free_permits`](LockInfo::free_permits).
+    pub fn with_free_permits(mut self, free: Option<u32>) -> Self {
+        self.free_permits = free;
+        self
+    }
+
     /// `None` when nothing is known.
     #[cfg(feature = "redis")]
     pub(super) fn if_known(self) -> Option<LockInfo> {
         let known = !self.holders.is_empty()
             || self.waiters > 0
             || self.last_token.is_some()
-            || self.broken.is_some();
+            || self.broken.is_some()
+            || self.free_permits.is_some();
         known.then_some(self)
     }
 }

@@ -57,6 +57,7 @@ impl Inner {
             last_token,
             broken,
             queue: Vec::new(),
+            free_permits: None,
         };
         Ok(info.if_known())
     }

@@ -36,6 +36,7 @@ impl Record {
                 .collect(),
             last_token: (self.last_token > 0).then(|| Token::new(self.last_token)),
             broken: self.broken.clone(),
+            free_permits: None,
         }
     }
 }

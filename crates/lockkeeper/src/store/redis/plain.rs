@@ -142,6 +142,7 @@ impl Plain<'_> {
                 .map(Token::new),
             broken: answer::broken(reply.list(3)?)?,
             queue: Vec::new(),
+            free_permits: None,
         };
         Ok(info.if_known())
     }

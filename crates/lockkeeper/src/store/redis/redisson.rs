@@ -278,15 +278,19 @@ impl Redisson<'_> {
         };
         let answer = self.connection.run(&scripts::INSPECT, write).await;
         let reply = Reply::new(answer.map_err(Fault::of_look)?)?;
+        let permits = Permits::of(&reply, 8)?;
+        let mut holders = holders(&reply, 0)?;
+        holders.extend(permits.as_ref().and_then(Permits::holder));
         let info = LockInfo {
             name: name.clone(),
-            holders: holders(&reply, 0)?,
+            holders,
             waiters: reply.number(4)? as usize,
             last_token: Some(reply.number(5)?)
                 .filter(|token| *token > 0)
                 .map(Token::new),
             broken: answer::broken(reply.list(6)?)?,
             queue: answer::waiters(reply.list(7)?)?,
+            free_permits: permits.and_then(|permits| permits.free),
         };
         Ok(info.if_known())
     }
@@ -302,7 +306,12 @@ impl Redisson<'_> {
                 .arg(&request.target.as_args());
         };
         let answer = self.connection.break_lock(&scripts::BREAK, request, write);
-        answer.await?.outcome(|reply| holders(reply, 2))
+        answer.await?.outcome(|reply| {
+            let mut holders = holders(reply, 2)?;
+            let permits = Permits::of(reply, 6)?;
+            holders.extend(permits.as_ref().and_then(Permits::holder));
+            Ok(holders)
+        })
     }
 
     pub async fn latch(&self, request: &LatchRequest) -> Result<LatchState, Error> {
@@ -366,6 +375,52 @@ fn holders(reply: &Reply, at: usize) -> Result<Vec<Holder>, Error> {
         holders.push(foreign(&answer::text(field)?, &mode, left));
     }
     Ok(holders)
+}
+
+/// The permits of clients of Redisson's, and those that are free, as `permits.lua` returns them.
+struct Permits {
+    taken: u32,
+    all: u32,
+    /// `None` where a claim of ours has said how many there are.
+    free: Option<u32>,
+    /// Until the last that is taken ends, in ms.
+    left: i64,
+}
+
+impl Permits {
+    /// From this place of an answer; `None` if the name has no permits.
+    fn of(reply: &Reply, at: usize) -> Result<Option<Permits>, Error> {
+        if reply.is_nil(at) {
+            return Ok(None);
+        }
+        let reply = Reply::new(Value::Array(reply.list(at)?.to_vec()))?;
+        let count = |at: usize| -> Result<u32, Error> {
+            Ok(u32::try_from(reply.signed(at)?.max(0)).unwrap_or(u32::MAX))
+        };
+        Ok(Some(Permits {
+            taken: count(0)?,
+            all: count(1)?,
+            free: match reply.signed(2)? {
+                -1 => None,
+                _ => Some(count(2)?),
+            },
+            left: reply.signed(3)?,
+        }))
+    }
+
+    /// Those who have some, as one: which client has which is not known.
+    fn holder(&self) -> Option<Holder> {
+        let who = match self.taken {
+            0 => return None,
+            1 => REDISSON,
+            _ => "Redisson clients",
+        };
+        let mode = Mode::Permit {
+            limit: self.all,
+            count: self.taken,
+        };
+        Some(answer::stranger("", mode, self.left, who))
+    }
 }
 
 /// A hold of a client of Redisson's.

@@ -82,8 +82,8 @@ publishing! {
     ACQUIRE = "alone.lua", "clock.lua", "acquire_proposed.lua", "time.lua", "fence.lua", "acquire_fast.lua", "queue.lua", "held.lua", "record.lua", "acquire.lua";
     RELEASE = "alone.lua", "release_fast.lua", "clock.lua", "time.lua", "fence.lua", "queue.lua", "pass.lua", "record.lua", "release.lua";
     WITHDRAW = "clock.lua", "time.lua", "fence.lua", "queue.lua", "record.lua", "withdraw.lua";
-    INSPECT = "clock.lua", "time.lua", "fence.lua", "queue.lua", "record.lua", "inspect.lua";
-    BREAK = "clock.lua", "time.lua", "fence.lua", "queue.lua", "record.lua", "broken.lua", "break.lua";
+    INSPECT = "clock.lua", "time.lua", "fence.lua", "queue.lua", "record.lua", "permits.lua", "inspect.lua";
+    BREAK = "clock.lua", "time.lua", "fence.lua", "queue.lua", "record.lua", "permits.lua", "broken.lua", "break.lua";
     LATCH = "clock.lua", "time.lua", "latch.lua";
 }
 

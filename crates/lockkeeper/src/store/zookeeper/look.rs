@@ -384,6 +384,7 @@ impl View {
             queue: self.queue.into_iter().map(waiter).collect(),
             last_token: last.map(Token::new),
             broken: self.record.map(|record| record.broken),
+            free_permits: None,
         })
     }
 }

@@ -5,7 +5,8 @@
 --       5 server time in us past which to do nothing, 0 for never  6 claim whose hold is meant, or empty
 --       7 token of the hold that is meant, or empty; without either all are
 -- Result  {2, us} too late · {1, us, holds of ours that ended as in inspect, fields of others that ended, the mode of those
---         others or '', ms they had left} · {0, us, the same of those that hold} the hold that is meant is not there
+--         others or '', ms they had left, permits of others as in inspect} · {0, us, the same of those that hold} the hold that
+--         is meant is not there
 -- Invariant: ends what is meant, of whatever client, moves the fence past it, and tells the keepers that held. Where
 --            nothing is meant that is there, only what time has ended ends, and no record of a break is left.
 if ARGV[5] ~= '0' and us > tonumber(ARGV[5]) then
@@ -47,10 +48,10 @@ local function describe(all)
     local id = other(field)
     if id and (all or not named or id == claim) then others[#others + 1] = field end
   end
-  return ours, others, foreign or '', foreign and redis.call('PTTL', home) or 0
+  return ours, others, foreign or '', foreign and redis.call('PTTL', home) or 0, (all or not named) and permits_of_others()
 end
 
-local ours, others, theirs, left = describe(false)
+local ours, others, theirs, left, permits = describe(false)
 if #ours == 0 and #others == 0 and (named or foreign_permits == 0) then
   settle()
   save()
@@ -106,4 +107,4 @@ redis.call('PEXPIRE', KEYS[5], ARGV[4])
 settle()
 save()
 if mode then announce(mode) end
-return { 1, us, ours, others, theirs, left }
+return { 1, us, ours, others, theirs, left, permits }

@@ -5,7 +5,7 @@
 -- Result  {holds of ours: {claim, mode, ms left, token, us since, limit, count, who, lease in ms or nothing, label or
 --          nothing}, fields of others, the mode of others or '', ms left for others, how many wait, last token or 0,
 --          why and when in us it was broken, or nothing, the first who wait: {claim, mode, us since, limit, count, who, label
---          or nothing}, or {claim} of a client of Redisson's}
+--          or nothing}, or {claim} of a client of Redisson's, permits of others as in permits_of_others}
 -- Invariant: ends what time has ended, and makes the next in line the holder; nothing else.
 if alien then return { err = alien } end
 settle()
@@ -69,4 +69,4 @@ end
 local waiting, first = line(tonumber(ARGV[3]))
 local last = tonumber(redis.call('GET', FENCE) or '0') or 0
 return { ours, others, foreign or '', foreign and redis.call('PTTL', home) or 0, waiting, last,
-  redis.call('HMGET', KEYS[5], 'reason', 'at'), first }
+  redis.call('HMGET', KEYS[5], 'reason', 'at'), first, permits_of_others() }
