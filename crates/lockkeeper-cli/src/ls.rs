@@ -38,11 +38,13 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
 
 /// Says that there is nothing to list, and no more than can be known.
 fn nothing(place: &str, kind: &str) -> String {
-    let nothing = format!("no lock is held or waited for in {place}");
     match kind {
-        // A lock of Redisson's is a key like any other: only one that is fenced has a key of a known name.
-        "redis" => format!("{nothing}; locks of Redisson's that are not fenced cannot be listed"),
-        _ => nothing,
+        // A lock of another client is a key like any other: only one that is fenced has a key of a known name.
+        "redis" | "redlock" => format!(
+            "found no lock in {place}; ls does not find what other clients hold without a fence, such as Java's RLock: \
+             lockkeeper show NAME shows it"
+        ),
+        _ => format!("no lock is held or waited for in {place}"),
     }
 }
 

@@ -248,3 +248,21 @@ fn a_semaphore_without_a_record_says_that_its_holders_are_unknown() {
     assert_eq!(info["broken"], Value::Null);
     assert_eq!(server.keys(), ["sem:3"]);
 }
+
+#[test]
+fn a_list_that_finds_nothing_says_what_it_cannot_find() {
+    let server = RedisServer::start();
+    java_locks(&server, "order:1");
+    let url = server.url();
+    for url in [url.clone(), format!("{url}?dialect=plain")] {
+        let listed = finish(&mut on(&url, &["ls"])).code(0).out();
+        assert!(
+            listed.starts_with(&format!("found no lock in {url}")),
+            "{listed}"
+        );
+        assert!(listed.contains("show NAME"), "{listed}");
+        assert!(!listed.contains("no lock is held"), "{listed}");
+        let listed = finish(&mut on(&url, &["ls", "--json"])).code(0).json();
+        assert_eq!(listed, json!([]));
+    }
+}
