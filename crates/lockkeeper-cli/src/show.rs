@@ -1,6 +1,7 @@
 //! `lockkeeper show`: everything the store knows about one lock.
 
 use std::fmt::Write;
+use std::time::{Duration, UNIX_EPOCH};
 
 use lockkeeper::Token;
 use lockkeeper::store::{Holder, LockInfo, NodeStatus};
@@ -123,10 +124,12 @@ fn text(info: &LockInfo) -> String {
     }
     if let Some(broken) = &info.broken {
         let when = human(ago(broken.at));
+        // A break counts as made at the token that it took, which may be ahead of the clock.
+        let by_token = |token: Token| UNIX_EPOCH + Duration::from_micros(token.get());
         let older = info
             .holders
             .iter()
-            .any(|holder| holder.since > Some(broken.at));
+            .any(|holder| holder.since.max(holder.token.map(by_token)) > Some(broken.at));
         let which = if older { ", before this hold" } else { "" };
         let reason = plain(&broken.reason);
         line("broken", format!("{when} ago{which}: {reason}"));
