@@ -33,6 +33,10 @@ pub trait Stage {
     fn kinds(&self) -> &'static [Kind];
     /// Makes the store as it was at first.
     fn calm_down(&mut self) {}
+    /// For how long a lock may be free and nobody be granted it.
+    fn linger(&self) -> Duration {
+        LINGER + LEASE * 4
+    }
 }
 
 /// All kinds of hold.
@@ -103,7 +107,7 @@ fn attempt(stage: &mut impl Stage, store: &str, seed: u64) -> (Verdict, Vec<Trou
     let place = stage.place();
     let straight = stage.straight(&place);
     let mut crowd = Crowd::new(place, &straight, seed, None);
-    let mut demands = demands(stage.kinds());
+    let mut demands = demands(stage.kinds()).linger(stage.linger());
     let count = TROUBLES.start + random.below(TROUBLES.end - TROUBLES.start);
     let mut made = Vec::new();
     crowd.start();
@@ -169,7 +173,6 @@ fn demands(kinds: &[Kind]) -> Demands {
         ..Demands::default()
     };
     let demands = demands
-        .linger(LINGER + LEASE * 4)
         .recovery(Duration::from_secs(15))
         .notice(Duration::from_secs(5));
     kinds.iter().fold(demands, |demands, kind| {
