@@ -435,7 +435,8 @@ async fn a_release_waits_for_no_observer_and_is_told_after_the_loss() {
         goes_on: Mutex::new(goes_on),
     });
     let store = Tampered::new();
-    let builder = Lockkeeper::builder().store(store.clone()).lease(SHORT);
+    // Long enough for the second reader to come to the hold of the first, also on a busy machine.
+    let builder = Lockkeeper::builder().store(store.clone()).lease(5 * SHORT);
     let keeper = builder.observer(stalls.clone()).connect().await;
     let lock = keeper.expect("connects").rwlock("x").expect("a name");
     let readers = [lock.read().await, lock.read().await];
