@@ -165,8 +165,13 @@ impl Crowd {
     }
 
     #[track_caller]
-    pub fn until(&self, what: &str, mut is: impl FnMut() -> bool) {
-        let end = Moment::now() + PATIENCE;
+    pub fn until(&self, what: &str, is: impl FnMut() -> bool) {
+        self.until_within(PATIENCE, what, is);
+    }
+
+    #[track_caller]
+    pub fn until_within(&self, patience: Duration, what: &str, mut is: impl FnMut() -> bool) {
+        let end = Moment::now() + patience;
         while !is() {
             assert!(Moment::now() < end, "never: {what}");
             std::thread::sleep(Duration::from_millis(25));
