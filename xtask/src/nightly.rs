@@ -36,7 +36,8 @@ fn all(steps: &mut Steps, histories: u64) -> Result<(), String> {
     for target in FUZZ_TARGETS {
         steps.command(&format!("fuzz: {target}"), &mut fuzz_plainly(target, 1))?;
     }
-    programs::test(steps, &["--ignored"])?;
+    // The histories follow, with no other program beside them: on a busy machine some come to nothing.
+    programs::test(steps, &["--ignored", "--skip=every_rule_holds"])?;
     steps.limit(LIMIT + A_HISTORY * u32::try_from(histories).unwrap_or(u32::MAX));
     let test = ["test", "--workspace", "--test"];
     let mut play = |title: &str, parts: [&str; 2], histories: u64| {
