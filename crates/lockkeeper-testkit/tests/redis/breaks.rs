@@ -167,7 +167,7 @@ async fn permits_of_javas_are_broken_with_ours_and_counted_beside_them() {
         (None, None),
         "{info:?}"
     );
-    // Both hold, whoever is named instead.
+    // A break of another claim ends neither.
     match break_claim(&store, "pool", JAVA).await {
         BreakOutcome::NotHeld(holders) => assert_eq!(shown(&holders), both),
         other => panic!("it should end nothing, was {other:?}"),
