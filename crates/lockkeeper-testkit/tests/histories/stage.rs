@@ -119,7 +119,6 @@ fn attempt(stage: &mut impl Stage, store: &str, seed: u64) -> (Verdict, Vec<Trou
             crowd.until("a line is seen", || watch.long_lines() >= 8);
             crowd.work(60);
         }
-        crowd.latch();
         crowd.latch_opens();
         for _ in 0..count {
             let trouble = menu[random.below(menu.len() as u64) as usize];
