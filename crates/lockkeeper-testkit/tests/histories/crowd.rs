@@ -328,8 +328,38 @@ impl Crowd {
             if comes_true(PATIENCE / 3, || self.tally().1 > 0) {
                 return;
             }
+            self.tell_of_the_last_latch();
             assert!(!last, "never: a latch opens");
             retries::count("a latch opened too late for those that waited");
+        }
+    }
+
+    /// Prints what is known of the last latch, so that a slow machine can be told from a fault.
+    fn tell_of_the_last_latch(&self) {
+        let Some(latch) = self.latches.last() else {
+            return;
+        };
+        let count = self.office.keeper.latch(latch).map(|latch| latch.count());
+        let count = count.map(|count| self.office.runtime.block_on(count));
+        println!("{latch} lacks {count:?}; what the processes did with latches:");
+        for path in self.place.histories() {
+            let events = history::read(&path).unwrap_or_default();
+            let mut asked = std::collections::BTreeSet::new();
+            for event in events {
+                let of_a_latch = match &event.what {
+                    What::Invoke {
+                        op,
+                        call: Call::Latch { .. },
+                    } => asked.insert(*op),
+                    What::Ok { op, .. } | What::Fail { op, .. } | What::Unknown { op, .. } => {
+                        asked.contains(op)
+                    }
+                    _ => false,
+                };
+                if of_a_latch {
+                    println!("{event:?}");
+                }
+            }
         }
     }
 
