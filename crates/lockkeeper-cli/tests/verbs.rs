@@ -443,3 +443,12 @@ fn the_default_store_is_in_the_state_folder() {
     finish(run.env("XDG_STATE_HOME", place.path("state"))).code(0);
     assert!(place.path("state/lockkeeper/locks.db").exists());
 }
+
+#[test]
+fn a_store_without_a_scheme_is_answered_with_how_to_write_one() {
+    for url in ["localhost", "127.0.0.1:6379"] {
+        finish(&mut bare(&["--store", url, "ls"]))
+            .code(2)
+            .says("write for instance redis://HOST:PORT for a server, or sqlite:PATH for a file");
+    }
+}

@@ -43,19 +43,16 @@ impl StoreUrl {
         if url.chars().any(char::is_control) {
             return refuse("it has a control character, perhaps a line end; remove it".into());
         }
+        let advice = "write for instance redis://HOST:PORT for a server, or sqlite:PATH for a file";
         let Some((scheme, rest)) = url.split_once(':') else {
-            return refuse(
-                "it has no scheme; write for instance sqlite:PATH for a file, or memory:".into(),
-            );
+            return refuse(format!("it has no scheme; {advice}"));
         };
         let mut letters = scheme.chars();
         let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
         if !letters.next().is_some_and(|c| c.is_ascii_alphabetic()) || !letters.all(plain) {
-            return refuse(
-                "what stands before the first colon is not a scheme; write for instance redis://HOST:PORT for a server, or \
-                 sqlite:PATH for a file"
-                    .into(),
-            );
+            return refuse(format!(
+                "what stands before the first colon is not a scheme; {advice}"
+            ));
         }
         Ok(StoreUrl {
             scheme: scheme.to_ascii_lowercase(),
