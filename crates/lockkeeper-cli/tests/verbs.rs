@@ -445,6 +445,19 @@ fn the_default_store_is_in_the_state_folder() {
 }
 
 #[test]
+fn a_service_whose_home_is_not_there_has_its_store_in_its_state_folder() {
+    let place = Place::new();
+    std::fs::write(place.path("file"), "").expect("it is written");
+    std::fs::create_dir(place.path("service")).expect("it is made");
+    let mut run = bare(&["run", "x", "--", "true"]);
+    run.env_remove("XDG_STATE_HOME")
+        .env("HOME", place.path("file/home"))
+        .env("STATE_DIRECTORY", place.path("service"));
+    finish(&mut run).code(0);
+    assert!(place.path("service/lockkeeper/locks.db").exists());
+}
+
+#[test]
 fn a_store_without_a_scheme_is_answered_with_how_to_write_one() {
     for url in ["localhost", "127.0.0.1:6379"] {
         finish(&mut bare(&["--store", url, "ls"]))

@@ -1,6 +1,6 @@
 //! Where programs of this user keep their state.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where programs of this user keep their state: `$XDG_STATE_HOME`, by default `~/.local/state`; on macOS
 /// `~/Library/Application Support`. Without a home folder it is what systemd gives a service with `StateDirectory=`. `None` when that is
@@ -12,9 +12,14 @@ pub fn state_folder() -> Option<PathBuf> {
     {
         return Some(folder);
     }
-    let Some(home) = std::env::home_dir().filter(|home| home.is_absolute()) else {
-        return of_service();
-    };
+    let home = std::env::home_dir().filter(|home| home.is_absolute());
+    // Users for services often have a home folder that is not there.
+    if !home.as_deref().is_some_and(Path::is_dir)
+        && let Some(folder) = of_service()
+    {
+        return Some(folder);
+    }
+    let home = home?;
     Some(if cfg!(target_os = "macos") {
         home.join("Library/Application Support")
     } else {
