@@ -29,24 +29,24 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
         )?);
     }
     let place = plain(&url.to_string());
+    let is_partial = matches!(keeper.capabilities().store, "redis" | "redlock");
     if locks.is_empty() {
-        return Ok(print(&nothing(&place, keeper.capabilities().store))?);
+        return Ok(print(&match is_partial {
+            true => format!("found no lock in {place}; ls does not find {UNFENCED}"),
+            false => format!("no lock is held or waited for in {place}"),
+        })?);
     }
-    print(&format!("store {place}"))?;
+    let unlisted = match is_partial {
+        true => format!("; not listed is {UNFENCED}"),
+        false => String::new(),
+    };
+    print(&format!("store {place}{unlisted}"))?;
     Ok(print(&table_text(&fitting(&locks)))?)
 }
 
-/// Says that there is nothing to list, and no more than can be known.
-fn nothing(place: &str, kind: &str) -> String {
-    match kind {
-        // A lock of another client is a key like any other: only one that is fenced has a key of a known name.
-        "redis" | "redlock" => format!(
-            "found no lock in {place}; ls does not find what other clients hold without a fence, such as Java's RLock: \
-             lockkeeper show NAME shows it"
-        ),
-        _ => format!("no lock is held or waited for in {place}"),
-    }
-}
+/// What no list can find where a lock of another client is a key like any other: only one that is fenced has a key of a known name.
+const UNFENCED: &str =
+    "what other clients hold without a fence, such as Java's RLock: lockkeeper show NAME shows it";
 
 /// A column for labels is worth it from this width on.
 const LEAST_LABEL: usize = 8;

@@ -250,7 +250,7 @@ fn a_semaphore_without_a_record_says_that_its_holders_are_unknown() {
 }
 
 #[test]
-fn a_list_that_finds_nothing_says_what_it_cannot_find() {
+fn a_list_says_what_it_cannot_find() {
     let server = RedisServer::start();
     java_locks(&server, "order:1");
     let url = server.url();
@@ -265,4 +265,9 @@ fn a_list_that_finds_nothing_says_what_it_cannot_find() {
         let listed = finish(&mut on(&url, &["ls", "--json"])).code(0).json();
         assert_eq!(listed, json!([]));
     }
+    // A list that finds some says so as well: who sees one lock of Java's would believe that there are no others.
+    let held = ["run", "ours", "--", env!("CARGO_BIN_EXE_lockkeeper"), "ls"];
+    let listed = finish(&mut on(&url, &held)).code(0).out();
+    let said = format!("store {url}; not listed is what other clients hold without a fence");
+    assert!(listed.starts_with(&said), "{listed}");
 }
