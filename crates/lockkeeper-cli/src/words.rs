@@ -136,9 +136,14 @@ pub fn held(info: &LockInfo) -> Option<Text> {
         ),
     };
     let by = who(&holder.process, holder.label.as_ref());
+    // A gap stands between Chinese and what is not.
+    let by_zh = by_zh(holder);
+    let gap = |is_latin: bool| if is_latin { " " } else { "" };
+    let before = gap(by_zh.starts_with(|c: char| c.is_ascii()));
+    let after = gap(by_zh.ends_with(|c: char| c.is_ascii()));
     Some(Text::made(
         format!("held by {by} for {}{others_en}", lasted(holder.since)),
-        format!("由 {} 持有，已持有{since_zh}{others_zh}", by_zh(holder)),
+        format!("由{before}{by_zh}{after}持有，已持有{since_zh}{others_zh}"),
     ))
 }
 
@@ -301,6 +306,8 @@ fn by_zh(holder: &Holder) -> String {
     let (host, program) = (plain(&process.host), plain(&process.program));
     let program = match (process.pid, program.as_str()) {
         (0, "") => "未知程序".to_owned(),
+        (0, "a Redisson client") => "Redisson 客户端".to_owned(),
+        (0, "another client") => "其他客户端".to_owned(),
         (0, program) => program.to_owned(),
         (pid, program) => format!("{program}[{pid}]"),
     };

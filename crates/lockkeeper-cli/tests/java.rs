@@ -94,6 +94,12 @@ fn what_is_not_known_of_a_holder_is_said_to_be_unknown() {
     assert_eq!(row.matches("unknown").count(), 3, "{listed}");
     let refused = ask(&server, &["run", "--no-wait", "order:1", "--", "true"]).code(75);
     refused.says(&format!("it is held by {WHO} for an unknown time (store "));
+    let refused = ask(
+        &server,
+        &["--lang", "zh", "run", "-n", "order:1", "--", "true"],
+    )
+    .code(75);
+    refused.says("，由未知主机上的 Redisson 客户端持有，已持有的时间未知（存储 ");
 }
 
 #[test]
