@@ -336,11 +336,14 @@ fn human_zh(d: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use lockkeeper_testkit::listed::unlisted;
+
     use super::*;
 
     /// What stands for the words of others has none of either language. [`held`] is tested with a real holder.
     #[test]
     fn each_text_is_in_its_language() {
+        assert_eq!(unlisted(include_str!("words.rs")), [""; 0]);
         let (x, text, second) = ("7", Text::from("7"), Duration::from_secs(1));
         let error = io::Error::other(x);
         let texts = [

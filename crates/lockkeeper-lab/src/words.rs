@@ -4,6 +4,7 @@
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::scene::figures::{Figure, Unit};
 use crate::shop::load::{Books, Latency, Report, Tally};
@@ -37,9 +38,94 @@ pub fn not_played(error: &Text) -> Text {
 }
 
 /// The lock with which it did.
-pub fn with_lock(lock: &Text) -> Text {
-    Text::made(format!("with {}", lock.en), format!("锁为“{}”", lock.zh))
+pub fn with_lock(lock: &Text, error: &Text) -> Text {
+    Text::made(
+        format!("with {}: {}", lock.en, error.en),
+        format!("锁为“{}”：{}", lock.zh, error.zh),
+    )
 }
+
+/// The scene has nowhere to put its files.
+pub const NO_TEMPORARY_FOLDER: Text = Text::new("no temporary folder", "没有临时目录可用");
+
+/// A server of the scene.
+pub const NO_SERVER: Text = Text::new("a private server does not start", "无法启动私有的服务器");
+
+/// A node that was killed.
+pub const NODE_NOT_BACK: Text = Text::new("a node does not start again", "有一个节点无法重新启动");
+
+/// Nodes that have started.
+pub const NODES_TOO_YOUNG: Text = Text::new(
+    "the nodes of the quorum do not grow old enough to vote",
+    "多数派的节点运行得不够久，还不能投票",
+);
+
+/// Nodes that vote.
+pub const NODES_UNUSABLE: Text = Text::new(
+    "the nodes of the quorum cannot be used",
+    "多数派的节点无法使用",
+);
+
+/// Replication does not begin.
+pub const NO_MASTER: Text = Text::new("the replica does not find its master", "从节点找不到主节点");
+
+/// An actor.
+pub const NO_ACTOR: Text = Text::new("another process cannot be started", "无法再启动一个进程");
+
+/// An actor's standard input is closed.
+pub fn does_not_listen(actor: &str) -> Text {
+    Text::made(
+        format!("{actor} does not listen"),
+        format!("{actor} 不听指令"),
+    )
+}
+
+/// An actor gave up, and said why.
+pub fn actor_failed(actor: &str, message: &str) -> Text {
+    Text::made(
+        format!("{actor} failed: {message}"),
+        format!("{actor} 出错：{message}"),
+    )
+}
+
+/// An actor has ended.
+pub fn actor_ended(actor: &str) -> Text {
+    Text::made(
+        format!("the process of {actor} has ended"),
+        format!("{actor} 的进程已经结束"),
+    )
+}
+
+/// An actor does not come to what it should do.
+pub fn takes_too_long(actor: &str, what: &Text) -> Text {
+    Text::made(
+        format!("{actor} takes too long {}", what.en),
+        format!("{actor} {}，用时太久", what.zh),
+    )
+}
+
+/// Instances of the shop wait for them.
+pub const CUSTOMERS_NOT_IN: Text = Text::new("not all customers get in", "有的顾客进不了商店");
+
+/// What is sold has no account.
+pub const STOCK_WITHOUT_BOOKS: Text = Text::new("the stock has no books", "库存没有账本");
+
+/// Nobody held, waited or sold.
+pub const NOTHING_HAPPENED: Text = Text::new("nothing happened", "什么也没有发生");
+
+/// An instance of the shop.
+pub fn shop_not_started(program: &Path) -> Text {
+    Text::made(
+        format!("{} does not start", program.display()),
+        format!("无法启动 {}", program.display()),
+    )
+}
+
+/// An instance ended before it listened.
+pub const SHOP_NOT_OPENED: Text = Text::new("the shop did not open", "商店没有开张");
+
+/// An instance has ended.
+pub const SHOP_IS_GONE: Text = Text::new("the shop is gone", "商店已经不在");
 
 /// Actors are this program once more.
 pub const PROGRAM_IS_GONE: Text = Text::new(
@@ -161,6 +247,12 @@ pub fn naive_needs_redis(name: &str) -> Text {
     )
 }
 
+/// A naive lock on a server that is not there.
+pub const NAIVE_SERVER_SILENT: Text = Text::new(
+    "the naive lock's Redis server does not answer",
+    "简易锁的 Redis 服务器没有应答",
+);
+
 /// No kind of lock has this name; these are the naive ones.
 pub fn no_lock(name: &str, naive: &str) -> Text {
     Text::made(
@@ -280,6 +372,42 @@ pub const INSTANCE_IS_AN_ADDRESS: Text = Text::new(
     "实例的地址只能是 http://HOST:PORT",
 );
 
+/// An instance was not asked.
+pub fn not_reached(error: &Text) -> Text {
+    Text::made(
+        format!("not reached: {}", error.en),
+        format!("连不上：{}", error.zh),
+    )
+}
+
+/// An instance was asked.
+pub fn no_answer(error: &Text) -> Text {
+    Text::made(
+        format!("no answer: {}", error.en),
+        format!("没有应答：{}", error.zh),
+    )
+}
+
+/// An instance was given so much time.
+pub fn not_within(time: Duration) -> Text {
+    let seconds = time.as_secs_f64();
+    Text::made(
+        format!("not within {seconds} s"),
+        format!("{seconds} 秒内没有答复"),
+    )
+}
+
+/// Something that speaks HTTP answers in an instance's place.
+pub fn status(status: impl Display) -> Text {
+    Text::made(format!("status {status}"), format!("状态码 {status}"))
+}
+
+/// It answers, and has no books.
+pub const NO_SHOP: Text = Text::new("it is no shop", "它不是商店");
+
+/// A task of the load generator panicked.
+pub const CUSTOMER_BROKE_OFF: Text = Text::new("a customer broke off", "有一位顾客中途中断");
+
 /// No instance was there at the start.
 pub const NO_INSTANCE_REACHED: Text = Text::new("no instance can be reached", "一个实例也连不上");
 
@@ -363,13 +491,13 @@ pub static COLUMNS: [Text; 6] = [
 pub const ALL: Text = Text::new("all", "合计");
 
 /// Why an instance was given up.
-pub fn gone(why: &str) -> Text {
-    Text::made(format!("gone: {why}"), format!("已放弃：{why}"))
+pub fn gone(why: &Text) -> Text {
+    Text::made(format!("gone: {}", why.en), format!("已放弃：{}", why.zh))
 }
 
 /// Why the first customer was not served.
-pub fn first_trouble(why: &str) -> Text {
-    Text::made(format!("first: {why}"), format!("首例：{why}"))
+pub fn first_trouble(why: &Text) -> Text {
+    Text::made(format!("first: {}", why.en), format!("首例：{}", why.zh))
 }
 
 /// What the books say of what was bought.
@@ -417,6 +545,8 @@ pub const NOBODY_SERVED: Text = Text::new(
 
 #[cfg(test)]
 mod tests {
+    use lockkeeper_testkit::listed::unlisted;
+
     use super::*;
     use crate::scene::figures;
     use crate::shop::stock::Account;
@@ -424,6 +554,7 @@ mod tests {
     /// What stands for the words of others has none of either language.
     #[test]
     fn each_text_is_in_its_language() {
+        assert_eq!(unlisted(include_str!("words.rs")), [""; 0]);
         let (x, text) = ("7", Text::from("7"));
         let address = SocketAddr::from(([127, 0, 0, 1], 7));
         let books = Books {
@@ -432,12 +563,39 @@ mod tests {
             oversold: 1,
             lost_updates: 1,
         };
+        let report = Report {
+            path: String::new(),
+            requests: 1,
+            tally: Tally::default(),
+            books: None,
+            seconds: 1.0,
+            requests_per_second: 1.0,
+            latency_ms: Latency::default(),
+            instances: Vec::new(),
+        };
         let texts = [
             no_chapter(x),
             ONLY_FOR_THE_PAGE,
             INTERRUPTED,
             not_played(&text),
-            with_lock(&text),
+            with_lock(&text, &text),
+            NO_TEMPORARY_FOLDER,
+            NO_SERVER,
+            NODE_NOT_BACK,
+            NODES_TOO_YOUNG,
+            NODES_UNUSABLE,
+            NO_MASTER,
+            NO_ACTOR,
+            does_not_listen(x),
+            actor_failed(x, x),
+            actor_ended(x),
+            takes_too_long(x, &text),
+            CUSTOMERS_NOT_IN,
+            STOCK_WITHOUT_BOOKS,
+            NOTHING_HAPPENED,
+            shop_not_started(Path::new(x)),
+            SHOP_NOT_OPENED,
+            SHOP_IS_GONE,
             PROGRAM_IS_GONE,
             not_run(&text),
             naive(&text, true),
@@ -454,6 +612,7 @@ mod tests {
             cannot_listen(address),
             instead_of_lock(x),
             naive_needs_redis(x),
+            NAIVE_SERVER_SILENT,
             no_lock(x, x),
             stock_is_full(7),
             no_stock(x),
@@ -468,6 +627,12 @@ mod tests {
             refuses_password(x),
             no_instance(x),
             INSTANCE_IS_AN_ADDRESS,
+            not_reached(&text),
+            no_answer(&text),
+            not_within(Duration::from_secs(7)),
+            status(x),
+            NO_SHOP,
+            CUSTOMER_BROKE_OFF,
             NO_INSTANCE_REACHED,
             NAME_AN_INSTANCE,
             NOBODY_ASKS,
@@ -475,10 +640,11 @@ mod tests {
             PATH_NOT_READ,
             sells_nothing(x, x),
             so_far(&Tally::default()),
+            requests(&report),
             latency(&Latency::default()),
             ALL,
-            gone(x),
-            first_trouble(x),
+            gone(&text),
+            first_trouble(&text),
             account(&books),
             faults(&books),
             NO_BOOKS,

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::{Place, bare, finish, in_chinese};
 use lockkeeper_lab::chapters::CHAPTERS;
 
@@ -79,7 +81,7 @@ fn what_is_wrong_is_told_in_chinese_and_to_programs_in_english() {
         (
             &["shop", "load", "http://127.0.0.1:1"],
             69,
-            "一个实例也连不上：http://127.0.0.1:1: ",
+            "一个实例也连不上：http://127.0.0.1:1：连不上：",
         ),
         (
             &["shop", "load", "ftp://x"],
@@ -96,6 +98,20 @@ fn what_is_wrong_is_told_in_chinese_and_to_programs_in_english() {
             2,
             "没有 \"nothing\" 这种锁",
         ),
+        (
+            &[
+                "--store",
+                "redis://127.0.0.1:1/0",
+                "shop",
+                "serve",
+                "--lock",
+                "no-expiry",
+                "--listen",
+                "0",
+            ],
+            69,
+            "简易锁的 Redis 服务器没有应答：",
+        ),
     ] {
         let mut chinese = place.lab(args);
         finish(in_chinese(&mut chinese)).code(code).says(said);
@@ -110,6 +126,34 @@ fn what_is_wrong_is_told_in_chinese_and_to_programs_in_english() {
     let reset = ["shop", "reset", "--stock", &stock, "--stock-size", "7"];
     let done = finish(in_chinese(&mut place.lab(&reset))).code(0);
     assert_eq!(done.out(), "库存已补满：共 7 件\n");
+}
+
+/// The scene breaks off before it has a folder, and when its server does not start.
+#[test]
+fn why_a_scene_broke_off_is_told_in_chinese() {
+    let place = Place::new();
+    let server = place.path("redis-server");
+    std::fs::write(&server, "#!/bin/sh\nexit 1\n").expect("it is written");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&server, executable).expect("it is mine");
+    for (chapter, name, value, said) in [
+        (
+            "1",
+            "TMPDIR",
+            Path::new("/nowhere"),
+            "场景无法进行：没有临时目录可用：",
+        ),
+        (
+            "3",
+            "PATH",
+            server.parent().expect("a folder"),
+            "场景无法进行：锁为“Redis 的 SETNX 和 DEL”：无法启动私有的服务器：",
+        ),
+    ] {
+        let mut run = bare(&["lab", "run", chapter]);
+        let told = finish(in_chinese(&mut run).env(name, value)).code(1).out();
+        assert!(told.contains(said), "no {said:?} in\n{told}");
+    }
 }
 
 #[test]

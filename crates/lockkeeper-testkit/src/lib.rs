@@ -12,6 +12,7 @@
 //! - [`naive`]: locks on Redis with one mistake each, for the checker to catch.
 //! - [`process`]: a process that takes locks, to be killed and stopped; [`taking`]: ours or naive ones.
 //! - [`program`]: any program, run to its end, and waiting for what it does.
+//! - [`listed`]: whether a list in a test is complete.
 //! - [`polling`], [`random`]: futures dropped half-way, and chance that can be repeated.
 //! - [`retries`]: counts what tests do again by themselves.
 //!
@@ -23,6 +24,7 @@ pub mod conformance;
 pub mod differential;
 pub mod fenced;
 pub mod history;
+pub mod listed;
 pub mod naive;
 pub mod polling;
 pub mod process;

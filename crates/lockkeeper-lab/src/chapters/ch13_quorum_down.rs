@@ -9,6 +9,7 @@ use crate::scene::actor::{Actor, SOON};
 use crate::scene::orders::{Event, Order};
 use crate::scene::{Lives, Scene};
 use crate::text::Text;
+use crate::words;
 
 const LEASE: Duration = Duration::from_secs(1);
 
@@ -96,7 +97,10 @@ async fn asks(actor: &mut Actor) -> Result<bool> {
     });
     match answer.await? {
         Some(event) => Ok(matches!(event, Event::Acquired { .. })),
-        None => bail!("{} is told nothing", actor.name()),
+        None => bail!(words::takes_too_long(
+            actor.name(),
+            &Text::new("to be told anything", "等不到答复")
+        )),
     }
 }
 

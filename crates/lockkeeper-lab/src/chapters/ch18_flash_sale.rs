@@ -65,19 +65,21 @@ async fn play(scene: &mut Scene) -> Result<()> {
     let unserved = tally.unserved();
     if unserved > 0 {
         let mut instances = report.instances.iter();
-        let why = instances.find_map(|instance| instance.trouble.as_deref());
-        let why = why.unwrap_or("no instance was left");
+        let why = instances.find_map(|instance| instance.trouble.clone());
+        let why = why.unwrap_or(Text::new("no instance was left", "没有实例留下来"));
         scene.faults.push(Text::made(
             match unserved {
-                1 => format!("1 customer was not served: {why}."),
+                1 => format!("1 customer was not served: {}.", why.en),
                 _ => format!(
-                    "{} customers were not served, the first of them: {why}.",
-                    grouped(unserved)
+                    "{} customers were not served, the first of them: {}.",
+                    grouped(unserved),
+                    why.en
                 ),
             },
             format!(
-                "有 {} 位顾客没有得到服务，第一位的原因：{why}。",
-                grouped(unserved)
+                "有 {} 位顾客没有得到服务，第一位的原因：{}。",
+                grouped(unserved),
+                why.zh
             ),
         ));
     }

@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use lockkeeper_testkit::servers::proxy::Proxy;
 use lockkeeper_testkit::servers::zookeeper;
 
@@ -38,7 +38,7 @@ use crate::scene::board::Updates;
 use crate::scene::orders::Event;
 use crate::scene::update::{Side, Update};
 use crate::scene::{Lives, LockKind, Scene};
-use crate::text::Text;
+use crate::text::{Text, told};
 use crate::words;
 
 pub use outcome::{Ended, Outcome, Played};
@@ -209,7 +209,7 @@ async fn side(
     let mut scene = Scene::new(stage.program.clone(), lock.clone(), updates.clone())?;
     (chapter.play)(&mut scene)
         .await
-        .with_context(|| words::with_lock(&lock.about))?;
+        .map_err(|error| anyhow!(words::with_lock(&lock.about, &told(&error))))?;
     let (verdict, timeline) = scene.judge().await?;
     for figure in &scene.figures.0 {
         let _ = updates.send(Update::Figure(figure.clone()));
@@ -314,7 +314,13 @@ async fn until_held_up(
         if actor.says_within(POLL, &said).await?.is_some() {
             break;
         }
-        ensure!(Instant::now() < end, "{} does nothing", actor.name());
+        ensure!(
+            Instant::now() < end,
+            words::takes_too_long(
+                actor.name(),
+                &Text::new("to say or ask anything", "没有动静")
+            )
+        );
     }
     Ok(())
 }

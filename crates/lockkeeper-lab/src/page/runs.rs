@@ -12,6 +12,7 @@ use tokio::task::{AbortHandle, JoinError};
 use super::listeners::{Events, Listeners, Message, message};
 use crate::chapters::{self, CHAPTERS, Chapter, Outcome, Stage};
 use crate::scene::update::Update;
+use crate::text::{self, Text};
 
 /// What browsers are told.
 #[derive(Serialize)]
@@ -22,7 +23,7 @@ enum News<'a> {
     /// Something happened in a chapter.
     Told { chapter: u8, update: &'a Update },
     /// A chapter's scene could not be played.
-    CouldNot { chapter: u8, message: String },
+    CouldNot { chapter: u8, message: Text },
     /// A chapter was cancelled.
     Cancelled { chapter: u8 },
     /// What runs, and what comes after it.
@@ -212,11 +213,11 @@ impl Runs {
 }
 
 /// `None` if it was played, `Some(None)` if it was cancelled, and otherwise why it could not be played.
-fn failure(ended: Result<Result<Outcome>, JoinError>) -> Option<Option<String>> {
+fn failure(ended: Result<Result<Outcome>, JoinError>) -> Option<Option<Text>> {
     match ended {
         Ok(Ok(_)) => None,
-        Ok(Err(error)) => Some(Some(format!("{error:#}"))),
+        Ok(Err(error)) => Some(Some(text::told(&error))),
         Err(error) if error.is_cancelled() => Some(None),
-        Err(error) => Some(Some(error.to_string())),
+        Err(error) => Some(Some(error.to_string().into())),
     }
 }

@@ -16,6 +16,8 @@ use super::board::Board;
 use super::orders::{Casting, Event, Order, Said};
 use super::process::VERB;
 use super::timeline::Doing;
+use crate::text::Text;
+use crate::words;
 
 /// How long something may take that nothing stands in the way of. Machines are slow at times.
 pub const SOON: Duration = Duration::from_secs(20);
@@ -48,7 +50,7 @@ impl Actor {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .context("another process cannot be started")?;
+            .context(words::NO_ACTOR)?;
         let output = child.stdout.take().context("an actor has no output")?;
         let listening = board.clone();
         std::thread::spawn(move || {
@@ -86,10 +88,11 @@ impl Actor {
 
     fn send(&mut self, line: &str) -> Result<()> {
         let name = &self.name;
-        let orders = self.orders.as_mut().context("the actor is dead")?;
+        let orders = self.orders.as_mut();
+        let orders = orders.with_context(|| words::does_not_listen(name))?;
         writeln!(orders, "{line}")
             .and_then(|()| orders.flush())
-            .with_context(|| format!("{name} does not listen"))
+            .with_context(|| words::does_not_listen(name))
     }
 
     /// Tells it to do something, and does not wait for it.
@@ -113,8 +116,8 @@ impl Actor {
                 self.heard = heard;
                 return match said.event {
                     event if wanted(&event) => Ok(Some(event)),
-                    Event::Failed { message } => bail!("{} failed: {message}", self.name),
-                    _ => bail!("the process of {} has ended", self.name),
+                    Event::Failed { message } => bail!(words::actor_failed(&self.name, &message)),
+                    _ => bail!(words::actor_ended(&self.name)),
                 };
             }
             // The sender lives as long as the board, which is as long as we do.
@@ -128,7 +131,7 @@ impl Actor {
     pub async fn says(&mut self, wanted: impl Fn(&Event) -> bool) -> Result<Event> {
         match self.says_within(SOON, wanted).await? {
             Some(event) => Ok(event),
-            None => bail!("{} takes too long", self.name),
+            None => bail!(self.too_slow("to do as it was told", "没有照办")),
         }
     }
 
@@ -142,8 +145,12 @@ impl Actor {
         });
         match answer.await? {
             Some(event) => Ok(event != Event::Busy),
-            None => bail!("{} neither acquires nor gives up", self.name),
+            None => bail!(self.too_slow("to acquire or give up", "既没有拿到锁，也没有放弃")),
         }
+    }
+
+    fn too_slow(&self, en: &'static str, zh: &'static str) -> Text {
+        words::takes_too_long(&self.name, &Text::new(en, zh))
     }
 
     /// Reads the stock.
@@ -180,7 +187,7 @@ impl Actor {
         });
         match answer.await? {
             Some(event) => Ok(event != Event::Busy),
-            None => bail!("{} neither enters nor gives up", self.name),
+            None => bail!(self.too_slow("to enter or give up", "既没有重入，也没有放弃")),
         }
     }
 
@@ -216,7 +223,7 @@ impl Actor {
         let over = |event: &Event| is_released(event) || *event == Event::Busy;
         match self.says_within(within + SOON, over).await? {
             Some(event) => Ok(event != Event::Busy),
-            None => bail!("{} neither sells nor gives up", self.name),
+            None => bail!(self.too_slow("to sell or give up", "既没有卖出，也没有放弃")),
         }
     }
 

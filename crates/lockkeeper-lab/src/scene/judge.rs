@@ -9,6 +9,7 @@ use super::update::Verdict;
 use crate::shop::Item;
 use crate::shop::stock::{self, Account};
 use crate::text::{Text, grouped};
+use crate::words;
 
 impl Scene {
     /// Ends the side: adds the numbers that every side has, and judges.
@@ -43,7 +44,7 @@ impl Scene {
             false => faults,
         };
         // Where nobody did anything, nothing is proved.
-        ensure!(!found.is_empty(), "nothing happened");
+        ensure!(!found.is_empty(), words::NOTHING_HAPPENED);
         Ok((Verdict { held, found }, timeline))
     }
 }
@@ -54,7 +55,7 @@ async fn account(url: &str) -> Result<Account> {
     let item = Item::Inventory.to_string();
     let mut accounts = stock.accounts().await?.into_iter();
     let account = accounts.find(|account| account.item == item);
-    account.context("the stock has no books")
+    account.context(words::STOCK_WITHOUT_BOOKS)
 }
 
 fn missold(books: &Account) -> Vec<Text> {

@@ -33,6 +33,7 @@ use lockkeeper_testkit::servers::redis::RedisServer;
 
 use crate::shop::stock::{self, Account};
 use crate::text::Text;
+use crate::words;
 use actor::Actor;
 use board::{Board, Updates};
 use figures::Figures;
@@ -95,7 +96,7 @@ pub struct Scene {
 impl Scene {
     /// An empty one, in which actors are processes of this program and take this lock.
     pub fn new(program: PathBuf, lock: LockKind, updates: Updates) -> Result<Scene> {
-        let folder = Folder::new().context("no temporary folder")?;
+        let folder = Folder::new().context(words::NO_TEMPORARY_FOLDER)?;
         Ok(Scene {
             board: Arc::new(Board::new(updates)),
             figures: Figures::default(),
@@ -178,5 +179,5 @@ impl Scene {
 /// What a launcher starts, without keeping others waiting.
 pub async fn started<T: Send + 'static>(launch: fn() -> T) -> Result<T> {
     let started = tokio::task::spawn_blocking(launch).await;
-    started.context("a private server does not start")
+    started.context(words::NO_SERVER)
 }

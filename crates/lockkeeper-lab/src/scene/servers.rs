@@ -11,6 +11,7 @@ use lockkeeper_testkit::servers::zookeeper::{Ensemble, ZooKeeperOptions};
 
 use super::timeline::{Doing, MarkKind};
 use super::{Scene, started};
+use crate::words;
 
 /// A master, and a replica that takes its place when it dies. Clients come by way of a proxy, which knows who is the
 /// master; so does the replica, whose way can be cut.
@@ -86,7 +87,7 @@ impl Scene {
                 nodes
             };
             let old = tokio::task::spawn_blocking(grow_old).await;
-            nodes = old.context("the nodes of the quorum do not grow old enough to vote")?;
+            nodes = old.context(words::NODES_TOO_YOUNG)?;
         }
         let closed = Proxy::to(nodes.servers()[0].port());
         closed.refuse();
@@ -99,7 +100,7 @@ impl Scene {
         if self.lock.kind == "ours" {
             // They are in use: a first client had to reach all of them, to record the longest lease.
             let first = Lockkeeper::connect(&nodes.url(None)).await;
-            drop(first.context("the nodes of the quorum cannot be used")?);
+            drop(first.context(words::NODES_UNUSABLE)?);
         }
         self.locks_at(nodes.url(None));
         Ok(nodes)
@@ -171,7 +172,7 @@ impl Pair {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        anyhow::bail!("the replica does not find its master")
+        anyhow::bail!(words::NO_MASTER)
     }
 
     /// From now on the replica hears nothing: replication lags.
@@ -217,7 +218,7 @@ impl Nodes {
             self.nodes.server(at).restart_empty();
             self
         });
-        let nodes = nodes.await.context("a node does not start again")?;
+        let nodes = nodes.await.context(words::NODE_NOT_BACK)?;
         scene.board.end(nodes.lanes[at], Doing::Down);
         scene.board.mark(nodes.lanes[at], MarkKind::Restarted);
         Ok(nodes)

@@ -14,6 +14,7 @@ use crate::shop::load::{self, LoadOptions, Report, Tally};
 use crate::shop::lock::LockKind;
 use crate::shop::{Instance, ServeOptions};
 use crate::text::{Text, grouped};
+use crate::words;
 
 /// How often to look whether all customers are in.
 const POLL: Duration = Duration::from_millis(20);
@@ -78,7 +79,7 @@ impl Scene {
         let urls = shop.load(path, 0).instances;
         let end = Instant::now() + SOON;
         while load::inside(&urls).await? < count as u64 {
-            ensure!(Instant::now() < end, "not all customers get in");
+            ensure!(Instant::now() < end, words::CUSTOMERS_NOT_IN);
             tokio::time::sleep(POLL).await;
         }
         for instance in &mut shop.instances {
@@ -119,7 +120,7 @@ impl Scene {
     /// Takes the books of the shop, which are to show as many sales as there were pieces.
     pub async fn take_books(&mut self, shop: &Shop, path: &str) -> Result<()> {
         let report = load::run(&shop.load(path, 0), |_| {}).await?;
-        let books = report.books.context("no instance shows its books")?;
+        let books = report.books.context(words::NO_BOOKS)?;
         let (opening, sales) = (books.account.opening, books.account.sales);
         if sales < opening {
             let [sales, opening] = [sales, opening].map(grouped);

@@ -11,6 +11,7 @@ use lockkeeper::url::STORE_VARIABLE;
 use super::lock::LockKind;
 use super::serve::{Opened, ServeOptions};
 use super::stock::STOCK_VARIABLE;
+use crate::words;
 
 /// A running `lockkeeper shop serve`. Dropping it kills it; it does not outlive this process either.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl Instance {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .with_context(|| format!("{} does not start", program.display()))?;
+            .with_context(|| words::shop_not_started(program))?;
         let stdout = child.stdout.take().context("a pipe")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
@@ -70,7 +71,7 @@ impl Instance {
         }
         Ok(Instance {
             child,
-            opened: opened.context("the shop did not open")?,
+            opened: opened.context(words::SHOP_NOT_OPENED)?,
         })
     }
 
@@ -94,8 +95,8 @@ impl Instance {
     /// # Errors
     /// When it is gone.
     pub fn go_on(&mut self) -> Result<()> {
-        let stdin = self.child.stdin.as_mut().context("the shop is closed")?;
-        writeln!(stdin).context("the shop is gone")
+        let stdin = self.child.stdin.as_mut().context(words::SHOP_IS_GONE)?;
+        writeln!(stdin).context(words::SHOP_IS_GONE)
     }
 
     /// Kills it at once, as `kill -9` does.

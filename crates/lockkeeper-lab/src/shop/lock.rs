@@ -124,7 +124,7 @@ impl Locks {
         if let LockKind::Naive { .. } = locks.kind {
             let probe = locks.naive("shop:opening")?;
             let guard = probe.acquire(Duration::ZERO).await;
-            let guard = guard.context("the naive lock's Redis server does not answer")?;
+            let guard = guard.context(words::NAIVE_SERVER_SILENT)?;
             if let Some(guard) = guard {
                 guard.release().await?;
             }

@@ -223,7 +223,7 @@ function statusOf(model, id) {
     case "cancelled":
       return t("status_cancelled");
     case "could_not":
-      return t("status_could_not", { reason: known.message });
+      return t("status_could_not", { reason: pick(known.message) });
     case "not_run":
       return `${t("status_not_run")} ${pick(known.message)}`;
     default:

@@ -1,9 +1,8 @@
 //! A small HTTP client: one connection, kept alive, one request at a time.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -13,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::server::SPEAKS_WITHIN;
+use crate::text::{Text, told};
 use crate::words;
 
 /// More than the longest answer.
@@ -81,11 +81,12 @@ pub(super) enum Silence {
     NoAnswer(anyhow::Error),
 }
 
-impl fmt::Display for Silence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Silence {
+    /// As people and programs are told it.
+    pub fn told(&self) -> Text {
         match self {
-            Silence::NotSent(error) => write!(f, "not reached: {error:#}"),
-            Silence::NoAnswer(error) => write!(f, "no answer: {error:#}"),
+            Silence::NotSent(error) => words::not_reached(&told(error)),
+            Silence::NoAnswer(error) => words::no_answer(&told(error)),
         }
     }
 }
@@ -124,7 +125,7 @@ impl Client {
         };
         let answer = match timeout(self.patience, exchange).await {
             Ok(answer) => answer,
-            Err(_) => Err(anyhow::anyhow!("not within {:?}", self.patience)),
+            Err(_) => Err(anyhow!(words::not_within(self.patience))),
         };
         let answer = answer.map_err(Silence::NoAnswer)?;
         self.kept = Some((connection, Instant::now()));
@@ -200,7 +201,7 @@ mod tests {
                 *since = since.checked_sub(KEPT_FOR).expect("long after the boot");
             }
             let answer = client.ask(Method::GET, "/").await;
-            let (status, body) = answer.unwrap_or_else(|silence| panic!("{silence}"));
+            let (status, body) = answer.unwrap_or_else(|silence| panic!("{silence:?}"));
             assert_eq!((status, &body[..]), (StatusCode::OK, &b"ok"[..]));
             assert_eq!(connections.load(SeqCst), expected);
         }

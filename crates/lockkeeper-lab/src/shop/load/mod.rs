@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use hdrhistogram::Histogram;
 use hyper::{Method, Uri};
 use serde::Deserialize;
@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use super::answer::{self, Answer};
 use super::routes::{ROUTES, Route};
 use super::stock::Account;
+use crate::text::Text;
 use crate::{open_files, words};
 use client::{Address, Client, Silence};
 
@@ -80,9 +81,9 @@ struct Target {
 #[derive(Default)]
 struct State {
     tally: Tally,
-    gone: Option<String>,
+    gone: Option<Text>,
     /// Why the first customer was not served who was not.
-    trouble: Option<String>,
+    trouble: Option<Text>,
 }
 
 impl Target {
@@ -113,7 +114,7 @@ pub async fn run(options: &LoadOptions, mut watch: impl FnMut(&Tally)) -> Result
     loop {
         tokio::select! {
             ended = customers.join_next() => match ended {
-                Some(ended) => ended.context("a customer broke off")?,
+                Some(ended) => ended.context(words::CUSTOMER_BROKE_OFF)?,
                 None => break,
             },
             _ = ticks.tick() => watch(&run.tally()),
@@ -143,11 +144,16 @@ pub(crate) async fn inside(instances: &[String]) -> Result<u64> {
     for url in instances {
         let mut client = Client::new(Address::parse(url)?, Duration::from_secs(20));
         let asked = client.ask(Method::GET, "/health").await;
-        let (_, body) = asked.map_err(|silence| anyhow::anyhow!("{url}: {silence}"))?;
+        let (_, body) = asked.map_err(|silence| anyhow!(about(url, &silence.told())))?;
         let health: Health = serde_json::from_slice(&body)?;
         inside += health.waiting + health.deciding;
     }
     Ok(inside)
+}
+
+/// Why an instance does not answer as it should.
+fn about(url: &str, why: &Text) -> Text {
+    Text::made(format!("{url}: {}", why.en), format!("{url}：{}", why.zh))
 }
 
 fn prepare(options: &LoadOptions) -> Result<(Run, String)> {
@@ -204,12 +210,12 @@ impl Run {
             let answer = clients[at].ask(self.method.clone(), &self.path).await;
             let (answer, told) = match answer {
                 Ok((status, body)) => match serde_json::from_slice::<Answer>(&body) {
-                    Ok(answer) => (Ok(answer.result), answer.message),
+                    Ok(answer) => (Ok(answer.result), answer.message.into()),
                     // Not a shop, or something in between that speaks for it.
-                    Err(_) => (Ok(answer::Result::Unknown), format!("status {status}")),
+                    Err(_) => (Ok(answer::Result::Unknown), words::status(status)),
                 },
                 Err(silence) => {
-                    let told = silence.to_string();
+                    let told = silence.told();
                     (Err(silence), told)
                 }
             };
@@ -266,18 +272,18 @@ impl Run {
         struct Stats {
             accounts: Vec<Account>,
         }
-        let mut why = anyhow::anyhow!("there is none");
+        let mut why = anyhow!(words::NAME_AN_INSTANCE);
         for target in &self.instances {
             let mut client = Client::new(target.address.clone(), self.patience);
             let stats = match client.ask(Method::GET, "/stats").await {
                 Ok((_, body)) => serde_json::from_slice::<Stats>(&body),
                 Err(silence) => {
-                    why = anyhow::anyhow!("{}: {silence}", target.address.url);
+                    why = anyhow!(about(&target.address.url, &silence.told()));
                     continue;
                 }
             };
             let Ok(stats) = stats else {
-                why = anyhow::anyhow!("{} is no shop", target.address.url);
+                why = anyhow!(about(&target.address.url, &words::NO_SHOP));
                 continue;
             };
             let account = stats.accounts.into_iter().find(|found| found.item == item);

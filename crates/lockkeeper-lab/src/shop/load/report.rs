@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::super::answer;
 use super::super::stock::Account;
 use super::client::Silence;
+use crate::text::Text;
 
 /// How requests went. Each is counted once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -99,9 +100,16 @@ pub struct InstanceReport {
     #[serde(flatten)]
     pub tally: Tally,
     /// Why it was given up during the run, if it was.
-    pub gone: Option<String>,
+    #[serde(serialize_with = "in_english")]
+    pub gone: Option<Text>,
     /// Why the first customer was not served who was [not](Tally::unserved).
-    pub trouble: Option<String>,
+    #[serde(serialize_with = "in_english")]
+    pub trouble: Option<Text>,
+}
+
+/// For programs.
+fn in_english<S: Serializer>(text: &Option<Text>, serializer: S) -> Result<S::Ok, S::Error> {
+    text.as_ref().map(|text| &text.en).serialize(serializer)
 }
 
 /// What the books say at the end; what there was before the run is not this run's.
