@@ -119,15 +119,42 @@ fn stuck(timeline: &Timeline) -> impl Iterator<Item = Text> {
     })
 }
 
+/// Waits that an error ended: the lock may have been free, but nobody could grant it.
+fn refused(timeline: &Timeline) -> impl Iterator<Item = Text> {
+    let failed = timeline.marks.iter();
+    let failed = failed.filter(|mark| mark.kind == MarkKind::Failed);
+    failed.filter_map(|mark| {
+        let note = mark.note.as_ref()?;
+        let mut spans = timeline.spans.iter();
+        let wait = spans.find(|span| {
+            span.lane == mark.lane && span.doing == Doing::Waits && span.to == Some(mark.at)
+        })?;
+        let name = &timeline.lanes[mark.lane].name;
+        let lasted = grouped(ms(mark.at - wait.from));
+        Some(Text::made(
+            format!("{name} got an error after {lasted} ms: {note}"),
+            format!("{name} 等了 {lasted} 毫秒，得到一个错误：{note}"),
+        ))
+    })
+}
+
 /// What can be said of a side on which nothing went wrong.
 fn well(timeline: &Timeline, books: Option<&Account>) -> Vec<Text> {
     let holds = timeline.spans.iter().filter(|s| s.doing == Doing::Holds);
     let holds = holds.count();
+    let refused: Vec<Text> = refused(timeline).collect();
+    let (waits_en, waits_zh) = match refused.is_empty() {
+        true => (
+            "; everyone who waited for the lock got it",
+            "；等锁的都等到了",
+        ),
+        false => ("", ""),
+    };
     let held = (holds > 0).then(|| {
         let holds = grouped(holds as i64);
         Text::made(
-            format!("{holds} holds, one at a time; everyone who waited for the lock got it."),
-            format!("共 {holds} 次持锁，任何时刻只有一个持有者；等锁的都等到了。"),
+            format!("{holds} holds, one at a time{waits_en}."),
+            format!("共 {holds} 次持锁，任何时刻只有一个持有者{waits_zh}。"),
         )
     });
     let sold = books.filter(|books| books.sales > 0).map(|books| {
@@ -137,16 +164,54 @@ fn well(timeline: &Timeline, books: Option<&Account>) -> Vec<Text> {
             format!("账目正确：库存 {opening}，售出 {sales}，剩余 {left}。"),
         )
     });
-    held.into_iter().chain(sold).collect()
+    held.into_iter().chain(refused).chain(sold).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use lockkeeper::clock::Moment;
+
+    use super::super::board::Board;
+    use super::super::orders::{Event, Said};
     use super::*;
 
     #[test]
     fn a_time_is_rounded_as_the_page_rounds_it() {
         let rounded = [0, 1, 499, 136_400, 136_500, 156_999].map(ms);
         assert_eq!(rounded, [0, 1, 1, 136, 137, 157]);
+    }
+
+    /// The first waits for 2 ms and holds; the second waits for 3 ms and is told why it cannot.
+    #[test]
+    fn a_wait_that_an_error_ended_is_told_with_the_error() {
+        let (updates, _) = tokio::sync::mpsc::unbounded_channel();
+        let board = Board::new(updates);
+        let lanes = ["A", "B"].map(|name| board.lane(name, false));
+        let start = Moment::now().as_nanos();
+        let said = |lane: usize, at: u64, event| {
+            let at = start + at * 1_000_000;
+            board.heard(lane, Said { at, event });
+        };
+        let acquired = Event::Acquired {
+            token: None,
+            until: None,
+        };
+        said(lanes[0], 0, Event::Asked);
+        said(lanes[0], 2, acquired);
+        said(lanes[0], 4, Event::Released);
+        let found = |board: &Board| well(&board.timeline(), None);
+        let en = |found: &[Text]| -> Vec<String> {
+            found.iter().map(|text| text.en.to_string()).collect()
+        };
+        let all = "1 holds, one at a time; everyone who waited for the lock got it.";
+        assert_eq!(en(&found(&board)), [all]);
+        let message = "no majority".to_owned();
+        said(lanes[1], 5, Event::Asked);
+        said(lanes[1], 8, Event::Failed { message });
+        let told = [
+            "1 holds, one at a time.",
+            "B got an error after 3 ms: no majority",
+        ];
+        assert_eq!(en(&found(&board)), told);
     }
 }
