@@ -16,7 +16,7 @@ pub const CHAPTER: Chapter = Chapter {
     slug: "no-expiry",
     title: Text::new(
         "SETNX without expiry, the holder killed",
-        "SETNX 不设过期时间，持锁者被杀",
+        "SETNX 不设过期时间，持有者被杀",
     ),
     why: Text::new(
         "SETNX gives the lock to the first who asks, and DEL gives it back. No `finally` block runs in a process that \
