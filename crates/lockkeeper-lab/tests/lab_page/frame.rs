@@ -6,7 +6,8 @@ use crate::browser::{Browser, DESKTOP, ENTER, TAB};
 use crate::common::{Place, until};
 use crate::lab::Lab;
 use crate::scripted::{
-    LAB, LOCKS, begun, caught_up, hold, holder, lock, locks, open, played, queue, tell, timeline,
+    LAB, LOCKS, begun, caught_up, hold, holder, lock, locks, open, open_of, played, queue, tell,
+    timeline,
 };
 
 #[test]
@@ -160,6 +161,22 @@ fn an_empty_view_names_the_store_that_it_shows() {
         place.url()
     );
     assert_eq!(hint, command);
+}
+
+/// A lock of Java's without a fence is a key like any other there.
+#[test]
+fn a_view_of_redis_says_what_it_does_not_list() {
+    let place = Place::new();
+    let mut command = place.lab(&[]);
+    // What the store says is told by the test.
+    command.env("LOCKKEEPER_STORE", "redis://127.0.0.1:1/0");
+    let (_lab, browser) = open_of(&mut command, &DESKTOP, "/#/locks");
+    tell(&browser, LOCKS, &[locks(&[])]);
+    browser.until_says(".none", "No lock is found.");
+    browser.until_says(
+        "#unlisted",
+        "such as Java’s RLock: lockkeeper show NAME shows it",
+    );
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! A page that is told by the test what it else hears from the server: messages stand still, and come in any order.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 
 use crate::browser::{Browser, Options};
@@ -48,7 +50,12 @@ pub const LOCKS: &str = "/api/locks/events";
 
 /// Opens the page at a place, with streams that nothing has come through.
 pub fn open(place: &Place, options: &Options, at: &str) -> (Lab, Browser) {
-    let lab = Lab::start(&mut place.lab(&[]));
+    open_of(&mut place.lab(&[]), options, at)
+}
+
+/// The same of the laboratory that this command starts.
+pub fn open_of(command: &mut Command, options: &Options, at: &str) -> (Lab, Browser) {
+    let lab = Lab::start(command);
     let browser = Browser::new(options);
     let source = json!({ "source": SCRIPT });
     browser.chromium("Page.addScriptToEvaluateOnNewDocument", source);

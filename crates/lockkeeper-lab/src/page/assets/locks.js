@@ -18,7 +18,9 @@ export function locks(main, lab, told, route) {
   const trouble = h("p", { class: "notice", role: "alert", hidden: true });
   const filter = h("input", { type: "search", id: "filter", value: wanted, "aria-label": t("filter"), placeholder: t("filter"), autocomplete: "off", spellcheck: "false" });
   const body = h("tbody", {});
-  const none = h("div", { class: "none", hidden: true }, h("p", {}, t("locks_none")), h("p", { class: "muted" }, t("locks_try"), " ", h("code", {}, hint(lab.store))));
+  // On Redis a lock of another client is a key like any other: only one that is fenced has a key of a known name.
+  const isPartial = /^red(is|iss|lock)\b/.test(lab.store);
+  const none = h("div", { class: "none", hidden: true }, h("p", {}, isPartial ? t("locks_none_found") : t("locks_none")), h("p", { class: "muted" }, t("locks_try"), " ", h("code", {}, hint(lab.store))));
   const nothing = h("p", { class: "none", hidden: true, id: "no-match" });
   const more = h("p", { class: "muted" });
   const charts = h("div", { class: "charts" });
@@ -34,6 +36,7 @@ export function locks(main, lab, told, route) {
       { class: "live" },
       h("h1", {}, t("locks_title")),
       h("p", { class: "store" }, t("locks_of"), " ", h("code", {}, h("bdi", {}, visible(lab.store))), " ", h("span", { class: "muted" }, rich(t("locks_how")))),
+      isPartial && h("p", { class: "muted", id: "unlisted" }, rich(t("locks_unlisted"))),
       trouble,
       h("div", { class: "over" }, summary, looked, filter),
       table,

@@ -126,6 +126,11 @@ const WORDS = {
   locks_of: ["Store", "存储"],
   locks_how: ["Choose another with `lockkeeper lab --store URL`.", "换一个存储：`lockkeeper lab --store URL`。"],
   locks_none: ["No lock is held or waited for.", "没有被持有或被等待的锁。"],
+  locks_none_found: ["No lock is found.", "没有找到锁。"],
+  locks_unlisted: [
+    "Not listed is what other clients hold without a fence, such as Java’s `RLock`: `lockkeeper show NAME` shows it.",
+    "其他客户端不带栅栏持有的锁不会列出，比如 Java 的 `RLock`：用 `lockkeeper show NAME` 查看。",
+  ],
   locks_try: ["Try, in another terminal:", "在另一个终端试试："],
   locks_looking: ["Looking…", "正在查看……"],
   locks_summary: ["{held} held, {waited} waiting", "{held} 把被持有，{waited} 个在等待"],
@@ -172,7 +177,7 @@ const WORDS = {
   at_least: ["≥ {start}", "≥ {start}"],
   histogram_how: [
     "Counted by `lockkeeper lab` while this view is open in some browser, by comparing one look at the store with the next: a hold ends when it is no longer listed, and one that comes and goes between two looks is not seen. Of those who wait, the first to come is taken to be the first to get the lock, and those who give up are not counted. A process holds and waits with one claim a lock, however many of its tasks do; tasks with a lease or label of their own have claims of their own.",
-    "由 `lockkeeper lab` 在本视图打开期间统计，方法是比较前后两次查看：某次持有不再列出即为结束，在两次查看之间来去的持有看不到。等待者中先来的视为先拿到锁，放弃等待的不计。一个进程无论有多少任务，对一把锁都只以一个声明持有或等待；自带租期或标签的任务有自己的声明。",
+    "由 `lockkeeper lab` 在本视图打开期间统计，方法是比较前后两次查看：某次持有不再列出即为结束，在两次查看之间来去的持有看不到。等待者中先来的视为先拿到锁，放弃等待的不计。一个进程无论有多少任务，对一把锁都只以一个申请持有或等待；自带租期或标签的任务有自己的申请。",
   ],
 
   ms: ["ms", "毫秒"],
