@@ -84,7 +84,7 @@ fn apt_get() -> Option<Command> {
 }
 
 /// What a command that succeeds prints.
-fn says(command: &str, args: &[&str]) -> Option<String> {
+pub fn says(command: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(command)
         .args(args)
         .stdin(Stdio::null())

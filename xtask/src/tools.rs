@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::packages::on_path;
+use crate::packages::{on_path, says};
 use crate::running::{self, LIMIT};
 
 /// The fuzz targets, one a parser. See `fuzz/`.
@@ -81,6 +81,14 @@ pub fn deny() -> Result<(), String> {
 
 /// Takes the pictures of the documentation, in a real browser.
 pub fn screenshots() -> Result<(), String> {
+    // Without the font boxes stand where Chinese should, and nobody is told.
+    let has_chinese = says("fc-list", &[":lang=zh"]).is_some_and(|fonts| !fonts.trim().is_empty());
+    if !has_chinese || !on_path("pngquant") {
+        return Err(
+            "the pictures need pngquant and a Chinese font; on Debian: apt-get install pngquant fonts-noto-cjk"
+                .into(),
+        );
+    }
     let package = ["test", "-p", "lockkeeper-lab"];
     succeed(
         cargo()
