@@ -11,7 +11,7 @@ use lockkeeper::store::{Attempt, Claim, Mode, Renewed, Store};
 use lockkeeper_testkit::servers::mariadb::{MariaDbOptions, MariaDbServer};
 use lockkeeper_testkit::servers::wall_clock::WallClock;
 
-const SHORT: Duration = Duration::from_secs(2);
+pub const SHORT: Duration = Duration::from_secs(2);
 
 /// A claim whose lease is the longest of [`url`].
 pub fn short(name: &str) -> Claim {

@@ -5,11 +5,12 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::claims::until;
+use crate::claims::{claim_for, until};
 use crate::common::*;
-use crate::forgetting::{are_older_than_a_second, short, url};
+use crate::forgetting::{SHORT, are_older_than_a_second, short, sits_out, url};
 use lockkeeper::store::mysql::MySqlStore;
-use lockkeeper::store::{Attempt, Store};
+use lockkeeper::store::{Attempt, Mode, Store};
+use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::servers::mariadb::{DATABASE, MariaDbServer};
 
 /// Changes nothing about the files of the tables but the time of their last change.
@@ -141,5 +142,78 @@ async fn a_client_whose_tables_are_emptied_or_dropped_makes_them_anew() {
         })
         .await;
         until("it grants again", async || all_grant(&stores).await).await;
+    }
+}
+
+/// Makes what is missing, and waits as after a crash: others may hold what the tables said that are gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_finds_some_tables_missing_makes_them_and_sits_out() {
+    let server = MariaDbServer::start();
+    let url = url(&server);
+    for (tables, mode) in [
+        (&["lock"][..], Mode::Exclusive),
+        (&["hold"], Mode::Read),
+        (&["waiter"], Mode::Exclusive),
+        (&["meta"], Mode::Exclusive),
+        // Who reads is known, and not that anybody does.
+        (&["lock", "meta"], Mode::Read),
+    ] {
+        let store = open(&url).await;
+        until("it grants", async || {
+            all_grant(std::slice::from_ref(&store)).await
+        })
+        .await;
+        are_older_than_a_second(&server).await;
+        granted(&store, &claim_for(SHORT, "early", mode)).await;
+        let tables = tables.iter().map(|table| format!("lockkeeper_{table}"));
+        let tables = tables.collect::<Vec<_>>().join(",");
+        server.sql(&format!("DROP TABLE {tables}"));
+        // It knows nothing of the tables that were there.
+        sits_out(&open(&url).await).await;
+        until("the older session too", async || {
+            all_grant(std::slice::from_ref(&store)).await
+        })
+        .await;
+    }
+}
+
+/// Made anew, it would have every latch open. So it is refused, and locks go on in the sessions that are there and in new ones.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_go_on_without_the_tables_of_latches_and_keepers() {
+    let (server, prefix) = (shared(), prefix());
+    make_tables(&prefix);
+    let url = format!(
+        "{}?prefix={prefix}{PATIENT}",
+        server.url_of(LEAST, server.port())
+    );
+    let before = keeper(&url).await;
+    let locks_go_on = async |keeper: &Lockkeeper| {
+        let lock = keeper.lock("x").expect("a lock");
+        drop(lock.acquire().await.expect("acquires"));
+    };
+    locks_go_on(&before).await;
+    server.sql(&format!("DROP TABLE {prefix}latch, {prefix}keeper"));
+    let refused = async |keeper: &Lockkeeper| {
+        let latch = keeper.latch("l").expect("a latch");
+        let asks = tokio::spawn(async move { latch.wait().await });
+        while !asks.is_finished() {
+            locks_go_on(keeper).await;
+        }
+        let error = asks.await.expect("no panic").expect_err("no table");
+        let said = error.to_string();
+        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+        assert!(said.contains("latch") && said.contains("lockkeeper schema mysql"));
+    };
+    refused(&before).await;
+    locks_go_on(&before).await;
+    let new = keeper(&url).await;
+    refused(&new).await;
+    locks_go_on(&new).await;
+    // What is there stays, and nobody waits.
+    make_tables(&prefix);
+    for keeper in [&before, &new] {
+        let latch = keeper.latch("l").expect("a latch");
+        latch.wait().await.expect("it is open");
+        locks_go_on(keeper).await;
     }
 }

@@ -13,12 +13,12 @@ use crate::common::open;
 
 const LEASE: Duration = Duration::from_secs(30);
 
-fn claim(text: &str) -> Claim {
+pub fn claim(text: &str) -> Claim {
     claim_for(LEASE, text, Mode::Exclusive).with_not_after(Moment::NEVER)
 }
 
 /// The store answers, and grants nothing for a long time.
-async fn sits_out(store: &PostgresStore, claim: &Claim) {
+pub async fn sits_out(store: &PostgresStore, claim: &Claim) {
     until("the store answers", async || {
         match store.try_acquire(claim).await {
             Ok(Attempt::Busy { .. }) => store.health().ready_in > LEASE / 3,

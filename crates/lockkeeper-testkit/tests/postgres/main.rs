@@ -21,6 +21,7 @@ mod rows;
 mod sessions;
 #[path = "../support/switch_over.rs"]
 mod switch_over;
+mod tables;
 mod tidying;
 #[path = "../support/tidying.rs"]
 mod tidying_support;

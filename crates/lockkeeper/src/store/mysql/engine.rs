@@ -198,7 +198,9 @@ impl MySql {
                 true => said.len() == work,
                 false => changes && fault::is_of_commit(error),
             };
-            if error.code == fault::NO_TABLE {
+            // Of several steps each is tried alone, and the one that fails again says which table is missing.
+            let needs_it = matches!(ops, [op] if op.is_of_locks());
+            if error.code == fault::NO_TABLE && needs_it {
                 session.connection.retire();
             }
             return Err(undone(error, in_commit, ops.len() > 1));

@@ -1,4 +1,11 @@
 -- The tables of Lockkeeper, version 1. Times are microseconds since 1970 by the server's clock.
+-- One row: the version of these tables, the fence of forgotten names, which server made the grants, and when these tables were made. It is
+-- written last. Tables that are not new have a row without the time, or with the wrong one: the server sits out.
+CREATE TABLE IF NOT EXISTS {meta} (
+  one TINYINT NOT NULL PRIMARY KEY, version INT NOT NULL, floor BIGINT NOT NULL, max_lease BIGINT NOT NULL,
+  server VARBINARY(255) NOT NULL, started BIGINT NOT NULL, ready_at BIGINT NOT NULL, breaks BIGINT NOT NULL,
+  made VARBINARY(64) NOT NULL
+) ENGINE=InnoDB;
 -- One row a name: its fence, who holds it alone, and how many share it or wait for it.
 CREATE TABLE IF NOT EXISTS {lock} (
   name VARBINARY(512) NOT NULL PRIMARY KEY,
@@ -36,10 +43,5 @@ CREATE TABLE IF NOT EXISTS {latch} (
 CREATE TABLE IF NOT EXISTS {arrival} (
   name VARBINARY(512) NOT NULL, id VARBINARY(24) NOT NULL, PRIMARY KEY (name, id)
 ) ENGINE=InnoDB;
--- One row: the version of these tables, the fence of forgotten names, which server made the grants, and when these tables were made.
-CREATE TABLE IF NOT EXISTS {meta} (
-  one TINYINT NOT NULL PRIMARY KEY, version INT NOT NULL, floor BIGINT NOT NULL, max_lease BIGINT NOT NULL,
-  server VARBINARY(255) NOT NULL, started BIGINT NOT NULL, ready_at BIGINT NOT NULL, breaks BIGINT NOT NULL,
-  made VARBINARY(64) NOT NULL
-) ENGINE=InnoDB;
-INSERT IGNORE INTO {meta} SELECT 1, 1, 0, 0, '', 0, 0, 0, IF(EXISTS(SELECT 1 FROM {lock}), '', {made});
+INSERT IGNORE INTO {meta} SELECT 1, 1, IF(used, {now} + 1000000, 0), 0, '', 0, 0, 0, IF(used, '', {made})
+  FROM (SELECT EXISTS(SELECT 1 FROM {lock}) OR EXISTS(SELECT 1 FROM {hold}) AS used) AS x;

@@ -11,7 +11,7 @@ use super::facts::{self, Facts};
 use super::fault::{Fault, NO_TABLE, too_old};
 use super::reply::Row;
 use super::rows::{number, text};
-use super::statements::Tables;
+use super::statements::{TABLES, Tables};
 use super::text::{NOW, hex, is_same, later, made, too_late};
 use crate::clock::Moment;
 use crate::store::common::ServerClock;
@@ -194,7 +194,7 @@ async fn judge(
     Err(KIND.unavailable("several servers take over the tables at once; try again"))
 }
 
-/// Reads what the tables say. Makes them if they are not there, `again` only if they stay away.
+/// Reads what the tables say. Makes those that are not there: if there were any, or `again`, only if they stay away.
 async fn read_meta(
     connection: &Connection,
     tables: &Tables,
@@ -202,32 +202,39 @@ async fn read_meta(
     again: bool,
 ) -> Result<Meta, Error> {
     let select = format!(
-        "SELECT version,max_lease,server,started,ready_at,made,{},{},{} FROM {}",
+        "SELECT version,max_lease,server,started,ready_at,made,{},{},{} FROM {} WHERE {}",
         made(&tables.table("lock")),
         made(&tables.table("hold")),
         too_late(),
-        tables.table("meta")
+        tables.table("meta"),
+        tables.are_there()
     );
     let mut rows = connection.rows(select.clone()).await;
     let missing = |rows: &Result<Vec<Row>, Fault>| match rows {
         Ok(rows) => rows.is_empty(),
         Err(fault) => matches!(fault, Fault::Server(error) if error.code == NO_TABLE),
     };
-    // They were there. A dump that is loaded makes each of its tables, and fails if there is one in its way.
-    let end = Instant::now() + COME_BACK_WITHIN;
-    while again && missing(&rows) && Instant::now() < end {
-        tokio::time::sleep(LOOK_AGAIN_AFTER).await;
-        rows = connection.rows(select.clone()).await;
-    }
     if missing(&rows) {
-        for statement in tables.schema(again) {
-            connection
-                .one(statement)
-                .await
-                .and_then(failed)
-                .map_err(Fault::of_look)?;
+        // They were there. A dump that is loaded makes each of its tables, and fails if there is one in its way; another client may be
+        // about to make the rest.
+        let lost = again || is_one_there(connection, tables).await?;
+        let end = Instant::now() + COME_BACK_WITHIN;
+        while lost && missing(&rows) && Instant::now() < end {
+            tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+            rows = connection.rows(select.clone()).await;
         }
-        rows = connection.rows(select).await;
+        if missing(&rows) {
+            for statement in tables.schema(lost) {
+                let done = connection.one(statement).await.and_then(failed);
+                done.map_err(|fault| match (&rows, fault.of_look()) {
+                    (Err(Fault::Server(what)), Error::Refused { reason, .. }) => {
+                        KIND.refused(format!("{}: {reason}", what.message))
+                    }
+                    (_, error) => error,
+                })?;
+            }
+            rows = connection.rows(select).await;
+        }
     }
     let rows = rows.map_err(Fault::of_look)?;
     let read = |row: &Row| {
@@ -265,6 +272,18 @@ async fn read_meta(
             .map_err(Fault::of_change)?;
     }
     Ok(meta)
+}
+
+/// Whether any of our tables is there.
+async fn is_one_there(connection: &Connection, tables: &Tables) -> Result<bool, Error> {
+    for table in TABLES {
+        let select = format!("SELECT 1 FROM {} LIMIT 0", tables.table(table));
+        match connection.rows(select).await {
+            Err(Fault::Server(error)) if error.code == NO_TABLE => {}
+            rows => return rows.map(|_| true).map_err(Fault::of_look),
+        }
+    }
+    Ok(false)
 }
 
 /// Writes down that this server makes the grants from now on. Does nothing if another was faster.

@@ -67,22 +67,40 @@ impl Tables {
         format!("{}{name}", self.prefix)
     }
 
-    /// The statements that make the tables. `again`: there were such tables, and so there may be holders of whom the new ones know nothing.
-    pub fn schema(&self, again: bool) -> Vec<String> {
+    /// The statements that make the tables, as far as they are not there. `lost`: there were such tables, and so there may be holders of
+    /// whom new ones know nothing. The mark that has the server sit out then is written before there is a table that can grant.
+    pub fn schema(&self, lost: bool) -> Vec<String> {
         let made = ["lock", "hold"].map(|table| text::made(&self.table(table)));
-        // A server sits out whose tables say nothing of when they were made.
-        let made = match again {
-            true => "''".to_owned(),
-            false => format!("CONCAT_WS(':', {})", made.join(", ")),
-        };
-        let mut text = include_str!("schema.sql").replace("{made}", &made);
+        // The session's clock is not that of an administrator.
+        let now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+        let mut text = include_str!("schema.sql")
+            .replace("{made}", &format!("CONCAT_WS(':', {})", made.join(", ")))
+            .replace("{now}", now);
         for table in TABLES {
             text = text.replace(&format!("{{{table}}}"), &self.table(table));
         }
         let lines = text.lines().filter(|line| !line.starts_with("--"));
         let text = lines.collect::<Vec<_>>().join("\n");
         let statements = text.split(';').map(|one| one.trim().to_owned());
-        statements.filter(|one| !one.is_empty()).collect()
+        let mut statements: Vec<String> = statements.filter(|one| !one.is_empty()).collect();
+        if lost {
+            let meta = self.table("meta");
+            let mark = [
+                format!("INSERT IGNORE INTO {meta} SELECT 1,1,{now}+{SECOND},0,'',0,0,0,''"),
+                // A server sits out whose tables say nothing of when they were made.
+                format!("UPDATE {meta} SET made=''"),
+            ];
+            // Behind the first, which makes the table.
+            statements.splice(1..1, mark);
+        }
+        statements
+    }
+
+    /// Fails if a table is missing without which there are no locks. A latch is refused where its own are missing: made anew, they would
+    /// have every latch open.
+    pub fn are_there(&self) -> String {
+        let [lock, hold, waiter] = ["lock", "hold", "waiter"].map(|one| self.table(one));
+        format!("NOT EXISTS(SELECT 1 FROM {lock} l,{hold} h,{waiter} w WHERE FALSE)")
     }
 
     /// Reads the time, the number of breaks, when the server may grant, and whether the session still knows it and these tables right.

@@ -50,7 +50,7 @@ impl Link {
         let may_change = again || config.servers.len() > 1;
         let mut tried = Vec::with_capacity(config.servers.len());
         for address in &config.servers {
-            match Link::to(address, config, mailbox, may_change).await {
+            match Link::to(address, config, mailbox, (again, may_change)).await {
                 Ok(link) => return Ok(link),
                 Err(error) => tried.push((address, error)),
             }
@@ -62,7 +62,7 @@ impl Link {
         address: &Address,
         config: &Config,
         mailbox: &Mailbox,
-        may_change: bool,
+        (again, may_change): (bool, bool),
     ) -> Result<Link, Error> {
         let told = Arc::new(AtomicU32::new(0));
         let (client, mut connection) = log_in(address, config, told.clone()).await?;
@@ -93,6 +93,7 @@ impl Link {
                 schema: identifier(&config.schema),
                 prepared: true,
                 sits_out: config.sit_out,
+                system: String::new(),
             },
             limits: String::new(),
             facts: setup::Facts::default(),
@@ -102,7 +103,7 @@ impl Link {
             is_given_up: AtomicBool::new(false),
             _driver: AbortOnDrop::of(&driver),
         };
-        setup::prepare(&mut link, config, told.load(SeqCst), may_change).await?;
+        setup::prepare(&mut link, config, told.load(SeqCst), (again, may_change)).await?;
         Ok(link)
     }
 

@@ -4,10 +4,14 @@ use tokio_postgres::error::{DbError, SqlState};
 
 use super::config::KIND;
 use crate::Error;
-use crate::store::sql::engine::Fault;
+use crate::store::sql::engine::{Fault, Op};
 
 /// Why a transaction failed, and whether the connection is of no more use.
-pub(super) fn of_transaction(error: &tokio_postgres::Error, schema: &str) -> (Fault, bool) {
+pub(super) fn of_transaction(
+    error: &tokio_postgres::Error,
+    ops: &[Op],
+    schema: &str,
+) -> (Fault, bool) {
     let Some(said) = error.as_db_error() else {
         // The connection ended, and the request may have been on it.
         return (
@@ -25,6 +29,10 @@ pub(super) fn of_transaction(error: &tokio_postgres::Error, schema: &str) -> (Fa
         "0A000" if said.message().contains("recovery") => (Fault::Failed(unavailable(said)), true),
         code if code.starts_with("08") => (Fault::Unknown(said.message().into()), true),
         code if code.starts_with("53") => (Fault::Failed(unavailable(said)), false),
+        // Steps that need what is not there fail, and none of the others.
+        _ if explains(said) && ops.len() > 1 => (Fault::Undone(refused(said, schema)), false),
+        // The next connection finds out what is missing.
+        "42P01" if ops.iter().all(Op::is_of_locks) => (Fault::Failed(refused(said, schema)), true),
         _ if explains(said) => (Fault::Failed(refused(said, schema)), false),
         _ => (Fault::Undone(refused(said, schema)), false),
     }
@@ -83,8 +91,8 @@ fn refused(said: &DbError, schema: &str) -> Error {
     }
     if explains(said) {
         return KIND.refused(format!(
-            "{message}; the tables in schema {schema:?} are not those of Lockkeeper, or not all there: name another schema with \
-             schema=NAME, or make them as `lockkeeper schema postgres` prints them"
+            "{message}; the tables in schema {schema:?} are not those of Lockkeeper, or not all there: let an administrator run what \
+             `lockkeeper schema postgres --schema {schema}` prints, or name another schema with schema=NAME"
         ));
     }
     KIND.refused(format!("the server says: {message} ({})", code.code()))

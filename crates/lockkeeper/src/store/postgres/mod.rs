@@ -88,7 +88,7 @@ impl Store for PostgresStore {
     crate::forward!(store: capabilities facts try_acquire withdraw renew release subscribe inspect list break_lock latch);
 }
 
-/// The statements that make the tables in a schema, and give `user` the rights that are needed to use them.
+/// The statements that make the tables in a schema, as far as they are not there, and give `user` the rights that are needed to use them.
 ///
 /// ```
 /// let text = lockkeeper::store::postgres::schema("lockkeeper", "app");
@@ -96,10 +96,17 @@ impl Store for PostgresStore {
 /// ```
 pub fn schema(schema: &str, user: &str) -> String {
     let (named, user) = (identifier(schema), identifier(user));
+    let (new, setting) = (statements::is_new(schema), "lockkeeper.new");
+    let tables = tables(
+        schema,
+        length(USUAL_LEASE),
+        &format!("current_setting('{setting}')::boolean"),
+    );
     format!(
-        "BEGIN;\nCREATE SCHEMA IF NOT EXISTS {named};\n{}\nGRANT USAGE ON SCHEMA {named} TO {user};\n\
+        "BEGIN;\nSELECT set_config('{setting}', ({new})::text, true);\nCREATE SCHEMA IF NOT EXISTS {named};\n{}\n\
+         GRANT USAGE ON SCHEMA {named} TO {user};\n\
          GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {named} TO {user};\nCOMMIT;\n",
-        tables(schema, length(USUAL_LEASE)).trim_end()
+        tables.trim_end()
     )
 }
 
@@ -230,7 +237,7 @@ impl Postgres {
         let messages = match answer {
             Ok(messages) => messages,
             Err(error) => {
-                let (fault, over) = fault::of_transaction(&error, &self.config.schema);
+                let (fault, over) = fault::of_transaction(&error, ops, &self.config.schema);
                 if over {
                     link.give_up();
                 } else if !link.dialect.prepared {

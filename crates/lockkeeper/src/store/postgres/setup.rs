@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_postgres::SimpleQueryRow;
 
 use super::config::{Config, KIND, USUAL_LEASE};
 use super::connection::Link;
-use super::statements::{VERSION, quoted, tables};
+use super::statements::{VERSION, is_new, mark, quoted, tables};
 use crate::store::sql::engine::length;
 use crate::store::sql::hosts::takes_no_writes;
 use crate::store::sql::keep_alive;
@@ -15,6 +16,9 @@ use crate::{Error, SETUP_TARGET};
 
 /// How long the beginning may take as a whole, once the server has let us in.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long tables that were there may be away before they are made anew.
+const COME_BACK_WITHIN: Duration = Duration::from_secs(5);
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// How long a transaction waits for a row that a user's transaction has locked.
 const ROW_WAIT: &str = "100ms";
 /// By how much a time may be later than it can be, in microseconds.
@@ -39,13 +43,13 @@ fn text(row: &SimpleQueryRow, at: usize) -> &str {
     row.try_get(at).ok().flatten().unwrap_or_default()
 }
 
-/// Makes a new connection ready. `told` is the server process that let us in; `may_change` says whether a server that takes no writes
-/// is waited for.
+/// Makes a new connection ready. `told` is the server process that let us in. `again`: the store is open already. `may_change` says whether
+/// a server that takes no writes is waited for.
 pub(super) async fn prepare(
     link: &mut Link,
     config: &Config,
     told: u32,
-    may_change: bool,
+    (again, may_change): (bool, bool),
 ) -> Result<(), Error> {
     let ask = async |link: &Link, text: &str| link.rows(text, PATIENCE, &config.schema).await;
     let one = |rows: Vec<SimpleQueryRow>| {
@@ -89,7 +93,7 @@ pub(super) async fn prepare(
     }
     let (synchronous, fsync) = (text(&facts, 4), text(&facts, 5));
     let process: u32 = text(&facts, 6).parse().unwrap_or(0);
-    let system = text(&facts, 7).to_owned();
+    link.dialect.system = text(&facts, 7).to_owned();
     link.facts.pooled = told != process;
     warn(config, link.facts.pooled, synchronous, fsync);
 
@@ -134,7 +138,7 @@ pub(super) async fn prepare(
             ask(link, &settings).await?;
         }
     }
-    install(link, config).await?;
+    install(link, config, again).await?;
     let meta = link
         .dialect
         .fill("SELECT version, max_lease, {t} FROM {s}.meta");
@@ -156,16 +160,17 @@ pub(super) async fn prepare(
         // A server that sits out does so for the leases that it may have granted and forgotten, this one among them.
         let raise = link.dialect.fill(&format!(
             "UPDATE {{s}}.meta SET max_lease = greatest(max_lease, {}); \
-             UPDATE {{s}}.alive SET ready_at = {{t}} + {sits_out}, born = txid_current() & 4294967295 \
-             WHERE {{own}} AND ready_at > {{t}} AND ready_at < {{t}} + {sits_out}",
+             UPDATE {{s}}.alive a SET ready_at = {{t}} + {sits_out}, born = txid_current() & 4294967295 \
+             WHERE {{own}} AND a.ready_at > {{t}} AND a.ready_at < {{t}} + {sits_out}",
             length(wanted)
         ));
         ask(link, &raise).await?;
     }
     link.facts.max_lease = wanted;
     link.facts.sits_out = sits_out as u64;
-    link.facts.ready_at = awaken(link, config, &system).await?;
+    link.facts.ready_at = awaken(link, config).await?;
     if link.dialect.prepared {
+        ask(link, &mark(&config.schema)).await?;
         ask(link, &link.dialect.prepare()).await?;
         let limits =
             format!("SET lock_timeout TO '{ROW_WAIT}'; SET statement_timeout TO {response}");
@@ -204,35 +209,56 @@ fn warn(config: &Config, pooled: bool, synchronous: &str, fsync: &str) {
     }
 }
 
-/// Makes the tables if there are none. Of several clients one does.
-async fn install(link: &Link, config: &Config) -> Result<(), Error> {
+/// The tables without which there are no locks. A latch is refused where its own are missing: made anew, they would have every latch open.
+const NEEDED: [&str; 5] = ["meta", "lock", "hold", "waiter", "alive"];
+
+/// Makes the tables that are missing. Of several clients one does.
+///
+/// Somebody may hold what tables said that are gone. So the server sits out, unless [nobody can](is_new): `alive` has no row then, or one
+/// that names other tables. Nothing is granted in between, since the tables are made in one transaction.
+async fn install(link: &Link, config: &Config, again: bool) -> Result<(), Error> {
     let schema = &config.schema;
     let ask = async |text: &str| link.rows(text, PATIENCE, schema).await;
     let named = quoted(schema);
     // Not by `to_regclass`, which may know only what was there when the transaction began.
-    let is_there = format!(
-        "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-         WHERE n.nspname = {named} AND c.relname = 'meta')"
+    let tables_there = format!(
+        "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = {named} AND c.relkind = 'r'"
     );
-    let found = |rows: Vec<SimpleQueryRow>| rows.first().is_some_and(|row| text(row, 0) == "t");
-    if found(ask(&is_there).await?) {
+    let missing = async || -> Result<Vec<&str>, Error> {
+        let rows = ask(&tables_there).await?;
+        let is_there = |table: &&str| rows.iter().any(|row| text(row, 0) == *table);
+        Ok(NEEDED.into_iter().filter(|one| !is_there(one)).collect())
+    };
+    let lost = |missing: &[&str]| again || missing.len() < NEEDED.len();
+    // They were there. A dump that is loaded makes each of its tables, and fails if there is one in its way.
+    let end = Instant::now() + COME_BACK_WITHIN;
+    let mut away = missing().await?;
+    while !away.is_empty() && lost(&away) && Instant::now() < end {
+        tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+        away = missing().await?;
+    }
+    if away.is_empty() {
         return Ok(());
     }
+    let is_true = |rows: Vec<SimpleQueryRow>| rows.first().is_some_and(|row| text(row, 0) == "t");
     let making = async {
         ask(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout TO '15s'; \
              SELECT pg_advisory_xact_lock(1818979947, 1)",
         )
         .await?;
-        if found(ask(&is_there).await?) {
+        away = missing().await?;
+        if away.is_empty() {
             return Ok(());
         }
+        let is_new = is_true(ask(&format!("SELECT {}", is_new(schema))).await?);
         let there = format!("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = {named})");
-        if !found(ask(&there).await?) {
+        if !is_true(ask(&there).await?) {
             ask(&format!("CREATE SCHEMA {}", link.dialect.schema)).await?;
         }
         let max_lease = config.max_lease.unwrap_or(USUAL_LEASE).max(USUAL_LEASE);
-        ask(&tables(schema, length(max_lease))).await?;
+        let new = if is_new && !again { "true" } else { "false" };
+        ask(&tables(schema, length(max_lease), new)).await?;
         ask("COMMIT").await.map(drop)
     };
     let made = making.await;
@@ -241,24 +267,39 @@ async fn install(link: &Link, config: &Config) -> Result<(), Error> {
     } else {
         let _ = ask("COMMIT").await;
     }
-    made
+    match made {
+        Err(Error::Refused { reason, .. }) if lost(&away) => Err(KIND.refused(format!(
+            "schema {schema:?} has no table {}: {reason}",
+            away.join(", ")
+        ))),
+        made => made,
+    }
 }
 
 /// Finds out whether the server may have forgotten grants, and from when on it may grant. The table `alive` is empty after a crash and
-/// on a promoted standby; a copy has the name of another system or database in it, or was written by another transaction than it says.
+/// on a promoted standby; a copy names another system, database or tables, or was written by another transaction than it says.
 ///
 /// A time that is later than any can be is the work of a clock that was set back. The longest lease is read here, and not before: another
 /// client may just have raised it, and the time with it.
 ///
 /// A client that is told never to sit out writes the same, for all others, and goes on at once.
-pub(super) async fn awaken(link: &Link, config: &Config, system: &str) -> Result<u64, Error> {
-    let system = quoted(system);
+pub(super) async fn awaken(link: &Link, config: &Config) -> Result<u64, Error> {
+    let latest = "{t} + max_lease + max_lease / 100 + 1000000";
+    // Where all is well no row is locked: a transaction that keeps that of `meta` keeps nobody out. A user who may only read is refused.
+    let is_well = link.dialect.fill(&format!(
+        "UPDATE {{s}}.lock SET version = version WHERE false; SELECT {{ready_at}} FROM {{alive}} WHERE {{own}} AND a.ready_at <= (SELECT {latest} + {SLACK} FROM {{s}}.meta)"
+    ));
+    let rows = link.rows(&is_well, PATIENCE, &config.schema).await?;
+    if let Some(row) = rows.first() {
+        return Ok(text(row, 0).parse().unwrap_or(u64::MAX));
+    }
     let text_of = link.dialect.fill(&format!(
-        "INSERT INTO {{s}}.alive AS a SELECT 1, {system}, {{t}} + max_lease + max_lease / 100 + 1000000, txid_current() & 4294967295 \
+        "INSERT INTO {{s}}.alive AS a SELECT 1, '{{system}}/' || {{tables}}, {latest}, \
+         txid_current() & 4294967295 \
          FROM {{s}}.meta FOR SHARE ON CONFLICT (one) DO UPDATE SET system = EXCLUDED.system, ready_at = EXCLUDED.ready_at, born = EXCLUDED.born \
          WHERE a.system <> EXCLUDED.system OR a.born <> a.xmin::text::bigint \
            OR a.ready_at > EXCLUDED.ready_at + {SLACK}; \
-         SELECT {{ready_at}} FROM {{s}}.alive"
+         SELECT {{ready_at}} FROM {{s}}.alive a"
     ));
     let rows = link.rows(&text_of, PATIENCE, &config.schema).await?;
     let ready_at = rows.first().map(|row| text(row, 0).parse().unwrap_or(0));

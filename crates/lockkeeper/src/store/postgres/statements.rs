@@ -4,8 +4,8 @@
 //! rows locked. Behind a pooler there are no prepared statements, and the same text is sent with its values in it.
 //!
 //! In a statement `{s}` is the schema, `{t}` the clock as it is when that place is reached, and `now.t` the clock at its
-//! beginning. `{own}` is [`OWN`], and `{ready_at}` from when on the server may grant: always, to a client that is told never to sit
-//! out. Each statement that has an answer returns rows `(kind, a, b, t)`.
+//! beginning. `{alive}` is [`ALIVE`], `{own}` is [`OWN`], and `{ready_at}` from when on the server may grant: always, to a client that
+//! is told never to sit out. `{q}` is the schema inside a literal. Each statement that has an answer returns rows `(kind, a, b, t)`.
 
 use std::fmt::Write;
 
@@ -18,8 +18,13 @@ const SCHEMA: &str = include_str!("schema.sql");
 pub(super) const VERSION: i64 = 1;
 
 const CLOCK: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-/// Whether the row of `alive` is no copy.
-pub(super) const OWN: &str = "born = xmin::text::bigint";
+/// The tables that hold grants, as the server numbers them: a table that was made again has another number. The numbers are those of the
+/// tables that the statement uses, if it has named these before: it has locked them then. Its snapshot may be older.
+const TABLES: &str = "E'{q}.lock'::regclass::oid::text || '/' || E'{q}.hold'::regclass::oid::text";
+/// The row of `alive`. It names the tables whose numbers [`OWN`] asks for.
+const ALIVE: &str = "{s}.alive a LEFT JOIN ({s}.lock CROSS JOIN {s}.hold) ON false";
+/// Whether the row of `alive` is no copy, and of these tables.
+const OWN: &str = "a.born = a.xmin::text::bigint AND a.system = '{system}/' || {tables}";
 
 /// What a statement is called, the types of its values, and its text.
 type Statement = (&'static str, &'static [&'static str], &'static str);
@@ -34,7 +39,7 @@ pub(super) const TAKE: Statement = (
     "take",
     &[TEXT, BYTES, INT, INT, INT, TEXT, INT, INT],
     "WITH now AS MATERIALIZED (SELECT {t} AS t),
-     may AS MATERIALIZED (SELECT t FROM now WHERE EXISTS (SELECT FROM {s}.alive WHERE {own} AND {ready_at} <= t)),
+     may AS MATERIALIZED (SELECT t FROM now WHERE EXISTS (SELECT FROM {alive} WHERE {own} AND {ready_at} <= t)),
      u AS (UPDATE {s}.lock l SET version = l.version + 1, first = greatest(l.token + 1, may.t),
          tokens = least($5, greatest(may.t + 1000000 - greatest(l.token + 1, may.t), 1)),
          token = greatest(l.token + 1, may.t)
@@ -106,7 +111,7 @@ pub(super) const LOAD: Statement = (
     "load",
     &[TEXT, INT],
     "WITH now AS MATERIALIZED (SELECT {t} AS t), l AS MATERIALIZED (SELECT * FROM {s}.lock WHERE name = $1)
-     SELECT 'm', (SELECT {ready_at} FROM {s}.alive WHERE {own}), (SELECT floor FROM {s}.meta), t, NULL::bigint, NULL::bigint, NULL, NULL::bigint,
+     SELECT 'm', (SELECT {ready_at} FROM {alive} WHERE {own}), (SELECT floor FROM {s}.meta), t, NULL::bigint, NULL::bigint, NULL, NULL::bigint,
        NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL, NULL FROM now
      UNION ALL SELECT 'l', version, tail, 0, token, broken, encode(claim, 'hex'), mode, 0, 0, first, tokens, lease, expires, since,
        label, reason FROM l
@@ -129,7 +134,7 @@ pub(super) const SAVE: Statement = (
          expires = $14, since = $15, label = $16, shared = $17, waited = $18 OR l.tail > $3 OR $21 > 0, reason = $19,
          broken = $20, tail = l.tail + $21
        FROM now WHERE l.name = $1 AND l.version = $2 AND (NOT $4 OR l.tail = $3) AND ($6 = 0 OR {t} <= $6)
-         AND (NOT $5 OR EXISTS (SELECT FROM {s}.alive WHERE {own} AND {ready_at} <= now.t)) RETURNING 1)
+         AND (NOT $5 OR EXISTS (SELECT FROM {alive} WHERE {own} AND {ready_at} <= now.t)) RETURNING 1)
      SELECT 'd', 0, 0, t FROM u, now UNION ALL SELECT 't', 0, 0, t FROM now",
 );
 
@@ -142,7 +147,7 @@ pub(super) const SAVE_NEW: Statement = (
          reason, broken)
        SELECT $1, $7, $21, $18 OR $21 > 0, $17, $8, $9, $10, $11, $12, $13, $14, $15, $16, $19, $20 FROM now
        WHERE $2 = 0 AND $3 = 0 AND NOT $4 IS NULL AND ($6 = 0 OR {t} <= $6)
-         AND (NOT $5 OR EXISTS (SELECT FROM {s}.alive WHERE {own} AND {ready_at} <= t))
+         AND (NOT $5 OR EXISTS (SELECT FROM {alive} WHERE {own} AND {ready_at} <= t))
          AND EXISTS (SELECT FROM {s}.meta WHERE floor < $8 OR NOT $5)
        ON CONFLICT DO NOTHING RETURNING 1)
      SELECT 'd', 0, 0, t FROM u, now UNION ALL SELECT 't', 0, 0, t FROM now",
@@ -297,28 +302,15 @@ pub(super) const LATCH_OPEN: Statement = (
      SELECT 'd', 0, 0, t FROM u, now UNION ALL SELECT 't', 0, 0, t FROM now",
 );
 
-const ALL: &[Statement] = &[
-    TAKE,
-    APPEND,
-    FREE,
-    PROLONG,
-    LOAD,
-    SAVE,
-    SAVE_NEW,
-    HOLD_END,
-    HOLD_PUT,
-    LAPSE,
-    LEAVE,
-    KEEP,
-    ENQUEUE,
-    NOTIFY,
-    COUNT,
-    NAMES,
+/// Statements that are prepared.
+const PREPARED: &[Statement] = &[
+    TAKE, APPEND, FREE, PROLONG, LOAD, SAVE, SAVE_NEW, HOLD_END, HOLD_PUT, LAPSE, LEAVE, KEEP,
+    ENQUEUE, NOTIFY, COUNT, NAMES, LOOK, FLOOR, FORGET,
+];
+/// Statements that are not prepared: locks are there without their tables.
+const UNPREPARED: &[Statement] = &[
     PROCESSES,
     ENLIST,
-    LOOK,
-    FLOOR,
-    FORGET,
     LATCH,
     LATCH_SET,
     LATCH_ARRIVE,
@@ -379,26 +371,29 @@ pub(super) struct Dialect {
     pub prepared: bool,
     /// Whether a server that may have forgotten grants sits out.
     pub sits_out: bool,
+    /// The server and the database, as `alive` names them.
+    pub system: String,
 }
 
 impl Dialect {
-    /// Fills in the schema, the clock, [`OWN`] and from when on the server may grant.
+    /// Fills in all that is in braces.
     pub fn fill(&self, sql: &str) -> String {
-        let sql = sql.replace("{t}", CLOCK).replace("{own}", OWN);
         let ready_at = if self.sits_out {
-            "ready_at"
+            "a.ready_at"
         } else {
             "0::bigint"
         };
-        let sql = sql.replace("{ready_at}", ready_at);
-        // The last: its name may look like one of the others.
-        sql.replace("{s}", &self.schema)
+        let sql = sql.replace("{alive}", ALIVE).replace("{own}", OWN);
+        let sql = sql
+            .replace("{ready_at}", ready_at)
+            .replace("{system}", &self.system);
+        in_schema(&sql, &self.schema)
     }
 
-    /// Prepares every statement.
+    /// Prepares the statements of locks.
     pub fn prepare(&self) -> String {
         let mut text = String::new();
-        for (name, types, sql) in ALL {
+        for (name, types, sql) in PREPARED {
             let (types, sql) = (types.join(","), self.fill(sql));
             let _ = writeln!(text, "PREPARE lk_{name} ({types}) AS {sql};");
         }
@@ -409,7 +404,8 @@ impl Dialect {
     pub fn say(&self, text: &mut String, statement: Statement, values: &[Value<'_>]) {
         let (name, types, sql) = statement;
         debug_assert_eq!(types.len(), values.len(), "{name}");
-        if self.prepared {
+        let is_prepared = self.prepared && UNPREPARED.iter().all(|other| other.0 != name);
+        if is_prepared {
             let _ = write!(text, "EXECUTE lk_{name}(");
             for (number, value) in values.iter().enumerate() {
                 if number > 0 {
@@ -467,11 +463,39 @@ pub(super) fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// The tables of a schema.
-pub(super) fn tables(schema: &str, max_lease: i64) -> String {
-    let text = SCHEMA.replace("{max_lease}", &max_lease.to_string());
-    text.replace("{s}", &identifier(schema))
+/// Fills in the clock, the numbers of the tables and the schema.
+fn in_schema(sql: &str, schema: &str) -> String {
+    let sql = sql.replace("{tables}", TABLES).replace("{t}", CLOCK);
+    // The schema last: its name may look like one of the others.
+    let inside = schema.replace('\\', "\\\\").replace('\'', "''");
+    let parts = sql.split("{q}").map(|part| part.replace("{s}", schema));
+    parts.collect::<Vec<_>>().join(&inside)
 }
+
+/// The tables of a schema, as far as they are not there. `new` says, as SQL, whether nobody can hold anything by such tables.
+pub(super) fn tables(schema: &str, max_lease: i64, new: &str) -> String {
+    let text = SCHEMA.replace("{max_lease}", &max_lease.to_string());
+    in_schema(&text.replace("{new}", new), &identifier(schema))
+}
+
+/// Whether nobody can hold anything by tables in a schema, as SQL: there is no such schema, and no session has [marked](mark) it.
+pub(super) fn is_new(schema: &str) -> String {
+    let schema = quoted(schema);
+    format!(
+        "NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = {schema}) AND pg_try_advisory_xact_lock({USED}, hashtext({schema}))"
+    )
+}
+
+/// Marks a schema as one that a session uses, for as long as the session lives.
+pub(super) fn mark(schema: &str) -> String {
+    format!(
+        "SELECT pg_advisory_lock_shared({USED}, hashtext({}))",
+        quoted(schema)
+    )
+}
+
+/// The class of the advisory locks that mark schemas.
+const USED: i32 = 1_818_979_948;
 
 #[cfg(test)]
 mod tests {
@@ -490,7 +514,7 @@ mod tests {
 
     #[test]
     fn every_statement_has_as_many_values_as_it_names() {
-        for (name, types, sql) in ALL {
+        for (name, types, sql) in PREPARED.iter().chain(UNPREPARED) {
             for number in 1..=types.len() {
                 assert!(sql.contains(&format!("${number}")), "{name} ${number}");
             }
@@ -504,6 +528,7 @@ mod tests {
             schema: "s".into(),
             prepared: false,
             sits_out: true,
+            system: String::new(),
         };
         let mut text = String::new();
         dialect.say(&mut text, COUNT, &[Value::Text("$1; DROP")]);
@@ -512,11 +537,14 @@ mod tests {
 
     #[test]
     fn a_schema_is_never_taken_for_a_parameter_or_a_template() {
-        for name in ["a$b", "a$1", "{t}", "{own}", "{s}"] {
+        for name in [
+            "a$b", "a$1", "{t}", "{own}", "{s}", "{q}", "{tables}", "{new}",
+        ] {
             let dialect = Dialect {
                 schema: identifier(name),
                 prepared: false,
                 sits_out: true,
+                system: "1/2".into(),
             };
             let mut text = String::new();
             dialect.say(&mut text, COUNT, &[Value::Text("it's")]);
@@ -524,9 +552,9 @@ mod tests {
             assert!(text.contains(&waiters), "{text}");
             assert!(text.contains("w.name = (E'it''s')::text"), "{text}");
             assert!(dialect.prepare().contains(&waiters));
-            assert!(tables(name, 7).contains(&waiters));
+            assert!(tables(name, 7, "true").contains(&waiters));
         }
-        assert!(tables("{max_lease}", 7).contains("\"{max_lease}\".meta"));
+        assert!(tables("{max_lease}", 7, "true").contains("\"{max_lease}\".meta"));
     }
 
     #[test]

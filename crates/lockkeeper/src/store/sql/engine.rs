@@ -362,6 +362,14 @@ impl Op {
         matches!(self, Op::Forget(_))
     }
 
+    /// Whether it needs tables without which there are no locks. The others are `latch`, `arrival` and `keeper`.
+    pub fn is_of_locks(&self) -> bool {
+        !matches!(
+            self,
+            Op::LoadLatch { .. } | Op::SaveLatch { .. } | Op::Enlist(..) | Op::Processes(_)
+        )
+    }
+
     /// Whether its commit has to be on disk; `None` if it changes nothing.
     ///
     /// A crash that loses a grant or a renewal frees a lock that somebody holds. One that loses a release or a place
