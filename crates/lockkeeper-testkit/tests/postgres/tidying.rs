@@ -4,6 +4,7 @@ use lockkeeper::store::{Attempt, Mode, Store};
 use lockkeeper::{Lockkeeper, Token};
 use lockkeeper_testkit::servers::postgres::{PostgresOptions, PostgresServer};
 use lockkeeper_testkit::servers::wall_clock::WallClock;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::claims::{claim_for, release, until};
@@ -13,9 +14,12 @@ use crate::tidying_support::{OLD, one_keeper_forgets_all, short_keepers_forget};
 /// Tables in which so many names were used two hours ago. Some of them were never let go of, and some have the rows of a reader or a waiter
 /// that died.
 fn aged(url: &str, schema: &str, names: usize) {
-    let server = PostgresServer::shared();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     drop(runtime.block_on(open(url)));
+    fill(PostgresServer::shared(), schema, names);
+}
+
+fn fill(server: &PostgresServer, schema: &str, names: usize) {
     let old = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint - 7200000000";
     server.sql(&format!(
         "INSERT INTO {schema}.lock (name, version, tail, waited, shared, token, claim, mode, first, tokens, lease, expires, since) \
@@ -80,6 +84,51 @@ async fn a_row_that_is_kept_is_passed_over() {
     );
     server.sql(&end);
     assert!(kept.await.expect("no panic").is_err());
+}
+
+/// While a transaction of an administrator keeps the row of `meta`, nothing is forgotten, and no request waits for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_of_meta_that_is_kept_is_not_waited_for() {
+    // The server writes down who waits for a lock for longer than the first of these.
+    let settings = [("deadlock_timeout", "2ms"), ("log_lock_waits", "on")];
+    let server = Arc::new(PostgresServer::start_with(PostgresOptions {
+        settings: settings.map(|(a, b)| (a.into(), b.into())).into(),
+        ..PostgresOptions::default()
+    }));
+    let url = server.url();
+    drop(open(&url).await);
+    fill(&server, "lockkeeper", 400);
+    let kept = tokio::task::spawn_blocking({
+        let server = server.clone();
+        move || {
+            server
+                .try_sql("BEGIN; SELECT one FROM lockkeeper.meta FOR UPDATE; SELECT pg_sleep(120)")
+        }
+    });
+    let row = "SELECT one FROM lockkeeper.meta FOR UPDATE SKIP LOCKED";
+    until("the row is kept", async || server.sql(row).is_empty()).await;
+    // A client that connects meanwhile is not kept out either.
+    let keeper = Lockkeeper::connect(&url).await.expect("connects");
+    let lock = keeper.lock("used").expect("a lock");
+    for _ in 0..64 {
+        drop(lock.acquire().await.expect("acquires"));
+    }
+    let waits: Vec<String> = server.log().lines().map(str::to_owned).collect();
+    let waits = waits.iter().filter(|line| line.contains("still waiting"));
+    assert_eq!(waits.collect::<Vec<_>>(), Vec::<&String>::new());
+    let count = || server.sql("SELECT count(*) FROM lockkeeper.lock");
+    assert_eq!(count(), ["401"]);
+    server.sql(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(120)%' AND pid <> pg_backend_pid()",
+    );
+    assert!(kept.await.expect("no panic").is_err());
+    until("all are forgotten", async || {
+        for _ in 0..16 {
+            drop(lock.acquire().await.expect("acquires"));
+        }
+        count() == ["1"]
+    })
+    .await;
 }
 
 /// A name that was forgotten gets tokens above those it had, though the server's clock was set back since.

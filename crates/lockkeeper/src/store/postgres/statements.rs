@@ -248,17 +248,20 @@ pub(super) const LOOK: Statement = (
        AND NOT (l.waited AND EXISTS (SELECT FROM {s}.waiter w WHERE w.name = l.name AND w.until > t))
      FROM now, (SELECT * FROM {s}.lock WHERE name > $1 ORDER BY name LIMIT 64) l ORDER BY l.name",
 );
-/// Before names are forgotten.
+/// Before names are forgotten. It does nothing if somebody keeps the row.
 pub(super) const FLOOR: Statement = (
     "floor",
     &[INT],
-    "UPDATE {s}.meta SET floor = $1 WHERE floor < $1",
+    "WITH free AS MATERIALIZED (SELECT one FROM {s}.meta WHERE floor < $1 FOR UPDATE SKIP LOCKED)
+     UPDATE {s}.meta m SET floor = $1 FROM free WHERE m.one = free.one AND m.floor < $1",
 );
-/// Every change of a name, of its holds and of its queue moves its version or its tail, so none of these rows is in use.
+/// Every change of a name, of its holds and of its queue moves its version or its tail, so none of these rows is in use. A name above the
+/// floor stays.
 pub(super) const FORGET: Statement = (
     "forget",
     &[TEXT, INT, INT],
-    "WITH free AS MATERIALIZED (SELECT name FROM {s}.lock WHERE name = $1 AND version = $2 AND tail = $3 FOR UPDATE SKIP LOCKED),
+    "WITH free AS MATERIALIZED (SELECT name FROM {s}.lock WHERE name = $1 AND version = $2 AND tail = $3
+       AND token <= (SELECT floor FROM {s}.meta) FOR UPDATE SKIP LOCKED),
      gone AS (DELETE FROM {s}.lock l USING free WHERE l.name = free.name RETURNING l.name),
      h AS (DELETE FROM {s}.hold h USING gone WHERE h.name = gone.name),
      w AS (DELETE FROM {s}.waiter w USING gone WHERE w.name = gone.name)
