@@ -161,6 +161,39 @@ async fn several_servers_are_named_with_their_reasons() {
     assert!(refused(connect(&twice).await).contains("user or password"));
 }
 
+/// A standby says that another server is the primary. If that one refuses us, the user is told so, also where the store is open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_refuses_us_is_told_beside_a_standby() {
+    let (primary, standby) = (
+        MariaDbServer::start(),
+        MariaDbServer::start_as(&["--read-only=1"]),
+    );
+    let of = |one: &MariaDbServer, other: &MariaDbServer| {
+        let (one, other) = (one.port(), other.port());
+        format!(
+            "mysql://keeper:{PASSWORD}@127.0.0.1:{one},127.0.0.1:{other}/{DATABASE}?connect_timeout=10s"
+        )
+    };
+    let waiter = keeper(&of(&standby, &primary)).await;
+    let lock = waiter.lock("x").expect("a lock");
+    let other = keeper(&primary.url()).await;
+    let held = other.lock("x").expect("a lock");
+    let held = held.acquire().await.expect("acquires");
+    let waits = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    primary.sql("ALTER USER keeper@'%' IDENTIFIED BY 'another'");
+    primary.kill_connections();
+    let told = in_time("the refusal", waits).await.expect("no panic");
+    assert!(refused(told).contains("user or password"));
+    for url in [of(&primary, &standby), of(&standby, &primary)] {
+        let reason = refused(connect(&url).await);
+        assert!(
+            reason.contains("user or password") && reason.contains("read only"),
+            "{reason}"
+        );
+    }
+    drop(held);
+}
+
 #[tokio::test]
 async fn tls_is_verified_and_the_password_stays_hidden() {
     let authority = Authority::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockkeeper::store::{Attempt, Mode, Store};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::servers::ports::free_port;
-use lockkeeper_testkit::servers::postgres::PostgresServer;
+use lockkeeper_testkit::servers::postgres::{PostgresOptions, PostgresServer};
 use lockkeeper_testkit::servers::proxy::Proxy;
 
 use crate::claims::{claim_for, until};
@@ -76,6 +76,21 @@ async fn several_servers_are_named_with_their_reasons() {
         error.contains("replica") && error.contains(&format!("127.0.0.1:{nowhere}")),
         "{error}"
     );
+    // The primary refuses us, and its standby says that it is none.
+    let bars = PostgresServer::start_with(PostgresOptions {
+        access: vec!["host all all 127.0.0.1/32 reject".into()],
+        ..PostgresOptions::default()
+    });
+    for ports in [[standby.port(), bars.port()], [bars.port(), standby.port()]] {
+        let error = connect(&hosts(ports, "postgres")).await;
+        let error = error.expect_err("none is usable");
+        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+        let error = error.to_string();
+        assert!(
+            error.contains("replica") && error.contains("pg_hba.conf"),
+            "{error}"
+        );
+    }
     // What no switch-over mends is refused.
     let url = hosts([standby.port(), primary.port()], "missing");
     let error = connect(&url).await.expect_err("there is none");

@@ -15,7 +15,7 @@ use super::statements::{TABLES, Tables};
 use super::text::{NOW, hex, is_same, later, made, too_late};
 use crate::clock::Moment;
 use crate::store::common::ServerClock;
-use crate::store::sql::hosts;
+use crate::store::sql::hosts::{self, Unusable};
 use crate::{Error, SETUP_TARGET};
 
 /// The version of the tables that this program knows.
@@ -49,14 +49,14 @@ pub(super) async fn open(
     for address in &config.addresses {
         let opened = match Connection::open(config, address).await {
             Ok(connection) => prepare(config, connection, clock, (pillow, again)).await,
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         };
         match opened {
             Ok(session) => return Ok(session),
             Err(error) => tried.push((address, error)),
         }
     }
-    Err(hosts::none_of(&KIND, tried))
+    Err(hosts::none_of(&KIND, tried, again))
 }
 
 async fn prepare(
@@ -64,11 +64,10 @@ async fn prepare(
     connection: Connection,
     clock: &ServerClock,
     (pillow, again): (&str, bool),
-) -> Result<Session, Error> {
-    let may_change = again || config.addresses.len() > 1;
+) -> Result<Session, Unusable> {
     let version = facts::version(&connection).await.map_err(Fault::of_look)?;
     if !facts::is_known(&version) {
-        return Err(too_old(&connection.address, &version));
+        return Err(too_old(&connection.address, &version).into());
     }
     let is_mariadb = facts::is_mariadb(&version);
     let sent = Moment::now();
@@ -84,16 +83,17 @@ async fn prepare(
             "{} is read only, as a replica is; name the primary, or all servers with commas between them",
             connection.address
         );
-        return Err(hosts::takes_no_writes(&KIND, may_change, reason));
+        return Err(Unusable::Standby(reason));
     }
     if facts.binlog_by_statement {
         return Err(KIND.refused(format!(
             "{} has binlog_format=STATEMENT, by which a replica gets other locks than its primary; set it to MIXED or ROW",
             connection.address
-        )));
+        ))
+        .into());
     }
     let mut tables = Tables::new(&config.prefix);
-    let meta = judge(&connection, &tables, config, &facts, (again, may_change)).await?;
+    let meta = judge(&connection, &tables, config, &facts, again).await?;
     facts.warn(&connection);
     tables.terms = facts.terms(&tables, &meta, config.sits_out);
     let got = connection.rows(format!("SELECT GET_LOCK('{pillow}',0)"));
@@ -174,8 +174,8 @@ async fn judge(
     tables: &Tables,
     config: &Config,
     facts: &Facts,
-    (again, may_change): (bool, bool),
-) -> Result<Meta, Error> {
+    again: bool,
+) -> Result<Meta, Unusable> {
     for _ in 0..TRIES {
         let meta = read_meta(connection, tables, config, again).await?;
         if facts.fits(&meta) {
@@ -186,12 +186,13 @@ async fn judge(
                 "another node of the cluster has taken over from {} a moment ago; name the same node in every client",
                 connection.address
             );
-            return Err(hosts::takes_no_writes(&KIND, may_change, reason));
+            return Err(Unusable::Standby(reason));
         }
         let arrived = arrive(connection, tables, config, facts, &meta);
         arrived.await.map_err(Fault::of_change)?;
     }
-    Err(KIND.unavailable("several servers take over the tables at once; try again"))
+    let reason = "several servers take over the tables at once; try again";
+    Err(KIND.unavailable(reason).into())
 }
 
 /// Reads what the tables say. Makes those that are not there: if there were any, or `again`, only if they stay away.

@@ -22,8 +22,9 @@ use super::statements::{Dialect, identifier};
 use super::{fault, wake};
 use crate::Error;
 use crate::store::common::{AbortOnDrop, Address, tls, warn_of_plain_text};
+use crate::store::sql::hosts::{self, Unusable};
 use crate::store::sql::keep_alive::keep_alive;
-use crate::store::sql::{hosts, wake::Mailbox};
+use crate::store::sql::wake::Mailbox;
 
 /// Asks a server for TLS.
 const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
@@ -47,23 +48,22 @@ pub(super) struct Link {
 impl Link {
     /// Connects to the first server that can be used. `again`: the store is open, and waits for a server that changes its role.
     pub async fn connect(config: &Config, mailbox: &Mailbox, again: bool) -> Result<Link, Error> {
-        let may_change = again || config.servers.len() > 1;
         let mut tried = Vec::with_capacity(config.servers.len());
         for address in &config.servers {
-            match Link::to(address, config, mailbox, (again, may_change)).await {
+            match Link::to(address, config, mailbox, again).await {
                 Ok(link) => return Ok(link),
                 Err(error) => tried.push((address, error)),
             }
         }
-        Err(hosts::none_of(&KIND, tried))
+        Err(hosts::none_of(&KIND, tried, again))
     }
 
     async fn to(
         address: &Address,
         config: &Config,
         mailbox: &Mailbox,
-        (again, may_change): (bool, bool),
-    ) -> Result<Link, Error> {
+        again: bool,
+    ) -> Result<Link, Unusable> {
         let told = Arc::new(AtomicU32::new(0));
         let (client, mut connection) = log_in(address, config, told.clone()).await?;
         let warned = Arc::new(AtomicBool::new(false));
@@ -103,7 +103,7 @@ impl Link {
             is_given_up: AtomicBool::new(false),
             _driver: AbortOnDrop::of(&driver),
         };
-        setup::prepare(&mut link, config, told.load(SeqCst), (again, may_change)).await?;
+        setup::prepare(&mut link, config, told.load(SeqCst), again).await?;
         Ok(link)
     }
 

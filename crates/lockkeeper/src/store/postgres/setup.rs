@@ -10,7 +10,7 @@ use super::config::{Config, KIND, USUAL_LEASE};
 use super::connection::Link;
 use super::statements::{VERSION, is_new, mark, quoted, tables};
 use crate::store::sql::engine::length;
-use crate::store::sql::hosts::takes_no_writes;
+use crate::store::sql::hosts::Unusable;
 use crate::store::sql::keep_alive;
 use crate::{Error, SETUP_TARGET};
 
@@ -43,14 +43,13 @@ fn text(row: &SimpleQueryRow, at: usize) -> &str {
     row.try_get(at).ok().flatten().unwrap_or_default()
 }
 
-/// Makes a new connection ready. `told` is the server process that let us in. `again`: the store is open already. `may_change` says whether
-/// a server that takes no writes is waited for.
+/// Makes a new connection ready. `told` is the server process that let us in. `again`: the store is open already.
 pub(super) async fn prepare(
     link: &mut Link,
     config: &Config,
     told: u32,
-    (again, may_change): (bool, bool),
-) -> Result<(), Error> {
+    again: bool,
+) -> Result<(), Unusable> {
     let ask = async |link: &Link, text: &str| link.rows(text, PATIENCE, &config.schema).await;
     let one = |rows: Vec<SimpleQueryRow>| {
         let rows = rows.into_iter().next();
@@ -65,31 +64,28 @@ pub(super) async fn prepare(
     {
         return Err(KIND.refused(format!(
             "this is {other}, which has no NOTIFY as PostgreSQL has it; name a PostgreSQL server"
-        )));
+        )).into());
     }
     let facts = one(ask(link, FACTS).await?)?;
     let number: u32 = text(&facts, 0).parse().unwrap_or(0);
     if number < 120_000 {
-        return Err(KIND.refused("its version is below 12; use a newer server"));
+        return Err(KIND
+            .refused("its version is below 12; use a newer server")
+            .into());
     }
     if text(&facts, 1) == "t" {
-        return Err(takes_no_writes(
-            &KIND,
-            may_change,
-            "this server is a replica; name the primary, or all of them with commas in between",
-        ));
+        let reason =
+            "this server is a replica; name the primary, or all of them with commas in between";
+        return Err(Unusable::Standby(reason.into()));
     }
     if text(&facts, 2) != "UTF8" {
         return Err(KIND.refused(
             "the database is not in UTF-8, so that it cannot keep every name; use one with ENCODING 'UTF8'",
-        ));
+        ).into());
     }
     if text(&facts, 3) == "on" {
-        return Err(takes_no_writes(
-            &KIND,
-            may_change,
-            "default_transaction_read_only is on for this user or database; set it to off",
-        ));
+        let reason = "default_transaction_read_only is on for this user or database; set it to off";
+        return Err(Unusable::Standby(reason.into()));
     }
     let (synchronous, fsync) = (text(&facts, 4), text(&facts, 5));
     let process: u32 = text(&facts, 6).parse().unwrap_or(0);
@@ -149,7 +145,7 @@ pub(super) async fn prepare(
             "the tables in schema {:?} have version {version}, and this release knows version {VERSION}; use the release that \
              made them, or another schema with schema=NAME",
             config.schema
-        )));
+        )).into());
     }
     let stored = Duration::from_micros(text(&meta, 1).parse().unwrap_or(0));
     link.facts.now = text(&meta, 2).parse().unwrap_or(0);
