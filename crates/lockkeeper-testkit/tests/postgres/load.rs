@@ -108,6 +108,56 @@ async fn commits_that_are_slow_starve_nobody() {
     assert!(slowest < Duration::from_secs(20), "{slowest:?}");
 }
 
+/// Each grant and renewal takes half a second to commit, for which its row is locked. Everybody gets in, and nobody loses a lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes a minute: `cargo xtask nightly` runs it"]
+async fn commits_of_half_a_second_cost_nobody_a_lease() {
+    let server = own();
+    let long = Lockkeeper::builder()
+        .url(&server.url())
+        .lease(Duration::from_secs(6))
+        .connect()
+        .await
+        .expect("connects");
+    // At the end of a transaction that waits for the disk, as slow commits do.
+    server.sql(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         IF current_setting('synchronous_commit') <> 'off' THEN PERFORM pg_sleep(0.5); END IF; RETURN NULL; END $$; \
+         CREATE CONSTRAINT TRIGGER slow AFTER INSERT OR UPDATE ON lockkeeper.lock DEFERRABLE INITIALLY DEFERRED \
+         FOR EACH ROW EXECUTE FUNCTION slow()",
+    );
+    let long = long.lock("long").expect("a lock");
+    let long = long.acquire().await.expect("acquires");
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..16 {
+        let url = server.url();
+        tasks.spawn(async move {
+            let keeper = Lockkeeper::connect(&url).await?;
+            let lock = keeper.lock("hot")?;
+            let mut waited = Vec::new();
+            for _ in 0..2 {
+                let began = Moment::now();
+                let guard = lock.acquire().await?;
+                waited.push(Moment::now().since(began));
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                assert!(guard.is_held());
+                guard.release().await?;
+            }
+            Ok::<_, lockkeeper::Error>(waited)
+        });
+    }
+    let mut waited = Vec::new();
+    for outcome in tasks.join_all().await {
+        waited.extend(outcome.expect("no acquire fails"));
+    }
+    assert!(long.is_held());
+    waited.sort();
+    eprintln!("they waited {waited:?}");
+    // 32 turns of little more than half a second each, on a machine that is not busy.
+    let slowest = waited.last().expect("some");
+    assert!(*slowest < Duration::from_secs(90), "{waited:?}");
+}
+
 /// A session that listens is woken by every notification of the database: only keepers that wait do, or hold for long.
 #[tokio::test]
 async fn idle_keepers_do_not_listen() {
