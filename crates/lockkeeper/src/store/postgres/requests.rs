@@ -615,6 +615,7 @@ mod tests {
             schema: "s".into(),
             prepared: true,
             sits_out: true,
+            system: String::new(),
         };
         let how = How::default();
         let lazy = Request::new(&dialect, &[save()], how, "");
@@ -650,6 +651,7 @@ mod tests {
             schema: "s".into(),
             prepared: false,
             sits_out: true,
+            system: String::new(),
         };
         let how = How {
             durable: true,
