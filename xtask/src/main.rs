@@ -29,8 +29,8 @@ usage: cargo xtask COMMAND
   deny              licences, advisories and sources of all dependencies (cargo-deny)
   screenshots       pictures of the laboratory's page: writes docs/lab/
   interop redisson  Redis locks shared with Java's Redisson, from its registry
-  interop curator   ZooKeeper locks shared with Curator, kazoo and go-zookeeper, which are
-                    installed from their registries
+  interop curator   ZooKeeper locks shared with Curator, kazoo and go-zookeeper, on the system's
+                    server and on ZooKeeper 3.9; all are installed from their registries
   interop plain     the plain dialect of Redis with redis-py, redsync and redlock,
                     which are installed from their registries
   interop sql       the SQL stores on PostgreSQL 18, MySQL 8.0 and MariaDB 11.4, whose programs

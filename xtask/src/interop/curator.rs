@@ -1,4 +1,5 @@
-//! `cargo xtask interop curator`: the ZooKeeper store beside Curator itself, kazoo and go-zookeeper.
+//! `cargo xtask interop curator`: the ZooKeeper store beside Curator itself, kazoo and go-zookeeper, and on a newer server than the
+//! system's.
 
 use crate::peers::{self, Need};
 use crate::steps::{self, Steps};
@@ -25,9 +26,22 @@ fn all(steps: &mut Steps) -> Result<(), String> {
     steps.step("go-zookeeper", || {
         peers::go(&others.join("go"), &target.join("go"))
     })?;
-    let mut command = cargo();
-    command.args(["test", "-p", "lockkeeper-testkit", "--features", "interop"]);
-    command.args(["--test", "interop_curator", "--", "--test-threads=2"]);
-    command.env("LOCKKEEPER_INTEROP_ZOOKEEPER", &target);
-    steps.command("both directions", &mut command)
+    let server = target.join("server");
+    steps.step("a newer ZooKeeper", || {
+        peers::java(&others.join("server"), &server, &[])
+    })?;
+    for (place, named) in [("", None), (", on ZooKeeper 3.9", Some(&server))] {
+        let mut command = cargo();
+        command.args(["test", "-p", "lockkeeper-testkit", "--features", "interop"]);
+        command.args(["--test", "interop_curator", "--", "--test-threads=2"]);
+        command.env("LOCKKEEPER_INTEROP_ZOOKEEPER", &target);
+        command.envs(named.map(|server| ("LOCKKEEPER_ZOOKEEPER", server)));
+        steps.command(&format!("both directions{place}"), &mut command)?;
+    }
+    // All of it: what is on the wire and what ends a session is the server's.
+    let mut suite = cargo();
+    suite.args(["test", "-p", "lockkeeper-testkit", "--test", "zookeeper"]);
+    suite.args(["--", "--include-ignored"]);
+    suite.env("LOCKKEEPER_ZOOKEEPER", &server);
+    steps.command("the store's tests, on ZooKeeper 3.9", &mut suite)
 }

@@ -1,4 +1,4 @@
-//! Real ZooKeeper servers for one test: one alone, or an ensemble.
+//! Real ZooKeeper servers for one test: one alone, or an ensemble. With `LOCKKEEPER_ZOOKEEPER=FOLDER`, of the jars in that folder.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -21,6 +21,15 @@ const STARTS_WITHIN: Duration = Duration::from_secs(120);
 /// Debian's, with what speaks TLS. The first brings the others along.
 const CLASS_PATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar:\
                           /usr/share/java/netty-transport-native-unix-common.jar:/usr/share/java/slf4j-simple.jar";
+
+/// Debian's, unless another one is named.
+fn class_path() -> String {
+    let named = std::env::var_os("LOCKKEEPER_ZOOKEEPER").map(PathBuf::from);
+    named.map_or_else(
+        || CLASS_PATH.to_owned(),
+        |folder| folder.join("*").display().to_string(),
+    )
+}
 
 /// Whether Java and Debian's ZooKeeper are on this machine.
 pub fn is_installed() -> bool {
@@ -267,7 +276,7 @@ impl ZooKeeperServer {
             .args(properties.map(|(name, value)| format!("-D{name}={value}")))
             .args([
                 "-cp",
-                CLASS_PATH,
+                &class_path(),
                 "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             ])
             .arg(&config)

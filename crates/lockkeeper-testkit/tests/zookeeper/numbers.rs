@@ -22,8 +22,10 @@ const LEFT: i32 = 5;
 /// A server with a folder whose numbers are nearly used up.
 pub fn server_near_the_end(path: &str) -> ZooKeeperServer {
     let mut server = ZooKeeperServer::start_with(ZooKeeperOptions {
-        // A snapshot that was changed has another digest.
-        properties: vec![("zookeeper.digest.enabled".into(), "false".into())],
+        // A snapshot that was changed has another digest. That and, of newer servers, a number would follow the check sum.
+        properties: ["digest.enabled", "serializeLastProcessedZxid.enabled"]
+            .map(|name| (format!("zookeeper.{name}"), "false".into()))
+            .to_vec(),
         ..ZooKeeperOptions::default()
     });
     let hand = ZooKeeperSession::open(server.port(), SESSION);
@@ -34,6 +36,13 @@ pub fn server_near_the_end(path: &str) -> ZooKeeperServer {
     server.kill();
     rewrite(&newest_snapshot(&server.data()), path);
     server.restart();
+    // A snapshot that a server does not believe is passed over.
+    let hand = ZooKeeperSession::open(server.port(), SESSION);
+    let node = hand.create(&format!("{path}/spent-"), b"", Node::Sequential);
+    let node = node.expect("creates");
+    assert!(node.contains("-214748364"), "{node}: {}", server.log());
+    hand.delete(&node).expect("deletes");
+    hand.close();
     server
 }
 
