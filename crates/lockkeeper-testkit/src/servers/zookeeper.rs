@@ -50,6 +50,8 @@ pub struct ZooKeeperOptions {
     pub lines: Vec<String>,
     /// More properties of the Java machine.
     pub properties: Vec<(String, String)>,
+    /// More variables of its environment.
+    pub environment: Vec<(String, String)>,
 }
 
 impl Default for ZooKeeperOptions {
@@ -59,6 +61,7 @@ impl Default for ZooKeeperOptions {
             sync_limit: 100,
             lines: Vec::new(),
             properties: Vec::new(),
+            environment: Vec::new(),
         }
     }
 }
@@ -280,6 +283,7 @@ impl ZooKeeperServer {
                 "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             ])
             .arg(&config)
+            .envs(self.options.environment.iter().cloned())
             // Ctrl-C means us; a server that went first would be missed. Its leash ends it after us.
             .process_group(0)
             .stdin(Stdio::null())

@@ -8,10 +8,12 @@ use lockkeeper::store::{Attempt, Mode, Store};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_testkit::polling::drop_after;
 use lockkeeper_testkit::servers::proxy::{Proxy, Way};
+use lockkeeper_testkit::servers::wall_clock::WallClock;
 use lockkeeper_testkit::servers::zookeeper::{Ensemble, ZooKeeperOptions, ZooKeeperServer};
+use lockkeeper_testkit::servers::zookeeper_session::ZooKeeperSession;
 
 use super::claims::{claim_for, release};
-use super::common::{open, soon};
+use super::common::{busy, granted, in_the_end, open, soon};
 
 const LEASE: Duration = Duration::from_secs(20);
 
@@ -37,7 +39,7 @@ async fn eventually(store: &dyn Store, text: &str) {
     .await;
 }
 
-/// curator#600: an acquire whose answer is lost leaves nothing in line.
+/// curator#600, #855, #982: an acquire whose answer is lost leaves nothing in line, and no permits.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acquire_whose_answer_is_lost_is_taken_back() {
     let server = ZooKeeperServer::start();
@@ -50,15 +52,15 @@ async fn an_acquire_whose_answer_is_lost_is_taken_back() {
         ))
         .await,
     );
-    for mode in [
-        Mode::Exclusive,
-        Mode::Read,
-        Mode::Permit { limit: 2, count: 2 },
+    let permits = Mode::Permit { limit: 2, count: 2 };
+    for (mode, node) in [
+        (Mode::Exclusive, "-lock-"),
+        (Mode::Read, "__READ__"),
+        (Mode::Write, "__WRIT__"),
+        (permits, "-lock-"),
+        (permits, "-lease-"),
     ] {
-        proxy.lose_replies("-lock-", 1);
-        if mode == Mode::Read {
-            proxy.lose_replies("__READ__", 1);
-        }
+        proxy.lose_replies(node, 1);
         let claim = claim_for(LEASE, "lost", mode);
         let tried = far.try_acquire(&claim).await;
         assert!(
@@ -73,6 +75,7 @@ async fn an_acquire_whose_answer_is_lost_is_taken_back() {
         })
         .await;
         assert!(near.list("").await.expect("lists").is_empty(), "{mode}");
+        assert_eq!(server.ephemerals(), 0, "{mode}, {node}");
     }
 }
 
@@ -108,20 +111,109 @@ async fn a_release_whose_answer_is_lost_frees_the_lock() {
         proxy.port()
     );
     let (near, far) = (open(&server.url("x")).await, open(&url).await);
-    let claim = claim_for(LEASE, "lost", Mode::Exclusive);
-    assert!(matches!(
-        far.try_acquire(&claim).await,
-        Ok(Attempt::Granted(_))
-    ));
-    proxy.lose_replies("-lock-", 1);
-    let released = release(&far, &claim).await;
+    let permits = Mode::Permit { limit: 2, count: 2 };
+    for (mode, node) in [(Mode::Exclusive, "-lock-"), (permits, "-lease-")] {
+        let claim = claim_for(LEASE, "lost", mode);
+        let tried = soon("a connection", async {
+            loop {
+                match far.try_acquire(&claim).await {
+                    Err(error) if error.is_transient() => {}
+                    tried => return tried,
+                }
+            }
+        })
+        .await;
+        assert!(matches!(tried, Ok(Attempt::Granted(_))), "{tried:?}");
+        proxy.lose_replies(node, 1);
+        let released = release(&far, &claim).await;
+        assert!(
+            matches!(released, Err(Error::OutcomeUnknown { .. })),
+            "{released:?}"
+        );
+        proxy.heal();
+        eventually(&near, "lost").await;
+        eventually(&far, "lost").await;
+    }
+    assert_eq!(server.ephemerals(), 0);
+}
+
+/// The server's clock is set while one holds and one waits. Sessions and tokens go by other clocks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_set_ends_no_hold_and_takes_no_token_back() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let clock = WallClock::new();
+    let server = ZooKeeperServer::start_with(ZooKeeperOptions {
+        environment: clock.environment(),
+        ..ZooKeeperOptions::default()
+    });
+    let (one, two) = (open(&server.url("x")).await, open(&server.url("x")).await);
+    let mut last = 0;
+    for (set, days) in [
+        (WallClock::ahead as fn(&WallClock, Duration), 1),
+        (WallClock::behind, -1),
+    ] {
+        let claim = claim_for(LEASE, "a", Mode::Exclusive);
+        let token = in_the_end(&one, &claim).await.token.get();
+        assert!(token > last, "{token} after {last}");
+        let next = claim_for(LEASE, "a", Mode::Exclusive).with_enqueue(true);
+        busy(&two, &next).await;
+        set(&clock, DAY);
+        // The server has the new time: what is made now is of another day.
+        let other = claim_for(LEASE, "other", Mode::Exclusive);
+        granted(&one, &other).await;
+        let seen = one.inspect(&other.name).await.expect("answers");
+        let since = seen.expect("it is held").holders[0].since.expect("known");
+        let now = std::time::SystemTime::now();
+        let moved = match days {
+            1 => since.duration_since(now),
+            _ => now.duration_since(since),
+        };
+        assert!(
+            moved.is_ok_and(|moved| moved > DAY / 2),
+            "{days}: {since:?}"
+        );
+        assert!(release(&one, &other).await.expect("releases"));
+        // It looks at its sessions ten times.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        busy(&two, &next).await;
+        assert!(release(&one, &claim).await.expect("releases"), "it held");
+        last = in_the_end(&two, &next).await.token.get();
+        assert!(last > token, "{last} after {token}");
+        assert!(release(&two, &next).await.expect("releases"));
+    }
+}
+
+/// Nodes of somebody else below a lock: none of them is a contender, and all of them stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_are_no_contenders_do_not_matter() {
+    let server = ZooKeeperServer::start();
+    let store = open(&server.url("x")).await;
+    let hand = ZooKeeperSession::open(server.port(), Duration::from_secs(200));
+    let others = [
+        "0",
+        "config",
+        "lock-",
+        "_c_x-lock-first",
+        "12345__other__0000000000",
+    ];
+    for other in others {
+        hand.folders(&format!("/x/a/{other}"));
+    }
+    let permits = Mode::Permit { limit: 1, count: 1 };
+    for mode in [Mode::Exclusive, Mode::Write, Mode::Read, permits] {
+        let claim = claim_for(LEASE, "a", mode);
+        granted(&store, &claim).await;
+        let seen = store.inspect(&claim.name).await.expect("answers");
+        let seen = seen.expect("it is held");
+        assert_eq!((seen.holders.len(), seen.waiters), (1, 0), "{mode}");
+        assert!(release(&store, &claim).await.expect("releases"));
+    }
+    let left = hand.children("/x/a");
     assert!(
-        matches!(released, Err(Error::OutcomeUnknown { .. })),
-        "{released:?}"
+        others
+            .iter()
+            .all(|other| left.iter().any(|node| node == other))
     );
-    proxy.heal();
-    eventually(&near, "lost").await;
-    eventually(&far, "lost").await;
 }
 
 /// curator#985, #1121: the holder is told before anybody else gets the lock, and takes nothing of its old session for its own.

@@ -183,3 +183,35 @@ async fn nobody_overlaps_at_the_end_of_the_numbers() {
     })
     .await;
 }
+
+/// Readers, writers and permits at the end of the numbers, too: all have their turn in the order in which they came.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_mode_keeps_its_order_at_the_end_of_the_numbers() {
+    let permit = Mode::Permit { limit: 1, count: 1 };
+    for (path, modes) in [
+        ("/x/a", [Mode::Write, Mode::Read, Mode::Write]),
+        ("/x/a/locks", [permit; 3]),
+    ] {
+        let server = tokio::task::spawn_blocking(|| server_near_the_end(path));
+        let server = server.await.expect("no panic");
+        let store = open(&server.url("x")).await;
+        let lease = Duration::from_secs(60);
+        let claim = |mode: &Mode| claim_for(lease, "a", *mode).with_enqueue(true);
+        let claims: Vec<_> = modes.iter().cycle().take(12).map(claim).collect();
+        granted(&store, &claims[0]).await;
+        for claim in &claims[1..] {
+            busy(&store, claim).await;
+        }
+        let mut last = 0;
+        for (at, claim) in claims.iter().enumerate() {
+            let token = in_the_end(&store, claim).await.token.get();
+            assert!(token > last, "{path}: {token} after {last}");
+            last = token;
+            // Of two readers that stand together the second need not wait for the first; here a writer is between them.
+            for later in &claims[at + 1..] {
+                busy(&store, later).await;
+            }
+            assert!(release(&store, claim).await.expect("releases"));
+        }
+    }
+}
