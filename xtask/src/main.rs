@@ -36,9 +36,9 @@ usage: cargo xtask COMMAND
   interop sql       the SQL stores on PostgreSQL 18, MySQL 8.0 and MariaDB 11.4, whose programs
                     come from Maven Central
   interop old       stores shared with the command of an earlier commit, which is built first
-  bench peers [--quick]
-                    Lockkeeper on Redis beside other libraries: writes docs/benchmarks/;
-                    --quick only sees whether it works, in a minute";
+  bench peers [redis|zookeeper] [--quick]
+                    Lockkeeper on Redis and on ZooKeeper beside other libraries: writes
+                    docs/benchmarks/; --quick only sees whether it works, in a minute";
 
 fn main() -> ExitCode {
     interrupts::hear();
@@ -60,8 +60,10 @@ fn main() -> ExitCode {
         },
         ["deny"] => tools::deny(),
         ["screenshots"] => tools::screenshots(),
-        ["bench", "peers"] => bench::run(false),
-        ["bench", "peers", "--quick"] => bench::run(true),
+        ["bench", "peers", "--quick"] => bench::run(None, true),
+        ["bench", "peers", on, "--quick"] => bench::run(Some(on), true),
+        ["bench", "peers"] => bench::run(None, false),
+        ["bench", "peers", on] => bench::run(Some(on), false),
         ["interop", peers] => interop::run(peers),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

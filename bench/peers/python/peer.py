@@ -1,4 +1,4 @@
-"""Locks with redis-py or python-redis-lock, the variant. See ../README.md."""
+"""Locks with redis-py, python-redis-lock or kazoo, the variant. See ../README.md."""
 
 import json
 import math
@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 import redis
 import redis_lock
+from kazoo.client import KazooClient
 
 LEASE = 30
 
@@ -37,6 +38,22 @@ class PythonRedisLock:
 
     def __init__(self, client, name):
         self.lock = redis_lock.Lock(client, name, expire=LEASE)
+
+    def acquire(self):
+        if not self.lock.acquire():
+            raise RuntimeError("not acquired")
+
+    def release(self):
+        self.lock.release()
+
+
+class Kazoo:
+    """Its defaults: waits for the node before."""
+
+    name = "kazoo"
+
+    def __init__(self, client, name):
+        self.lock = client.Lock("/" + name)
 
     def acquire(self):
         if not self.lock.acquire():
@@ -103,11 +120,21 @@ def measure(library, client, order):
     }
 
 
-def main():
-    library = {"redis-py": RedisPy, "python-redis-lock": PythonRedisLock}[sys.argv[2]]
+def connect(url):
+    if url.startswith("zk://"):
+        client = KazooClient(url.removeprefix("zk://"))
+        client.start()
+        return client
     # python-redis-lock holds one connection for each waiter, and redis-py opens 100 at most by itself.
-    client = redis.Redis.from_url(sys.argv[1], max_connections=1000)
+    client = redis.Redis.from_url(url, max_connections=1000)
     client.ping()
+    return client
+
+
+def main():
+    libraries = {"redis-py": RedisPy, "python-redis-lock": PythonRedisLock, "kazoo": Kazoo}
+    library = libraries[sys.argv[2]]
+    client = connect(sys.argv[1])
     what = f"{sys.argv[2]} {version(library.name)}, Python {sys.version.split()[0]}"
     print(json.dumps({"ready": what}), flush=True)
     for line in sys.stdin:

@@ -37,8 +37,10 @@ pub const OURS_OFF: &str = "Lockkeeper, hand-off off";
 pub const OURS_PLAIN: &str = "Lockkeeper plain";
 pub const RSLOCK: &str = "rslock";
 pub const REDLOCK: &str = "redlock";
+pub const CURATOR: &str = "Curator";
+pub const KAZOO: &str = "kazoo";
 
-pub const PEERS: &[Peer] = &[
+pub const ON_REDIS: &[Peer] = &[
     Peer {
         name: OURS,
         kit: Kit::Lockkeeper,
@@ -105,9 +107,40 @@ pub const PEERS: &[Peer] = &[
     Peer {
         name: "Redisson",
         kit: Kit::Java,
-        variant: None,
+        variant: Some("redisson"),
         quorum: false,
         settings: "`RLock.lock()` with its defaults: renewed by its watchdog, woken by pub/sub; threads",
+    },
+];
+
+pub const ON_ZOOKEEPER: &[Peer] = &[
+    Peer {
+        name: OURS,
+        kit: Kit::Lockkeeper,
+        variant: Some("default"),
+        quorum: false,
+        settings: "defaults: a watch on the node before, hand-off to 512 local tasks or for 5 ms",
+    },
+    Peer {
+        name: OURS_OFF,
+        kit: Kit::Lockkeeper,
+        variant: Some("off"),
+        quorum: false,
+        settings: "`HandOff::OFF`: every release goes to the server",
+    },
+    Peer {
+        name: CURATOR,
+        kit: Kit::Java,
+        variant: Some("curator"),
+        quorum: false,
+        settings: "`InterProcessMutex` with its defaults: a watch on the node before; threads",
+    },
+    Peer {
+        name: KAZOO,
+        kit: Kit::Python,
+        variant: Some("kazoo"),
+        quorum: false,
+        settings: "`Lock` with its defaults: a watch on the node before; threads",
     },
 ];
 
@@ -125,7 +158,7 @@ impl Peer {
 }
 
 impl Kit {
-    pub const ALL: [Kit; 6] = [
+    const ALL: [Kit; 6] = [
         Kit::Lockkeeper,
         Kit::Rust,
         Kit::Python,
@@ -133,6 +166,12 @@ impl Kit {
         Kit::Go,
         Kit::Java,
     ];
+
+    /// The programs of these peers.
+    pub fn of(peers: &[Peer]) -> impl Iterator<Item = Kit> {
+        let used = |kit: &Kit| peers.iter().any(|peer| peer.kit == *kit);
+        Kit::ALL.into_iter().filter(used)
+    }
 
     fn need(self) -> Option<Need> {
         match self {

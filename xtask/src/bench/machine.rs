@@ -20,8 +20,9 @@ pub struct Machine {
     pub processor: String,
     pub cores: usize,
     pub kernel: String,
-    pub redis: String,
-    pub ping_us: f64,
+    pub server: String,
+    /// The round trip of a PING, where there is such a thing.
+    pub ping_us: Option<f64>,
     /// Which state of Lockkeeper.
     pub revision: String,
     /// How much of the processor others used just before.
@@ -29,7 +30,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn look(redis: String, ping_us: f64) -> Machine {
+    pub fn look(server: String, ping_us: Option<f64>) -> Machine {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
         let processor = cpuinfo
@@ -41,7 +42,7 @@ impl Machine {
             processor: processor.map_or("unknown", |(_, name)| name).to_owned(),
             cores: cores().min(CORES),
             kernel: format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()),
-            redis,
+            server,
             ping_us,
             revision: says("git", &["describe", "--always", "--dirty"]),
             busy: busy(),

@@ -1,18 +1,23 @@
-//! `cargo xtask bench peers`: Lockkeeper on Redis beside other libraries, in one run on one server, and on five.
+//! `cargo xtask bench peers`: Lockkeeper on Redis and on ZooKeeper beside other libraries, each in one run on one server, on Redis
+//! on five, too.
 //!
 //! # Layout
-//! [`cast`] is who is measured, [`scenario`] what, in which order; [`process`] talks to the programs of `bench/peers`,
-//! [`server`] is the Redis and counts commands, [`figures`] adds up, [`targets`] judges, [`page`] and [`plot`] tell.
+//! [`group`] is on what is measured, [`cast`] who, [`scenario`] what, in which order; [`process`] talks to the programs of
+//! `bench/peers`, a [`server`] is a [`redis`] or a [`zookeeper`] and counts commands, [`figures`] adds up, [`targets`] judges,
+//! [`page`] and [`plot`] tell.
 
 mod cast;
 mod figures;
+mod group;
 mod machine;
 mod page;
 mod plot;
 mod process;
+mod redis;
 mod scenario;
 mod server;
 mod targets;
+mod zookeeper;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,11 +25,12 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::peers::Need;
+use crate::peers::{self, Need};
 use crate::tools::root;
-use cast::{Kit, PEERS, Peer};
+use cast::{Kit, Peer};
+use group::{GROUPS, Group};
 use machine::Machine;
-use scenario::{NODES, Row, SCENARIOS};
+use scenario::Row;
 use server::Server;
 use targets::Target;
 
@@ -42,6 +48,7 @@ struct Entry {
 /// All that a run found.
 #[derive(Debug, Serialize)]
 struct Report {
+    group: &'static Group,
     machine: Machine,
     rotations: usize,
     window_s: f64,
@@ -50,33 +57,57 @@ struct Report {
     targets: Vec<Target>,
 }
 
-/// Measures, and writes the table, the plot and the data. A quick run is not worth keeping and goes elsewhere.
-pub fn run(quick: bool) -> Result<(), String> {
-    if let Some(missing) = Need::Redis.missing() {
-        return Err(missing);
+/// Measures on the servers that are named, or on all, and writes the tables, the plots and the data. A quick run is not worth
+/// keeping and goes elsewhere.
+pub fn run(on: Option<&str>, quick: bool) -> Result<(), String> {
+    let groups = GROUPS
+        .iter()
+        .filter(|group| on.is_none_or(|on| on == group.name));
+    let groups: Vec<&Group> = groups.collect();
+    if groups.is_empty() {
+        let names: Vec<&str> = GROUPS.iter().map(|group| group.name).collect();
+        let asked = on.unwrap_or_default();
+        return Err(format!(
+            "{asked:?} is no kind of server; there are: {}",
+            names.join(", ")
+        ));
     }
+    let needs: Vec<Need> = groups
+        .iter()
+        .flat_map(|group| group.needs)
+        .copied()
+        .collect();
+    peers::check(&needs)?;
+    groups
+        .into_iter()
+        .try_for_each(|group| measure(group, quick))
+}
+
+fn measure(group: &'static Group, quick: bool) -> Result<(), String> {
     let started = Instant::now();
     let (window, rotations) = match quick {
         true => (Duration::from_millis(50), 1),
         false => (Duration::from_millis(1250), 3),
     };
-    let left_out = build()?;
-    let present: Vec<Peer> = PEERS
+    let left_out = build(group.peers)?;
+    let present: Vec<Peer> = group
+        .peers
         .iter()
         .filter(|peer| !left_out.contains_key(peer.name))
         .copied()
         .collect();
-    let servers: Vec<Server> = (0..NODES)
-        .map(|number| Server::start(&root().join(format!("target/bench/redis/{number}"))))
+    let folder = root().join("target/bench/servers").join(group.name);
+    let servers: Vec<Box<dyn Server>> = (0..group.nodes)
+        .map(|number| (group.start)(&folder.join(number.to_string())))
         .collect::<Result<_, _>>()?;
     let server = &servers[0];
-    let ping = server.ping()?.as_secs_f64() * 1e6;
+    let ping = server.ping()?.map(|ping| ping.as_secs_f64() * 1e6);
     let machine = Machine::look(server.version()?, ping);
     let mut versions = BTreeMap::new();
     let mut scenarios = BTreeMap::new();
-    for scenario in SCENARIOS {
+    for scenario in group.scenarios() {
         let elapsed = started.elapsed().as_secs();
-        println!("==> {} (after {elapsed} s)", scenario.title);
+        println!("==> {}, {} (after {elapsed} s)", group.on, scenario.title);
         let note = |peer: &Peer, version: &str| {
             versions.insert(peer.name, version.to_owned());
         };
@@ -94,7 +125,7 @@ pub fn run(quick: bool) -> Result<(), String> {
         }
         scenarios.insert(scenario.name, rows);
     }
-    let peers = PEERS.iter().map(|peer| Entry {
+    let peers = group.peers.iter().map(|peer| Entry {
         name: peer.name,
         ours: peer.is_ours(),
         version: versions.get(peer.name).cloned(),
@@ -102,11 +133,12 @@ pub fn run(quick: bool) -> Result<(), String> {
         left_out: left_out.get(peer.name).cloned(),
     });
     let report = Report {
+        group,
         machine,
         rotations,
         window_s: window.as_secs_f64(),
         peers: peers.collect(),
-        targets: targets::judge(&scenarios),
+        targets: (group.judge)(&scenarios),
         scenarios,
     };
     write(&report, quick)?;
@@ -115,9 +147,9 @@ pub fn run(quick: bool) -> Result<(), String> {
 }
 
 /// Builds every program. Answers which peers have to be left out, and why; ours must be there.
-fn build() -> Result<BTreeMap<&'static str, String>, String> {
+fn build(peers: &[Peer]) -> Result<BTreeMap<&'static str, String>, String> {
     let mut left_out = BTreeMap::new();
-    for kit in Kit::ALL {
+    for kit in Kit::of(peers) {
         println!("==> build {kit:?}");
         let Err(reason) = kit.build() else {
             continue;
@@ -126,7 +158,7 @@ fn build() -> Result<BTreeMap<&'static str, String>, String> {
             return Err(reason);
         }
         println!("left out: {reason}");
-        let peers = PEERS.iter().filter(|peer| peer.kit == kit);
+        let peers = peers.iter().filter(|peer| peer.kit == kit);
         // Only the program's own folders are named in what others read.
         let reason = reason.replace(&root().display().to_string(), ".");
         left_out.extend(peers.map(|peer| (peer.name, reason.clone())));
@@ -141,12 +173,12 @@ fn write(report: &Report, quick: bool) -> Result<(), String> {
     });
     fs::create_dir_all(&folder).map_err(|error| format!("{folder:?}: {error}"))?;
     let json = serde_json::to_string_pretty(report).map_err(|error| error.to_string())?;
-    for (file, text) in [
-        ("peers.json", json + "\n"),
-        ("peers.md", page::text(report)),
-        ("peers.svg", plot::text(report)),
+    for (kind, text) in [
+        ("json", json + "\n"),
+        ("md", page::text(report)),
+        ("svg", plot::text(report)),
     ] {
-        let path = folder.join(file);
+        let path = folder.join(format!("{}.{kind}", report.group.file));
         fs::write(&path, text).map_err(|error| format!("{path:?}: {error}"))?;
         println!("{}", path.display());
     }

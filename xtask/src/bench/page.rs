@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::Report;
 use super::figures::Figures;
-use super::scenario::{HANDOFF, SCENARIOS, Scenario};
+use super::scenario::{HANDOFF, Scenario};
 use super::targets::number;
 
 pub fn text(report: &Report) -> String {
@@ -16,7 +16,7 @@ pub fn text(report: &Report) -> String {
         );
     }
     targets(&mut page, report);
-    for scenario in SCENARIOS {
+    for scenario in report.group.scenarios() {
         table(&mut page, report, scenario);
     }
     notes(&mut page, report);
@@ -27,19 +27,25 @@ fn head(page: &mut String, report: &Report) {
     let machine = &report.machine;
     let _ = writeln!(
         page,
-        "# Beside other libraries\n\n\
-         Written by `cargo xtask bench peers`, which measures again and replaces this page. {date}; {processor}, {cores} \
-         cores for server and clients together; {kernel}; Redis {redis} on loopback, PING {ping:.0} µs; {busy:.0} % of \
+        "# {title}\n\n\
+         Written by `cargo xtask bench peers {group}`, which measures again and replaces this page. {date}; {processor}, {cores} \
+         cores for server and clients together; {kernel}; {server} on loopback{ping}; {busy:.0} % of \
          the processor in use before; Lockkeeper at `{revision}`.\n\n\
-         One run on one server; the scenarios of a quorum on five, all on this machine. In each scenario all take turns, {rotations} windows each and another first in every \
+         {run} In each scenario all take turns, {rotations} windows each and another first in every \
          rotation; figures are medians of these windows. Compare within a table: absolute numbers wander with the machine.\n\n\
-         ![Pairs a second, waits, shares and hand-off of each library](peers.svg)\n",
+         ![Pairs a second, waits, shares and hand-off of each library]({file}.svg)\n",
+        title = report.group.title,
+        group = report.group.name,
+        run = report.group.run,
+        file = report.group.file,
         date = machine.date,
         processor = machine.processor,
         cores = machine.cores,
         kernel = machine.kernel,
-        redis = machine.redis,
-        ping = machine.ping_us,
+        server = machine.server,
+        ping = machine
+            .ping_us
+            .map_or_else(String::new, |ping| format!(", PING {ping:.0} µs")),
         busy = machine.busy * 100.0,
         revision = machine.revision,
         rotations = report.rotations,
@@ -117,17 +123,21 @@ fn table(page: &mut String, report: &Report, scenario: &Scenario) {
 fn notes(page: &mut String, report: &Report) {
     page.push_str(
         "## How it is measured\n\n\
-         - A pair is one acquire and one release; the release is waited for. Leases are 30 s, renewed by Lockkeeper and \
-         Redisson only, and every client speaks TCP.\n\
+         - A pair is one acquire and one release; the release is waited for. ",
+    );
+    page.push_str(report.group.leases);
+    page.push_str(
+        "\n\
          - *wait* is how long acquiring took. A task that waits at the end of a window waits on until it had its turn: that \
          counts as a wait, not as a pair of the window. Where the releaser takes the lock again at once while others sleep, \
          nearly all waits are its own, short ones, and p99 shows nothing of the others: see the longest wait and the shares.\n\
          - *tasks*, *processes*: most pairs of one to the fewest of another. *without*: tasks that got none at all, in the \
          worst window.\n\
-         - *commands*: those that clients sent for one lock, without the calls inside scripts. Redis counts both together \
-         (`commandstats`, and `total_commands_processed` too); which ones clients send is seen by `MONITOR`, before the \
-         windows that count. A command that both use (Redisson's DEL) is divided as it was seen there.\n\
-         - Over a quorum, *commands* are those that one of the servers was sent. Where two of them are stopped, every          client had connected before.\n\
+         - *commands*: ",
+    );
+    page.push_str(report.group.commands);
+    page.push_str(
+        "\n\
          - *held*: how long the lock was really held. Timers of different runtimes are not alike.\n\
          - *hand-off*: from just before the release in one process until acquired in the other, which has waited for 40 ms \
          or more by then. The first does not ask again, and the two change places.\n\

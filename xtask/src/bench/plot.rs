@@ -91,6 +91,7 @@ const PANELS: &[Panel] = &[
 type Bars<'a> = Vec<(&'a str, bool, Option<f64>)>;
 
 pub fn text(report: &Report) -> String {
+    let on = report.group.on;
     let rows = report.peers.len() as f64;
     let panel_height = TITLE + rows * ROW + 14.0;
     let width = 2.0 * PANEL_WIDTH + 3.0 * MARGIN;
@@ -100,12 +101,12 @@ pub fn text(report: &Report) -> String {
     let _ = writeln!(
         svg,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
-         height=\"{height}\" role=\"img\" aria-label=\"Lockkeeper on Redis beside other libraries\">\n{STYLE}\n\
+         height=\"{height}\" role=\"img\" aria-label=\"Lockkeeper on {on} beside other libraries\">\n{STYLE}\n\
          <rect class=\"page\" width=\"{width}\" height=\"{height}\"/>\n\
-         <text class=\"head\" x=\"{MARGIN}\" y=\"36\">Locks on Redis: Lockkeeper beside other libraries</text>\n\
-         <text class=\"quiet\" x=\"{MARGIN}\" y=\"58\">Redis {}, {} cores, {}. Medians of {} windows. Bars are \
+         <text class=\"head\" x=\"{MARGIN}\" y=\"36\">Locks on {on}: Lockkeeper beside other libraries</text>\n\
+         <text class=\"quiet\" x=\"{MARGIN}\" y=\"58\">{}, {} cores, {}. Medians of {} windows. Bars are \
          logarithmic.</text>",
-        report.machine.redis, report.machine.cores, report.machine.date, report.rotations
+        report.machine.server, report.machine.cores, report.machine.date, report.rotations
     );
     for (number, panel) in PANELS.iter().enumerate() {
         let x = MARGIN + (number % 2) as f64 * (PANEL_WIDTH + MARGIN);

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::cast::{OURS, OURS_OFF, OURS_PLAIN, PEERS, REDLOCK, RSLOCK};
+use super::cast::{CURATOR, KAZOO, ON_REDIS, OURS, OURS_OFF, OURS_PLAIN, REDLOCK, RSLOCK};
 use super::figures::Figures;
 use super::page::time;
 use super::scenario::{
-    CONTENDED, CONTENDED_HELD, PARALLEL, PROCESSES, PROCESSES_HELD, QUORUM, QUORUM_CONTENDED, Row,
+    CONTENDED, CONTENDED_HELD, HANDOFF, PARALLEL, PROCESSES, PROCESSES_HELD, QUORUM,
+    QUORUM_CONTENDED, Row, SERIAL,
 };
 
 /// One thing that is to hold.
@@ -34,14 +35,14 @@ impl Target {
     }
 }
 
-type Scenarios = BTreeMap<&'static str, Vec<Row>>;
+pub type Scenarios = BTreeMap<&'static str, Vec<Row>>;
 
 fn find<'a>(scenarios: &'a Scenarios, scenario: &str, peer: &str) -> Option<&'a Figures> {
     let rows = scenarios.get(scenario)?;
     rows.iter().find(|row| row.peer == peer)?.median.as_ref()
 }
 
-pub fn judge(scenarios: &Scenarios) -> Vec<Target> {
+pub fn on_redis(scenarios: &Scenarios) -> Vec<Target> {
     let mut targets = vec![
         times_rslock(scenarios, CONTENDED, OURS, 50.0),
         times_rslock(scenarios, PROCESSES, OURS, 40.0),
@@ -63,6 +64,29 @@ pub fn judge(scenarios: &Scenarios) -> Vec<Target> {
         targets.push(few_commands(scenarios, scenario));
     }
     targets
+}
+
+pub fn on_zookeeper(scenarios: &Scenarios) -> Vec<Target> {
+    vec![
+        times(scenarios, SERIAL, OURS, 1.0, CURATOR),
+        times(scenarios, CONTENDED, OURS, 60.0, CURATOR),
+        sooner(scenarios, CURATOR),
+        sooner(scenarios, KAZOO),
+    ]
+}
+
+/// Whether a lock of ours comes to another process sooner than one of theirs.
+fn sooner(scenarios: &Scenarios, theirs: &str) -> Target {
+    let what = format!("*{HANDOFF}*: {OURS}, p50 ahead of {theirs}'s");
+    let p50 = |peer| find(scenarios, HANDOFF, peer)?.handoff_p50;
+    match (p50(OURS), p50(theirs)) {
+        (Some(ours), Some(theirs)) => Target {
+            what,
+            seen: format!("{} to {}", time(ours), time(theirs)),
+            met: Some(ours <= theirs),
+        },
+        _ => unknown(what, "there are no figures"),
+    }
 }
 
 /// A figure by which libraries are compared.
@@ -128,7 +152,7 @@ fn ahead(scenarios: &Scenarios, scenario: &str, aspect: &Aspect) -> Target {
     let Some(ours) = find(scenarios, scenario, OURS_OFF).map(aspect.of) else {
         return unknown(what, "there are no figures");
     };
-    let peers = PEERS.iter().filter(|peer| !peer.is_ours());
+    let peers = ON_REDIS.iter().filter(|peer| !peer.is_ours());
     let theirs = peers.filter_map(|peer| Some((peer.name, find(scenarios, scenario, peer.name)?)));
     let best = theirs.min_by(|(_, a), (_, b)| {
         let order = (aspect.of)(a).total_cmp(&(aspect.of)(b));

@@ -1,6 +1,6 @@
 //! Locks with Lockkeeper, for `cargo xtask bench peers`. See ../../README.md.
 //!
-//! The variants are `default`, `off` (without hand-off), `plain` and `plain-off`.
+//! The variants are `default`, `off` (without hand-off), and of Redis `plain` and `plain-off`.
 
 #[path = "../../rust/src/harness.rs"]
 mod harness;
@@ -42,13 +42,14 @@ fn main() -> Result<(), Failure> {
         other => return Err(format!("{other:?} is no variant").into()),
     };
     let runtime = tokio::runtime::Runtime::new()?;
-    // Several servers are a quorum. They are as old as the run, so that quarantine would only delay it.
-    let url = match url.contains(',') {
-        true => {
-            let hosts = url.replace("redis://", "").replace("/0", "");
-            format!("redlock://{hosts}?quarantine=off&dialect={dialect}")
-        }
-        false => format!("{url}?dialect={dialect}"),
+    let url = if url.starts_with("zk:") {
+        url
+    } else if url.contains(',') {
+        // Several servers are a quorum. They are as old as the run, so that quarantine would only delay it.
+        let hosts = url.replace("redis://", "").replace("/0", "");
+        format!("redlock://{hosts}?quarantine=off&dialect={dialect}")
+    } else {
+        format!("{url}?dialect={dialect}")
     };
     let keeper = Lockkeeper::builder().url(&url).hand_off(hand_off);
     let keeper = runtime.block_on(keeper.connect())?;

@@ -7,14 +7,96 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.retry.ExponentialBackoffRetry;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
-/** Locks with Redisson. See ../../../../README.md. */
+/** Locks with Redisson or Curator, the variant. See ../../../../README.md. */
 public final class Peer {
     private static final ObjectMapper JSON = new ObjectMapper();
+
+    /** What is measured. */
+    private interface Library {
+        String name();
+
+        Class<?> main();
+
+        Lock lock(String name);
+    }
+
+    /** One name, as one thread uses it. */
+    private interface Lock {
+        void acquire() throws Exception;
+
+        void release() throws Exception;
+    }
+
+    private record RedissonLibrary(RedissonClient client) implements Library {
+        static Library connect(String url) {
+            Config config = new Config();
+            config.useSingleServer().setAddress(url.replaceAll("/0$", ""));
+            return new RedissonLibrary(Redisson.create(config));
+        }
+
+        public String name() {
+            return "Redisson";
+        }
+
+        public Class<?> main() {
+            return Redisson.class;
+        }
+
+        public Lock lock(String name) {
+            RLock lock = client.getLock(name);
+            return new Lock() {
+                // Its default: renewed by its watchdog.
+                public void acquire() {
+                    lock.lock();
+                }
+
+                public void release() {
+                    lock.unlock();
+                }
+            };
+        }
+    }
+
+    private record CuratorLibrary(CuratorFramework client) implements Library {
+        static Library connect(String url) throws InterruptedException {
+            // Curator has no default for what is tried again; this is what its examples have.
+            ExponentialBackoffRetry retries = new ExponentialBackoffRetry(1000, 3);
+            CuratorFramework client = CuratorFrameworkFactory.newClient(url.replace("zk://", ""), retries);
+            client.start();
+            client.blockUntilConnected();
+            return new CuratorLibrary(client);
+        }
+
+        public String name() {
+            return "Curator";
+        }
+
+        public Class<?> main() {
+            return InterProcessMutex.class;
+        }
+
+        public Lock lock(String name) {
+            InterProcessMutex mutex = new InterProcessMutex(client, "/" + name);
+            return new Lock() {
+                public void acquire() throws Exception {
+                    mutex.acquire();
+                }
+
+                public void release() throws Exception {
+                    mutex.release();
+                }
+            };
+        }
+    }
 
     /** The answer to one order, or the part of it that one task has. Its fields are the contract's. */
     public static final class Answer {
@@ -51,7 +133,7 @@ public final class Peer {
     }
 
     // On Linux System.nanoTime() is CLOCK_MONOTONIC.
-    private static Answer repeat(RLock lock, JsonNode order) throws InterruptedException {
+    private static Answer repeat(Lock lock, JsonNode order) throws InterruptedException {
         long end = order.get("end_ns").asLong();
         long hold = order.get("hold_us").asLong() * 1000;
         boolean notes = order.get("notes").asBoolean();
@@ -64,9 +146,8 @@ public final class Peer {
                 break;
             }
             try {
-                // Its default: renewed by its watchdog.
-                lock.lock();
-            } catch (RuntimeException failure) {
+                lock.acquire();
+            } catch (Exception failure) {
                 answer.failed(failure);
                 continue;
             }
@@ -74,8 +155,8 @@ public final class Peer {
             sleep(hold);
             long releasing = System.nanoTime();
             try {
-                lock.unlock();
-            } catch (RuntimeException failure) {
+                lock.release();
+            } catch (Exception failure) {
                 answer.failed(failure);
             }
             int bucket = (int) (Math.log(Math.max(acquired - asked, 1)) / Math.log(2) * 16);
@@ -93,11 +174,11 @@ public final class Peer {
         return answer;
     }
 
-    private static Answer measure(RedissonClient client, JsonNode order) throws InterruptedException {
+    private static Answer measure(Library library, JsonNode order) throws InterruptedException {
         List<Thread> threads = new ArrayList<>();
         List<Answer> parts = new ArrayList<>();
         for (JsonNode name : order.get("names")) {
-            RLock lock = client.getLock(name.asText());
+            Lock lock = library.lock(name.asText());
             Answer part = new Answer();
             parts.add(part);
             threads.add(new Thread(() -> {
@@ -120,16 +201,19 @@ public final class Peer {
     }
 
     public static void main(String[] arguments) throws Exception {
-        Config config = new Config();
-        config.useSingleServer().setAddress(arguments[0].replaceAll("/0$", ""));
-        RedissonClient client = Redisson.create(config);
-        String version = Redisson.class.getPackage().getImplementationVersion();
-        String ready = "Redisson " + version + ", Java " + System.getProperty("java.version");
+        Library library = switch (arguments[1]) {
+            case "redisson" -> RedissonLibrary.connect(arguments[0]);
+            case "curator" -> CuratorLibrary.connect(arguments[0]);
+            default -> throw new IllegalArgumentException(arguments[1] + " is no variant");
+        };
+        String version = library.main().getPackage().getImplementationVersion();
+        String ready = library.name() + " " + version + ", Java " + System.getProperty("java.version");
         System.out.println(JSON.writeValueAsString(Map.of("ready", ready)));
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-            System.out.println(JSON.writeValueAsString(measure(client, JSON.readTree(line))));
+            System.out.println(JSON.writeValueAsString(measure(library, JSON.readTree(line))));
         }
-        client.shutdown();
+        // Threads of the library would go on.
+        System.exit(0);
     }
 }
