@@ -339,8 +339,8 @@ impl Crowd {
         let Some(latch) = self.latches.last() else {
             return;
         };
-        let count = self.office.keeper.latch(latch).map(|latch| latch.count());
-        let count = count.map(|count| self.office.runtime.block_on(count));
+        let handle = self.office.keeper.latch(latch).expect("latches are known");
+        let count = self.office.runtime.block_on(handle.count());
         println!("{latch} lacks {count:?}; what the processes did with latches:");
         for path in self.place.histories() {
             let events = history::read(&path).unwrap_or_default();
