@@ -217,7 +217,7 @@ fn schema_prints_what_an_administrator_runs() {
     let text = text.code(0).out();
     for words in [
         "CREATE SCHEMA IF NOT EXISTS \"my locks\"",
-        "CREATE UNLOGGED TABLE \"my locks\".alive",
+        "CREATE UNLOGGED TABLE IF NOT EXISTS \"my locks\".alive",
         "GRANT USAGE ON SCHEMA \"my locks\" TO \"app\"",
     ] {
         assert!(text.contains(words), "{text}");
