@@ -15,6 +15,8 @@ use super::ports::free_port;
 use super::proxy::{Proxy, Way};
 use crate::retries;
 
+/// How long after its election a leader may take until it listens to its followers.
+const LISTENS_WITHIN: Duration = Duration::from_secs(5);
 /// How long a server may take to serve, on the slowest machine.
 const STARTS_WITHIN: Duration = Duration::from_secs(120);
 
@@ -357,8 +359,11 @@ impl Ensemble {
             for (other, ports) in ports.iter().enumerate() {
                 let mut seen = *ports;
                 if apart && other != number {
-                    for port in &mut seen {
-                        let proxy = Proxy::to(*port);
+                    // A follower that comes before its leader listens tries again if it is refused. If it is let in and then cut off,
+                    // it holds another election, and the leader waits for it in vain: round after round, ten seconds each.
+                    let patience = [LISTENS_WITHIN, Duration::ZERO];
+                    for (port, patience) in seen.iter_mut().zip(patience) {
+                        let proxy = Proxy::to_one_that_comes(*port, patience);
                         *port = proxy.port();
                         ways.push((number, other, proxy));
                     }

@@ -36,6 +36,8 @@ pub struct Proxy {
 #[derive(Debug)]
 struct Shared {
     target: AtomicU16,
+    /// How long a connection waits for a target that does not listen yet.
+    patience: Duration,
     rules: watch::Sender<Rules>,
     injected: broadcast::Sender<Arc<[u8]>>,
     told: broadcast::Sender<Arc<[u8]>>,
@@ -91,8 +93,17 @@ impl Proxy {
     /// # Panics
     /// When there is no port or no thread for it.
     pub fn to(port: u16) -> Proxy {
+        Proxy::to_one_that_comes(port, Duration::ZERO)
+    }
+
+    /// A proxy in front of a port at which nobody may listen yet: a connection waits for it so long, before it is closed.
+    ///
+    /// # Panics
+    /// When there is no port or no thread for it.
+    pub fn to_one_that_comes(port: u16, patience: Duration) -> Proxy {
         let shared = Arc::new(Shared {
             target: AtomicU16::new(port),
+            patience,
             rules: watch::Sender::new(Rules::default()),
             injected: broadcast::Sender::new(16),
             told: broadcast::Sender::new(16),

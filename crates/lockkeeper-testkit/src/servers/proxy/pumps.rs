@@ -5,6 +5,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -12,6 +13,9 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 
 use super::{Rules, Shared, Then, Way};
+
+/// How often a target that does not listen yet is asked again.
+const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// What becomes of the replies of one connection.
 #[derive(Debug, Default)]
@@ -36,8 +40,7 @@ struct Ends {
 
 impl Shared {
     pub(super) async fn connect(&self, client: TcpStream) -> io::Result<()> {
-        let target = SocketAddr::from((Ipv4Addr::LOCALHOST, self.target.load(SeqCst)));
-        let server = TcpStream::connect(target).await?;
+        let server = self.reach().await?;
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
         let mut ends = Ends {
@@ -51,6 +54,18 @@ impl Shared {
             self.pump_replies(&mut ends.server.0, &mut ends.client.1, &fate, answers),
         );
         requests.and(replies)
+    }
+
+    /// Connects to the target, once it listens.
+    async fn reach(&self) -> io::Result<TcpStream> {
+        let end = Instant::now() + self.patience;
+        loop {
+            let target = SocketAddr::from((Ipv4Addr::LOCALHOST, self.target.load(SeqCst)));
+            match TcpStream::connect(target).await {
+                Err(_) if Instant::now() < end => tokio::time::sleep(AGAIN_AFTER).await,
+                reached => return reached,
+            }
+        }
     }
 
     async fn pump_requests(
