@@ -354,21 +354,19 @@ impl Ensemble {
         let mut servers: Vec<ZooKeeperServer> =
             options.into_iter().map(ZooKeeperServer::prepare).collect();
         let ports: Vec<[u16; 2]> = (0..3).map(|_| [free_port(), free_port()]).collect();
-        let mut ways = Vec::new();
+        let ways = if apart {
+            ways_between(&ports)
+        } else {
+            Vec::new()
+        };
         for (number, server) in servers.iter_mut().enumerate() {
             for (other, ports) in ports.iter().enumerate() {
-                let mut seen = *ports;
-                if apart && other != number {
-                    // A follower that comes before its leader listens tries again if it is refused. If it is let in and then cut off,
-                    // it holds another election, and the leader waits for it in vain: round after round, ten seconds each.
-                    let patience = [LISTENS_WITHIN, Duration::ZERO];
-                    for (port, patience) in seen.iter_mut().zip(patience) {
-                        let proxy = Proxy::to_one_that_comes(*port, patience);
-                        *port = proxy.port();
-                        ways.push((number, other, proxy));
-                    }
-                }
-                let [quorum, election] = seen;
+                let between = ways
+                    .iter()
+                    .filter(|way| (way.0, way.1) == (number, other))
+                    .map(|(_, _, proxy)| proxy.port())
+                    .collect::<Vec<_>>();
+                let [quorum, election] = *between.first_chunk().unwrap_or(ports);
                 let line = format!("server.{}=127.0.0.1:{quorum}:{election}", other + 1);
                 server.options.lines.push(line);
             }
@@ -510,4 +508,25 @@ impl Ensemble {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// Proxies between all servers with these ports for followers and for elections, two for each that reaches another.
+fn ways_between(ports: &[[u16; 2]]) -> Vec<(usize, usize, Proxy)> {
+    let mut ways: Vec<(usize, usize, Proxy)> = Vec::new();
+    let pairs = (0..ports.len()).flat_map(|one| (0..ports.len()).map(move |other| (one, other)));
+    for (one, other) in pairs.filter(|(one, other)| one != other) {
+        let [quorum, election] = ports[other];
+        // A follower that comes before its leader listens tries again if it is refused. If it is let in and then cut off, it holds
+        // another election, and the leader waits for it in vain: round after round, ten seconds each.
+        let quorum = Proxy::to_one_that_comes(quorum, LISTENS_WITHIN);
+        ways.extend([quorum, Proxy::to(election)].map(|proxy| (one, other, proxy)));
+    }
+    // A server says where it is reached for elections, and the other may connect to it there, past the proxies.
+    let of_elections = || ways.iter().skip(1).step_by(2);
+    for (one, other, proxy) in of_elections() {
+        let back = of_elections().find(|way| (way.0, way.1) == (*other, *one));
+        let back = back.map_or(0, |way| way.2.port());
+        proxy.rewrite(&format!(":{}", ports[*one][1]), &format!(":{back}"));
+    }
+    ways
 }

@@ -20,7 +20,7 @@ use crate::trouble::{OF_PROCESSES, OF_THE_WAY, Trouble, chosen};
 const OPTIONS: &str = "session_timeout=4s&timeout=1s&connect_timeout=1s";
 /// How much longer than its last lease the hold of a process that is gone may stay.
 const SESSION: Duration = Duration::from_secs(4);
-/// How long an election may take where the old leader does not step back. It was seen to take 44 seconds, and longer on a busy machine.
+/// How long an election may take on a busy machine where the old leader does not step back. Otherwise it takes seconds.
 const ELECTION: Duration = Duration::from_secs(180);
 
 /// Empty folders are swept all the time.

@@ -42,6 +42,8 @@ struct Shared {
     injected: broadcast::Sender<Arc<[u8]>>,
     told: broadcast::Sender<Arc<[u8]>>,
     trigger: Mutex<Option<Trigger>>,
+    /// What stands in requests, and what passes instead.
+    rewrites: Mutex<Option<[Vec<u8>; 2]>>,
     refuses: AtomicBool,
     lost: AtomicUsize,
     stopped: AtomicUsize,
@@ -108,6 +110,7 @@ impl Proxy {
             injected: broadcast::Sender::new(16),
             told: broadcast::Sender::new(16),
             trigger: Mutex::new(None),
+            rewrites: Mutex::new(None),
             refuses: AtomicBool::new(false),
             lost: AtomicUsize::new(0),
             stopped: AtomicUsize::new(0),
@@ -135,6 +138,16 @@ impl Proxy {
     /// Sends new connections elsewhere, as a fail-over does.
     pub fn point_to(&self, port: u16) {
         self.shared.target.store(port, SeqCst);
+    }
+
+    /// Writes another text of the same length wherever one stands in a request.
+    ///
+    /// # Panics
+    /// When they are not of one length.
+    pub fn rewrite(&self, from: &str, to: &str) {
+        assert_eq!(from.len(), to.len(), "{from} {to}");
+        let texts = [from, to].map(|text| text.as_bytes().to_vec());
+        *self.shared.rewrites() = Some(texts);
     }
 
     /// Treats requests like this from now on.

@@ -68,6 +68,20 @@ impl Shared {
         }
     }
 
+    pub(super) fn rewrites(&self) -> MutexGuard<'_, Option<[Vec<u8>; 2]>> {
+        self.rewrites.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rewrite(&self, chunk: &mut [u8]) {
+        if let Some([from, to]) = &*self.rewrites() {
+            for at in 0..(chunk.len() + 1).saturating_sub(from.len()) {
+                if chunk[at..].starts_with(from) {
+                    chunk[at..at + to.len()].copy_from_slice(to);
+                }
+            }
+        }
+    }
+
     async fn pump_requests(
         &self,
         from: &mut OwnedReadHalf,
@@ -89,6 +103,7 @@ impl Shared {
             if length == 0 {
                 return to.shutdown().await;
             }
+            self.rewrite(&mut buffer[..length]);
             let chunk = &buffer[..length];
             if !self.gate(|rules| rules.requests).await {
                 continue;
