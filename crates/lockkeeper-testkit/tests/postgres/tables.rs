@@ -130,6 +130,58 @@ async fn a_table_that_an_administrator_has_to_make_again_is_named() {
     goes_on_in_time(&store, &schema, "free").await;
 }
 
+/// A keeper that holds and renews makes the tables anew, and marks the schema meanwhile: a new client that is faster is granted nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_keeper_whose_schema_is_dropped_never_stops_marking_it() {
+    let server = PostgresServer::shared();
+    let schema = PostgresServer::fresh_schema();
+    server.sql(&format!(
+        "CREATE USER {schema}; GRANT CREATE ON DATABASE postgres TO {schema}"
+    ));
+    let url = format!("{}&schema={schema}", server.url_of(&schema));
+    let store = open(&url).await;
+    granted(&store, &claim("held")).await;
+    let sessions = |also: &str| {
+        let sessions = "SELECT pid FROM pg_stat_activity WHERE usename";
+        server.sql(&format!("{sessions} = '{schema}' {also}"))
+    };
+    let first = sessions("").join(",");
+    server.sql(&format!("DROP SCHEMA {schema} CASCADE"));
+    until("it connects again", async || {
+        let attempt = store.try_acquire(&claim("other")).await;
+        assert!(attempt.is_err(), "{attempt:?}");
+        !sessions(&format!("AND pid <> {first}")).is_empty()
+    })
+    .await;
+    sits_out(&open(&url).await, &claim("held")).await;
+}
+
+/// The same, where an administrator has to make the tables: between two tries, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_keeper_that_may_not_make_its_schema_never_stops_marking_it() {
+    let server = PostgresServer::shared();
+    for ended in [false, true] {
+        let schema = made_by_administrator(server);
+        let url = format!("{}&schema={schema}", server.url_of(&schema));
+        let store = open(&url).await;
+        granted(&store, &claim("held")).await;
+        server.sql(&format!("DROP SCHEMA {schema} CASCADE"));
+        if ended {
+            server.sql(&format!(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{schema}'"
+            ));
+        }
+        until("it is refused", async || {
+            let error = store.try_acquire(&claim("other")).await;
+            let error = error.expect_err("there is no table").to_string();
+            error.contains("no table meta, lock")
+        })
+        .await;
+        server.sql(&postgres::schema(&schema, &schema));
+        sits_out(&open(&url).await, &claim("held")).await;
+    }
+}
+
 /// Made anew, it would have every latch open. So it is refused, and locks go on in the sessions that are there and in new ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_go_on_without_the_tables_of_latches_and_keepers() {

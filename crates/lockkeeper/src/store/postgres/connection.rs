@@ -3,8 +3,8 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -29,6 +29,17 @@ use crate::store::sql::wake::Mailbox;
 /// Asks a server for TLS.
 const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
+/// A session that has [marked](super::statements::mark) the schema, kept until another one has: what its store holds is in no table.
+#[derive(Debug, Default)]
+pub(super) struct Kept(Mutex<Option<Arc<Link>>>);
+
+impl Kept {
+    /// Keeps this session, and none before it.
+    pub fn set(&self, link: Option<Arc<Link>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = link;
+    }
+}
+
 /// A connection that is ready for use. Dropping it closes it.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -42,12 +53,18 @@ pub(super) struct Link {
     ended: watch::Receiver<Option<String>>,
     given_up: Notify,
     is_given_up: AtomicBool,
+    has_lost_tables: AtomicBool,
     _driver: AbortOnDrop,
 }
 
 impl Link {
-    /// Connects to the first server that can be used. `again`: the store is open, and waits for a server that changes its role.
-    pub async fn connect(config: &Config, mailbox: &Mailbox, again: bool) -> Result<Link, Error> {
+    /// Connects to the first server that can be used. `again`: the store is open, waits for a server that changes its role, and keeps
+    /// the session that marks the schema.
+    pub async fn connect(
+        config: &Config,
+        mailbox: &Mailbox,
+        again: Option<&Kept>,
+    ) -> Result<Link, Error> {
         let mut tried = Vec::with_capacity(config.servers.len());
         for address in &config.servers {
             match Link::to(address, config, mailbox, again).await {
@@ -55,14 +72,14 @@ impl Link {
                 Err(error) => tried.push((address, error)),
             }
         }
-        Err(hosts::none_of(&KIND, tried, again))
+        Err(hosts::none_of(&KIND, tried, again.is_some()))
     }
 
     async fn to(
         address: &Address,
         config: &Config,
         mailbox: &Mailbox,
-        again: bool,
+        again: Option<&Kept>,
     ) -> Result<Link, Unusable> {
         let told = Arc::new(AtomicU32::new(0));
         let (client, mut connection) = log_in(address, config, told.clone()).await?;
@@ -101,10 +118,20 @@ impl Link {
             ended,
             given_up: Notify::new(),
             is_given_up: AtomicBool::new(false),
+            has_lost_tables: AtomicBool::new(false),
             _driver: AbortOnDrop::of(&driver),
         };
-        setup::prepare(&mut link, config, told.load(SeqCst), again).await?;
-        Ok(link)
+        let told = told.load(SeqCst);
+        match (
+            setup::prepare(&mut link, config, told, again.is_some()).await,
+            again,
+        ) {
+            (Err(error), Some(kept)) if link.facts.has_marked => {
+                kept.set(Some(Arc::new(link)));
+                Err(error)
+            }
+            (prepared, _) => prepared.map(|()| link),
+        }
     }
 
     /// Sends one message, and waits for its answer.
@@ -143,6 +170,17 @@ impl Link {
     pub fn give_up(&self) {
         self.is_given_up.store(true, SeqCst);
         self.given_up.notify_one();
+    }
+
+    /// The same, since tables are missing or others than it knows.
+    pub fn lose_tables(&self) {
+        self.has_lost_tables.store(true, SeqCst);
+        self.give_up();
+    }
+
+    /// Whether it was given up for its tables.
+    pub fn has_lost_tables(&self) -> bool {
+        self.has_lost_tables.load(SeqCst)
     }
 
     /// Whether it is of no more use, also before anybody has looked after that.

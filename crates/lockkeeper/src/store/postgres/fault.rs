@@ -45,6 +45,11 @@ pub(super) fn is_without_notifications(error: &tokio_postgres::Error) -> bool {
     said.is_some_and(|said| *said.code() == SqlState::PROGRAM_LIMIT_EXCEEDED)
 }
 
+/// Whether a table is missing.
+pub(super) fn misses_table(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::UNDEFINED_TABLE)
+}
+
 /// Why there is no connection.
 pub(super) fn of_connecting(error: &tokio_postgres::Error, schema: &str) -> Error {
     let Some(said) = error.as_db_error() else {

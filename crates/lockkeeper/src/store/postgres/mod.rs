@@ -34,9 +34,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use self::config::{Config, KIND, USUAL_LEASE};
-use self::connection::Link;
+use self::connection::{Kept, Link};
 use self::requests::{How, Request};
 use self::statements::{identifier, tables};
 use super::common::{AbortOnDrop, ServerClock, StoreKind, Supervised, polling, supervise};
@@ -147,7 +148,7 @@ impl fmt::Debug for Postgres {
 impl Postgres {
     async fn connect(config: Config) -> Result<Arc<Postgres>, Error> {
         let mailbox = Mailbox::default();
-        let link = Arc::new(Link::connect(&config, &mailbox, false).await?);
+        let link = Arc::new(Link::connect(&config, &mailbox, None).await?);
         let engine = Arc::new_cyclic(|me| Postgres {
             me: me.clone(),
             capabilities: Capabilities {
@@ -170,7 +171,11 @@ impl Postgres {
             supervisor: Mutex::default(),
         });
         engine.is_up(&link);
-        let supervisor = Supervisor(Arc::downgrade(&engine));
+        let supervisor = Supervisor {
+            engine: Arc::downgrade(&engine),
+            kept: Kept::default(),
+            keeps_until: Instant::now(),
+        };
         let task = async move { supervise(supervisor, Some(link), &Clock::real()).await };
         let task = engine.runtime.spawn(task);
         *engine
@@ -238,7 +243,9 @@ impl Postgres {
             Ok(messages) => messages,
             Err(error) => {
                 let (fault, over) = fault::of_transaction(&error, ops, &self.config.schema);
-                if over {
+                if over && fault::misses_table(&error) {
+                    link.lose_tables();
+                } else if over {
                     link.give_up();
                 } else if !link.dialect.prepared {
                     let _ = link.ask("ROLLBACK", limit).await;
@@ -267,7 +274,7 @@ impl Postgres {
                 }
             }
             // It is not known: what is found out when a connection begins.
-            Some(None) => link.give_up(),
+            Some(None) => link.lose_tables(),
             None => {}
         }
         self.tell(&link, ops, &response.replies, durable);
@@ -459,21 +466,30 @@ impl Engine for Postgres {
 }
 
 /// Keeps the connection alive for as long as the store is.
-struct Supervisor(Weak<Postgres>);
+struct Supervisor {
+    engine: Weak<Postgres>,
+    kept: Kept,
+    /// Until then somebody may hold what the tables said that are gone.
+    keeps_until: Instant,
+}
 
 impl Supervised for Supervisor {
     type Connection = Arc<Link>;
 
     async fn connect(&self, _: u64) -> Result<Arc<Link>, Error> {
         let (config, mailbox) = {
-            let engine = self.0.upgrade().ok_or(Error::Closed)?;
+            let engine = self.engine.upgrade().ok_or(Error::Closed)?;
             (engine.config.clone(), engine.mailbox.clone())
         };
-        Ok(Arc::new(Link::connect(&config, &mailbox, true).await?))
+        let connected = Link::connect(&config, &mailbox, Some(&self.kept)).await;
+        if connected.is_ok() || Instant::now() >= self.keeps_until {
+            self.kept.set(None);
+        }
+        connected.map(Arc::new)
     }
 
     async fn serve(&mut self, link: &Arc<Link>) -> String {
-        if let Some(engine) = self.0.upgrade() {
+        if let Some(engine) = self.engine.upgrade() {
             // First: what is listened for from now on is listened for here.
             engine.is_up(link);
             let turn = engine.listening.lock().await;
@@ -488,8 +504,13 @@ impl Supervised for Supervisor {
     }
 
     fn ended(&mut self, link: Arc<Link>, reason: &str) {
-        drop(link);
-        if let Some(engine) = self.0.upgrade() {
+        self.keeps_until = Instant::now() + Duration::from_micros(link.facts.sits_out);
+        if link.has_lost_tables() && link.dialect.prepared {
+            self.kept.set(Some(link));
+        } else {
+            drop(link);
+        }
+        if let Some(engine) = self.engine.upgrade() {
             tracing::debug!(server = %engine.config.place(), reason, "the connection has ended");
             let reason = format!("the connection has ended ({reason}) and is being made again");
             *engine.state() = State::Down(KIND.unavailable(reason));
@@ -498,7 +519,7 @@ impl Supervised for Supervisor {
     }
 
     fn failed(&mut self, error: &Error) {
-        if let Some(engine) = self.0.upgrade() {
+        if let Some(engine) = self.engine.upgrade() {
             *engine.state() = State::Down(error.clone());
         }
     }

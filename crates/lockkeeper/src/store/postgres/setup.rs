@@ -29,6 +29,8 @@ pub(super) const SLACK: u64 = 1_000_000;
 pub(super) struct Facts {
     /// Another process serves us than the one that let us in.
     pub pooled: bool,
+    /// The session has marked the schema.
+    pub has_marked: bool,
     /// The longest lease that any client may ask for.
     pub max_lease: Duration,
     /// From when on the server may grant.
@@ -131,7 +133,14 @@ pub(super) async fn prepare(
                  SET lock_timeout TO 0; SET idle_in_transaction_session_timeout TO 10000; \
                  SET plan_cache_mode TO force_generic_plan; SET jit TO off; SET client_min_messages TO warning; {idle} {transaction} {keep_alive} {sync}"
             );
-            ask(link, &settings).await?;
+            // Of an open store before anything else: a new client that finds no schema does not take it for one that nobody uses.
+            let mark = if again {
+                mark(&config.schema)
+            } else {
+                String::new()
+            };
+            ask(link, &format!("{settings};{mark}")).await?;
+            link.facts.has_marked = again;
         }
     }
     install(link, config, again).await?;
@@ -166,10 +175,12 @@ pub(super) async fn prepare(
     link.facts.sits_out = sits_out as u64;
     link.facts.ready_at = awaken(link, config).await?;
     if link.dialect.prepared {
-        ask(link, &mark(&config.schema)).await?;
         ask(link, &link.dialect.prepare()).await?;
-        let limits =
-            format!("SET lock_timeout TO '{ROW_WAIT}'; SET statement_timeout TO {response}");
+        // Of a new store not before: two that make the tables at once would take each other for users of tables that are gone.
+        let limits = format!(
+            "{}; SET lock_timeout TO '{ROW_WAIT}'; SET statement_timeout TO {response}",
+            mark(&config.schema)
+        );
         ask(link, &limits).await?;
     }
     Ok(())
