@@ -177,6 +177,46 @@ async fn a_client_that_finds_some_tables_missing_makes_them_and_sits_out() {
     }
 }
 
+/// What an administrator runs knows of the tables that are gone by those that are left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_tables_an_administrator_makes_again_sits_out() {
+    let server = shared();
+    for tables in [&["lock", "meta"][..], &["lock", "hold", "waiter", "meta"]] {
+        let prefix = prefix();
+        make_tables(&prefix);
+        let url = format!(
+            "{}?prefix={prefix}&max_lease=2s{PATIENT}",
+            server.url_of(LEAST, server.port())
+        );
+        let store = open(&url).await;
+        granted(&store, &short("early")).await;
+        let tables = tables.iter().map(|table| format!("{prefix}{table}"));
+        let tables = tables.collect::<Vec<_>>().join(",");
+        server.sql(&format!("DROP TABLE {tables}"));
+        make_tables(&prefix);
+        sits_out(&open(&url).await).await;
+    }
+}
+
+/// What an administrator runs again, for another user or a table that is missing, costs those who hold nothing.
+#[tokio::test]
+async fn tables_that_are_there_stay_when_they_are_made_again() {
+    let (server, prefix) = (shared(), prefix());
+    make_tables(&prefix);
+    let url = format!(
+        "{}?prefix={prefix}{PATIENT}",
+        server.url_of(LEAST, server.port())
+    );
+    let store = open(&url).await;
+    granted(&store, &claim("held", Mode::Exclusive)).await;
+    server.sql(&format!("DROP TABLE {prefix}keeper"));
+    make_tables(&prefix);
+    granted(&store, &claim("other", Mode::Exclusive)).await;
+    let new = open(&url).await;
+    granted(&new, &claim("third", Mode::Exclusive)).await;
+    busy(&new, &claim("held", Mode::Exclusive)).await;
+}
+
 /// Made anew, it would have every latch open. So it is refused, and locks go on in the sessions that are there and in new ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_go_on_without_the_tables_of_latches_and_keepers() {

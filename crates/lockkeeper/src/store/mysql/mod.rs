@@ -81,7 +81,7 @@ pub fn schema(prefix: &str, user: &str) -> Result<String, Error> {
         let table = tables.table(table);
         format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO '{user}'@'%'")
     });
-    let statements = tables.schema(false).into_iter().chain(grants);
+    let statements = tables.script().into_iter().chain(grants);
     Ok(statements.map(|one| format!("{one};\n")).collect())
 }
 

@@ -44,4 +44,4 @@ CREATE TABLE IF NOT EXISTS {arrival} (
   name VARBINARY(512) NOT NULL, id VARBINARY(24) NOT NULL, PRIMARY KEY (name, id)
 ) ENGINE=InnoDB;
 INSERT IGNORE INTO {meta} SELECT 1, 1, IF(used, {now} + 1000000, 0), 0, '', 0, 0, 0, IF(used, '', {made})
-  FROM (SELECT EXISTS(SELECT 1 FROM {lock}) OR EXISTS(SELECT 1 FROM {hold}) AS used) AS x;
+  FROM (SELECT {lost} OR EXISTS(SELECT 1 FROM {lock}) OR EXISTS(SELECT 1 FROM {hold}) AS used) AS x;

@@ -19,6 +19,9 @@ const UNUSED: i64 = 3_600 * SECOND;
 /// Keepers not seen for so long are forgotten.
 const DAY: i64 = 24 * 3_600 * SECOND;
 
+/// The clock where tables are made: that of our sessions is not there in one of an administrator.
+const CLOCK: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+
 /// How many statements an append has.
 const APPEND: usize = 7;
 
@@ -70,23 +73,11 @@ impl Tables {
     /// The statements that make the tables, as far as they are not there. `lost`: there were such tables, and so there may be holders of
     /// whom new ones know nothing. The mark that has the server sit out then is written before there is a table that can grant.
     pub fn schema(&self, lost: bool) -> Vec<String> {
-        let made = ["lock", "hold"].map(|table| text::made(&self.table(table)));
-        // The session's clock is not that of an administrator.
-        let now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
-        let mut text = include_str!("schema.sql")
-            .replace("{made}", &format!("CONCAT_WS(':', {})", made.join(", ")))
-            .replace("{now}", now);
-        for table in TABLES {
-            text = text.replace(&format!("{{{table}}}"), &self.table(table));
-        }
-        let lines = text.lines().filter(|line| !line.starts_with("--"));
-        let text = lines.collect::<Vec<_>>().join("\n");
-        let statements = text.split(';').map(|one| one.trim().to_owned());
-        let mut statements: Vec<String> = statements.filter(|one| !one.is_empty()).collect();
+        let mut statements = self.making("FALSE");
         if lost {
             let meta = self.table("meta");
             let mark = [
-                format!("INSERT IGNORE INTO {meta} SELECT 1,1,{now}+{SECOND},0,'',0,0,0,''"),
+                format!("INSERT IGNORE INTO {meta} SELECT 1,1,{CLOCK}+{SECOND},0,'',0,0,0,''"),
                 // A server sits out whose tables say nothing of when they were made.
                 format!("UPDATE {meta} SET made=''"),
             ];
@@ -94,6 +85,34 @@ impl Tables {
             statements.splice(1..1, mark);
         }
         statements
+    }
+
+    /// The same for an administrator, who does not know whether there were such tables. Where one of them is left, there were.
+    pub fn script(&self) -> Vec<String> {
+        let tables = TABLES.map(|table| format!("'{}'", self.table(table)));
+        let look = format!(
+            "SET @lk_lost = (SELECT COUNT(*) FROM information_schema.tables WHERE table_schema=DATABASE() AND table_name IN ({})) > 0",
+            tables.join(", ")
+        );
+        let mut statements = self.making("COALESCE(@lk_lost, TRUE)");
+        statements.insert(0, look);
+        statements
+    }
+
+    /// `lost` says, as SQL, whether there were such tables.
+    fn making(&self, lost: &str) -> Vec<String> {
+        let made = ["lock", "hold"].map(|table| text::made(&self.table(table)));
+        let mut text = include_str!("schema.sql")
+            .replace("{made}", &format!("CONCAT_WS(':', {})", made.join(", ")))
+            .replace("{now}", CLOCK)
+            .replace("{lost}", lost);
+        for table in TABLES {
+            text = text.replace(&format!("{{{table}}}"), &self.table(table));
+        }
+        let lines = text.lines().filter(|line| !line.starts_with("--"));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let statements = text.split(';').map(|one| one.trim().to_owned());
+        statements.filter(|one| !one.is_empty()).collect()
     }
 
     /// Fails if a table is missing without which there are no locks. A latch is refused where its own are missing: made anew, they would
