@@ -182,6 +182,19 @@ async fn a_keeper_that_may_not_make_its_schema_never_stops_marking_it() {
     }
 }
 
+/// One who makes the tables at the same time waits, so that both know whether they are new.
+#[test]
+fn what_an_administrator_runs_takes_the_lock_of_those_who_make_tables() {
+    let server = PostgresServer::shared();
+    let schema = PostgresServer::fresh_schema();
+    server.sql(&format!("CREATE USER {schema}"));
+    let held = "SELECT 'it has ' || count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid() \
+         AND (classid, objid) = (1818979947, 1)";
+    let script = postgres::schema(&schema, &schema).replace("COMMIT;", &format!("{held}; COMMIT;"));
+    let said = server.sql(&script);
+    assert!(said.contains(&"it has 1".to_owned()), "{said:?}");
+}
+
 /// Made anew, it would have every latch open. So it is refused, and locks go on in the sessions that are there and in new ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_go_on_without_the_tables_of_latches_and_keepers() {

@@ -39,7 +39,7 @@ use tokio::time::Instant;
 use self::config::{Config, KIND, USUAL_LEASE};
 use self::connection::{Kept, Link};
 use self::requests::{How, Request};
-use self::statements::{identifier, tables};
+use self::statements::{INSTALLING, identifier, tables};
 use super::common::{AbortOnDrop, ServerClock, StoreKind, Supervised, polling, supervise};
 use super::sql::SqlStore;
 use super::sql::engine::{Engine, Fault, Op, Reply, length};
@@ -104,7 +104,7 @@ pub fn schema(schema: &str, user: &str) -> String {
         &format!("current_setting('{setting}')::boolean"),
     );
     format!(
-        "BEGIN;\nSELECT set_config('{setting}', ({new})::text, true);\nCREATE SCHEMA IF NOT EXISTS {named};\n{}\n\
+        "BEGIN ISOLATION LEVEL READ COMMITTED;\n{INSTALLING};\nSELECT set_config('{setting}', ({new})::text, true);\nCREATE SCHEMA IF NOT EXISTS {named};\n{}\n\
          GRANT USAGE ON SCHEMA {named} TO {user};\n\
          GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {named} TO {user};\nCOMMIT;\n",
         tables.trim_end()

@@ -8,7 +8,7 @@ use tokio_postgres::SimpleQueryRow;
 
 use super::config::{Config, KIND, USUAL_LEASE};
 use super::connection::Link;
-use super::statements::{VERSION, is_new, mark, quoted, tables};
+use super::statements::{INSTALLING, VERSION, is_new, mark, quoted, tables};
 use crate::store::sql::engine::length;
 use crate::store::sql::hosts::Unusable;
 use crate::store::sql::keep_alive;
@@ -249,10 +249,9 @@ async fn install(link: &Link, config: &Config, again: bool) -> Result<(), Error>
     }
     let is_true = |rows: Vec<SimpleQueryRow>| rows.first().is_some_and(|row| text(row, 0) == "t");
     let making = async {
-        ask(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout TO '15s'; \
-             SELECT pg_advisory_xact_lock(1818979947, 1)",
-        )
+        ask(&format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout TO '15s'; {INSTALLING}"
+        ))
         .await?;
         away = missing().await?;
         if away.is_empty() {

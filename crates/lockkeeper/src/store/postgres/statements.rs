@@ -497,6 +497,8 @@ pub(super) fn mark(schema: &str) -> String {
     )
 }
 
+/// Of those who make tables, one does at a time.
+pub(super) const INSTALLING: &str = "SELECT pg_advisory_xact_lock(1818979947, 1)";
 /// The class of the advisory locks that mark schemas.
 const USED: i32 = 1_818_979_948;
 
