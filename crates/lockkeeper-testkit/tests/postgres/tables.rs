@@ -195,6 +195,15 @@ fn what_an_administrator_runs_takes_the_lock_of_those_who_make_tables() {
     assert!(said.contains(&"it has 1".to_owned()), "{said:?}");
 }
 
+/// Its primary may have been used before the standby heard of any table.
+#[tokio::test]
+async fn a_standby_that_was_promoted_before_it_had_the_tables_sits_out() {
+    let primary = PostgresServer::start();
+    let standby = PostgresServer::standby_of(&primary);
+    standby.promote();
+    sits_out(&open(&standby.url()).await, &claim("held")).await;
+}
+
 /// Made anew, it would have every latch open. So it is refused, and locks go on in the sessions that are there and in new ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_go_on_without_the_tables_of_latches_and_keepers() {

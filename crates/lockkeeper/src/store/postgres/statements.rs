@@ -481,11 +481,13 @@ pub(super) fn tables(schema: &str, max_lease: i64, new: &str) -> String {
     in_schema(&text.replace("{new}", new), &identifier(schema))
 }
 
-/// Whether nobody can hold anything by tables in a schema, as SQL: there is no such schema, and no session has [marked](mark) it.
+/// Whether nobody can hold anything by tables in a schema, as SQL: there is no such schema, no session has [marked](mark) it, and the server
+/// was never a standby, which may not have heard of it. The control file names the timeline only after a checkpoint.
 pub(super) fn is_new(schema: &str) -> String {
     let schema = quoted(schema);
     format!(
-        "NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = {schema}) AND pg_try_advisory_xact_lock({USED}, hashtext({schema}))"
+        "NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = {schema}) AND pg_try_advisory_xact_lock({USED}, hashtext({schema})) \
+         AND pg_walfile_name(pg_current_wal_lsn()) LIKE '00000001%'"
     )
 }
 
