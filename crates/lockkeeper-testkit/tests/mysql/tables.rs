@@ -217,6 +217,23 @@ async fn tables_that_are_there_stay_when_they_are_made_again() {
     busy(&new, &claim("held", Mode::Exclusive)).await;
 }
 
+/// The keeper makes it: nobody else has to do anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_the_keeper_makes_again_is_away_until_then() {
+    let (server, prefix) = (shared(), prefix());
+    let store = open(&format!("{}?prefix={prefix}{PATIENT}", server.url())).await;
+    granted(&store, &claim("held", Mode::Exclusive)).await;
+    server.sql(&format!("DROP TABLE {prefix}lock"));
+    until("there is a table again", async || {
+        match store.try_acquire(&claim("other", Mode::Exclusive)).await {
+            Ok(Attempt::Busy { .. }) => true,
+            Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. }) => false,
+            other => panic!("{other:?}"),
+        }
+    })
+    .await;
+}
+
 /// Made anew, it would have every latch open. So it is refused, and locks go on in the sessions that are there and in new ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_go_on_without_the_tables_of_latches_and_keepers() {

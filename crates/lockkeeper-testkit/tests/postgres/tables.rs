@@ -182,6 +182,23 @@ async fn a_keeper_that_may_not_make_its_schema_never_stops_marking_it() {
     }
 }
 
+/// The keeper makes it: nobody else has to do anything.
+#[tokio::test]
+async fn a_table_that_the_keeper_makes_again_is_away_until_then() {
+    let schema = PostgresServer::fresh_schema();
+    let store = open(&url(&schema)).await;
+    granted(&store, &claim("held")).await;
+    PostgresServer::shared().sql(&format!("DROP TABLE {schema}.lock"));
+    until("there is a table again", async || {
+        match store.try_acquire(&claim("other")).await {
+            Ok(Attempt::Busy { .. }) => true,
+            Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. }) => false,
+            other => panic!("{other:?}"),
+        }
+    })
+    .await;
+}
+
 /// One who makes the tables at the same time waits, so that both know whether they are new.
 #[test]
 fn what_an_administrator_runs_takes_the_lock_of_those_who_make_tables() {

@@ -202,6 +202,9 @@ impl MySql {
             let needs_it = matches!(ops, [op] if op.is_of_locks());
             if error.code == fault::NO_TABLE && needs_it {
                 session.connection.retire();
+                // The next session makes it, or is refused.
+                let reason = format!("{}; it is looked for again", error.message);
+                return Err(Fault::Failed(KIND.unavailable(reason)));
             }
             return Err(undone(error, in_commit, ops.len() > 1));
         }

@@ -31,8 +31,8 @@ pub(super) fn of_transaction(
         code if code.starts_with("53") => (Fault::Failed(unavailable(said)), false),
         // Steps that need what is not there fail, and none of the others.
         _ if explains(said) && ops.len() > 1 => (Fault::Undone(refused(said, schema)), false),
-        // The next connection finds out what is missing.
-        "42P01" if ops.iter().all(Op::is_of_locks) => (Fault::Failed(refused(said, schema)), true),
+        // The next connection makes what is missing, or is refused.
+        "42P01" if ops.iter().all(Op::is_of_locks) => (Fault::Failed(unavailable(said)), true),
         _ if explains(said) => (Fault::Failed(refused(said, schema)), false),
         _ => (Fault::Undone(refused(said, schema)), false),
     }
