@@ -221,6 +221,43 @@ async fn a_standby_that_was_promoted_before_it_had_the_tables_sits_out() {
     sits_out(&open(&standby.url()).await, &claim("held")).await;
 }
 
+/// Nobody else knows any more for how long it may hold something.
+#[tokio::test]
+async fn an_idle_keeper_with_long_leases_notices_that_meta_is_gone() {
+    let (server, longest) = (
+        PostgresServer::shared(),
+        std::time::Duration::from_secs(300),
+    );
+    let schemas = [
+        PostgresServer::fresh_schema(),
+        PostgresServer::fresh_schema(),
+    ];
+    let mut stores = Vec::new();
+    for (schema, also) in schemas.iter().zip(["", ", {}.lock"]) {
+        let store = open(&format!("{}&max_lease=5m", url(schema))).await;
+        granted(&store, &claim_for(longest, "held", Mode::Exclusive)).await;
+        let also = also.replace("{}", schema);
+        server.sql(&format!("DROP TABLE {schema}.meta{also}"));
+        let new = open(&url(schema)).await;
+        stores.push((store, new));
+    }
+    for (schema, (_idle, new)) in schemas.iter().zip(&stores) {
+        let stored = format!("SELECT max_lease FROM {schema}.meta");
+        until("its longest lease is known", async || {
+            server.sql(&stored) == ["300000000"]
+        })
+        .await;
+        let attempt = new.try_acquire(&claim("held")).await;
+        assert!(matches!(attempt, Ok(Attempt::Busy { .. })), "{attempt:?}");
+    }
+    until("it sits out for as long", async || {
+        let attempt = stores[1].1.try_acquire(&claim("held")).await;
+        assert!(!matches!(attempt, Ok(Attempt::Granted(_))), "{attempt:?}");
+        stores[1].1.health().ready_in > longest / 2
+    })
+    .await;
+}
+
 /// Made anew, it would have every latch open. So it is refused, and locks go on in the sessions that are there and in new ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_go_on_without_the_tables_of_latches_and_keepers() {

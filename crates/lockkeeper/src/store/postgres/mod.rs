@@ -35,6 +35,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
+use tokio_postgres::SimpleQueryMessage;
 
 use self::config::{Config, KIND, USUAL_LEASE};
 use self::connection::{Kept, Link};
@@ -48,6 +49,8 @@ use super::*;
 use crate::clock::{Clock, Moment};
 use crate::url::StoreUrl;
 
+/// How often a session is asked whether it still knows the tables right. Shorter than the shortest sit-out.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
 /// How long a channel is listened to after its last waiter.
 const LINGER: Duration = Duration::from_secs(10);
 /// From when on a break of a hold is listened for.
@@ -146,9 +149,11 @@ impl fmt::Debug for Postgres {
 }
 
 impl Postgres {
-    async fn connect(config: Config) -> Result<Arc<Postgres>, Error> {
+    async fn connect(mut config: Config) -> Result<Arc<Postgres>, Error> {
         let mailbox = Mailbox::default();
         let link = Arc::new(Link::connect(&config, &mailbox, None).await?);
+        // What it may grant from now on, also in tables that are made anew.
+        config.max_lease = Some(link.facts.max_lease);
         let engine = Arc::new_cyclic(|me| Postgres {
             me: me.clone(),
             capabilities: Capabilities {
@@ -473,6 +478,13 @@ struct Supervisor {
     keeps_until: Instant,
 }
 
+impl Supervisor {
+    fn limit(&self) -> Option<Duration> {
+        let engine = self.engine.upgrade()?;
+        Some(engine.config.response_timeout)
+    }
+}
+
 impl Supervised for Supervisor {
     type Connection = Arc<Link>;
 
@@ -500,7 +512,29 @@ impl Supervised for Supervisor {
             drop(turn);
             engine.mailbox.board().everyone();
         }
-        link.end().await
+        let Some(limit) = self.limit() else {
+            return "its store is gone".into();
+        };
+        let look = link.dialect.fill(&format!(
+            "SELECT 1 FROM {{alive}} WHERE {{own}} AND EXISTS (SELECT FROM {{s}}.meta WHERE max_lease >= {})",
+            length(link.facts.max_lease)
+        ));
+        loop {
+            tokio::select! {
+                reason = link.end() => return reason,
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            let knows = match link.ask(&look, limit).await {
+                Some(Ok(messages)) => messages
+                    .iter()
+                    .any(|one| matches!(one, SimpleQueryMessage::Row(_))),
+                Some(Err(error)) => !fault::misses_table(&error),
+                None => true,
+            };
+            if !knows {
+                link.lose_tables();
+            }
+        }
     }
 
     fn ended(&mut self, link: Arc<Link>, reason: &str) {
