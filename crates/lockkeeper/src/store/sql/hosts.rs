@@ -20,10 +20,10 @@ impl From<Error> for Unusable {
 
 /// Why there is no connection to any of the servers: each with its reason. `again`: the store is open already.
 ///
-/// * A server that refuses us does so for ever. If all others answer that they are standbys, it is the primary, or none is: the user has to
-///   know. A server that does not answer may be the primary, and is waited for.
-/// * Where all are standbys a switch-over may be under way, and everybody waits for its end. A single one, when the store is opened, is the
-///   wrong server.
+/// * A server that refuses us does so for ever. If all others answer that they are standbys when the store is opened, it is the primary, or
+///   none is: the user has to know. A server that does not answer may be the primary, and is waited for.
+/// * Where all are standbys a switch-over may be under way, and everybody waits for its end. So they do on a store that is open, also if one
+///   refuses us: that may be the standby. A single one, when the store is opened, is the wrong server.
 pub(in crate::store) fn none_of(
     kind: &StoreKind,
     tried: Vec<(&Address, Unusable)>,
@@ -33,8 +33,9 @@ pub(in crate::store) fn none_of(
     let refuses_us = |why: &Unusable| matches!(why, Unusable::Failed(error) if refuses(error));
     let some_refuse = tried.iter().any(|(_, why)| refuses_us(why));
     let some_are_away = tried.iter().any(|(_, why)| is_away(why));
-    let is_wrong = tried.len() == 1 && !again;
-    let all_refuse = !some_are_away && (some_refuse || is_wrong);
+    let all_do = tried.iter().all(|(_, why)| refuses_us(why));
+    let is_wrong = some_refuse || tried.len() == 1;
+    let all_refuse = all_do || !again && !some_are_away && is_wrong;
     let several = tried.len() > 1;
     let (mut reasons, mut system) = (Vec::with_capacity(tried.len()), None);
     for (address, why) in tried {
@@ -85,12 +86,13 @@ mod tests {
     #[test]
     fn a_server_that_refuses_us_is_told_unless_another_may_be_the_primary() {
         let address = Address::Tcp("host".into(), 1);
-        let cases: [(Vec<Unusable>, bool, bool); 9] = [
+        let cases: [(Vec<Unusable>, bool, bool); 10] = [
             (vec![standby()], false, true),
             (vec![standby()], true, false),
             (vec![refuses_us()], true, true),
             (vec![standby(), standby()], false, false),
-            (vec![refuses_us(), standby()], true, true),
+            (vec![refuses_us(), standby()], true, false),
+            (vec![refuses_us(), standby()], false, true),
             (vec![standby(), refuses_us()], false, true),
             (vec![refuses_us(), refuses_us()], true, true),
             (vec![refuses_us(), away()], false, false),
