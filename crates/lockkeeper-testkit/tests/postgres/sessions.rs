@@ -28,6 +28,23 @@ fn talkative() -> PostgresServer {
     })
 }
 
+/// Who a keeper is, is only for people: what refuses to say so is not asked at every acquire.
+#[tokio::test]
+async fn a_missing_table_of_keepers_is_not_asked_for_at_every_acquire() {
+    let server = talkative();
+    let store = open(&server.url()).await;
+    server.sql("DROP TABLE lockkeeper.keeper");
+    let held = claim("x");
+    for _ in 0..20 {
+        assert!(granted(&store, &held).await);
+        assert_eq!(release(&store, &held).await, Ok(true));
+    }
+    let log = server.log();
+    let refusals = log.matches("ERROR:  relation \"lockkeeper.keeper\" does not exist");
+    let refusals = refusals.count();
+    assert!((1..10).contains(&refusals), "{refusals}: {log}");
+}
+
 /// The server notices within a minute that the machine of a keeper is gone. By default it takes two hours, and the session stays for as long.
 #[tokio::test]
 async fn the_server_asks_whether_the_keeper_is_there() {

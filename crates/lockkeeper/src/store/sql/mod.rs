@@ -49,7 +49,7 @@ struct Shared<E> {
     asked: mpsc::UnboundedSender<Asked>,
     runtime: Handle,
     process: Process,
-    /// When each keeper last said who it is.
+    /// When each keeper is to say again who it is.
     enlisted: Mutex<HashMap<KeeperId, Moment>>,
     /// Names for which others waited when they were last asked for. A short cut would miss.
     crowded: Mutex<HashSet<Name>>,

@@ -19,6 +19,8 @@ const TRIES: u32 = 200;
 const PAGE: usize = 256;
 /// How often a keeper's row is refreshed.
 const ENLIST_EVERY: Duration = Duration::from_secs(600);
+/// The same where that is refused, since its table is missing.
+const ENLIST_AGAIN: Duration = Duration::from_secs(10);
 
 /// What the rules made of a name.
 struct Applied<T> {
@@ -455,14 +457,17 @@ impl<E: Engine> Shared<E> {
     /// Says who this keeper is, once in a while. Only for people: an error does not matter.
     async fn enlist(&self, keeper: KeeperId) {
         let now = Moment::now();
-        let known = self.enlisted().get(&keeper).copied();
-        if known.is_some_and(|last| now.since(last) < ENLIST_EVERY) {
+        let next = self.enlisted().get(&keeper).copied();
+        if next.is_some_and(|next| now < next) {
             return;
         }
         let enlist = Op::Enlist(keeper, self.process.clone());
-        if self.ask(enlist).await.is_ok() {
-            self.enlisted().insert(keeper, now);
-        }
+        let pause = match self.ask(enlist).await {
+            Ok(_) => ENLIST_EVERY,
+            Err(Error::Refused { .. }) => ENLIST_AGAIN,
+            Err(_) => return,
+        };
+        self.enlisted().insert(keeper, now + pause);
     }
 }
 
