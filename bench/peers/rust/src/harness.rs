@@ -121,7 +121,7 @@ async fn repeat<L: Library>(library: Arc<L>, lock: L::Lock, window: Window) -> A
         if window.notes {
             answer.notes.push([asked, acquired, releasing]);
         }
-        // Whoever never has to wait lets the others run now and then.
+        // A task that never has to wait lets the others run now and then.
         tokio::task::coop::consume_budget().await;
     }
     answer.pairs = vec![pairs];

@@ -155,7 +155,7 @@ async fn a_client_that_finds_some_tables_missing_makes_them_and_sits_out() {
         (&["hold"], Mode::Read),
         (&["waiter"], Mode::Exclusive),
         (&["meta"], Mode::Exclusive),
-        // Who reads is known, and not that anybody does.
+        // `hold` names the readers, but `lock`, which counts them, is gone.
         (&["lock", "meta"], Mode::Read),
     ] {
         let store = open(&url).await;

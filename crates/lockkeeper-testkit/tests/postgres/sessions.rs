@@ -28,7 +28,7 @@ fn talkative() -> PostgresServer {
     })
 }
 
-/// Who a keeper is, is only for people: what refuses to say so is not asked at every acquire.
+/// The process of a keeper is written down for people alone. Where that is refused it is not tried again at every acquire.
 #[tokio::test]
 async fn a_missing_table_of_keepers_is_not_asked_for_at_every_acquire() {
     let server = talkative();

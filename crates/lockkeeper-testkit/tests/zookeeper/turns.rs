@@ -200,7 +200,7 @@ async fn a_claim_that_only_tries_is_not_seen_to_wait() {
     );
 }
 
-/// Whoever waits asks about once a second. That costs the servers no transaction, also where permits are waited for.
+/// A claim that waits asks about once a second. That costs the servers no transaction, also where permits are waited for.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_asks_again_writes_nothing() {
     // To sweep a folder is a transaction.

@@ -264,7 +264,7 @@ impl Contest {
     ) -> Result<Option<Won>, Error> {
         let deadline = patience.deadline();
         loop {
-            // Whoever has just been queued would only be told so again.
+            // A claim that has just been queued would only be told so again.
             let pause = match self.queued.take() {
                 Some(pause) => pause,
                 None => {

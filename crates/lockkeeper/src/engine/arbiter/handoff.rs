@@ -1,4 +1,4 @@
-//! Who goes on with a hold: it begins, is handed from task to task or shared by readers, and ends.
+//! How tasks share a hold: it begins, is handed from task to task or shared by readers, and ends.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, MutexGuard};

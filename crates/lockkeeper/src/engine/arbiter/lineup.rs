@@ -123,7 +123,7 @@ impl Arbiter {
         let came = tokio::select! {
             biased;
             came = &mut turn => {
-                // Whoever tells us has taken us out of the line.
+                // The task that tells us has taken us out of the line.
                 std::mem::forget(line);
                 came
             }

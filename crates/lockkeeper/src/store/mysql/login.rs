@@ -67,7 +67,7 @@ pub(super) struct Greeting {
     plugin: String,
 }
 
-/// Who we are.
+/// The user and the database that a connection is for.
 pub(super) struct Login<'a> {
     pub user: &'a str,
     pub password: &'a str,

@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS {waiter} (
   label VARBINARY(256),
   PRIMARY KEY (name, seq), UNIQUE KEY claim (name, claim)
 ) ENGINE=InnoDB;
--- Who is behind a claim, for people.
+-- The process behind a claim, for people.
 CREATE TABLE IF NOT EXISTS {keeper} (
   id BINARY(16) NOT NULL PRIMARY KEY,
   host VARBINARY(255) NOT NULL, pid BIGINT NOT NULL, program VARBINARY(255) NOT NULL,

@@ -56,7 +56,7 @@ fn bell_of(keeper: KeeperId) -> String {
     format!("lk:{:032x}", keeper.to_bits())
 }
 
-/// Who waits for what, and the task that listens for them.
+/// The claims that wait, and the task that listens for them.
 #[derive(Debug)]
 pub(super) struct Bell {
     watched: Arc<Watched>,

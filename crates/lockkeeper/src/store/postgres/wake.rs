@@ -1,4 +1,4 @@
-//! Who is told what, by `NOTIFY`: a channel for each keeper that listens, and one for latches.
+//! What is told to whom, by `NOTIFY`: a channel for each keeper that listens, and one for latches.
 
 use std::time::Duration;
 

@@ -103,7 +103,7 @@ pub(crate) enum Op {
     /// [`Reply::Granted`]; [`Reply::Held`] if another claim's exclusive hold lives (`claim <> id`, `shared = 0`,
     /// `t < expires <= t + lease + 1 s`) and nothing was done; else [`Reply::Miss`].
     Take {
-        /// Who wants it.
+        /// The process that wants it.
         claim: Claim,
         /// In the server's time.
         not_after: u64,
@@ -118,7 +118,7 @@ pub(crate) enum Op {
     ///
     /// [`Reply::Held`], [`Reply::Granted`] with what it holds, or [`Reply::Miss`].
     Append {
-        /// Who waits.
+        /// The claim that waits.
         claim: Claim,
         /// In the server's time.
         not_after: u64,
@@ -245,7 +245,7 @@ pub(crate) enum Reply {
     Names(Vec<(String, usize)>),
     /// Names that were looked at.
     Looked(Vec<Looked>),
-    /// Who is behind keepers.
+    /// The processes behind keepers.
     Processes(Vec<(KeeperId, Process)>),
     /// A latch, and its version if it has a row.
     Latch(Option<i64>, Latch),

@@ -471,7 +471,7 @@ impl<E: Engine> Shared<E> {
     }
 }
 
-/// Who is behind a keeper, as far as that is known.
+/// The process behind a keeper, as far as it is known.
 fn behind_of(processes: &HashMap<KeeperId, Process>, keeper: KeeperId) -> Process {
     let process = processes.get(&keeper).cloned();
     process.unwrap_or_else(|| Process::unknown(""))

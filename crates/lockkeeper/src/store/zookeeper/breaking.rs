@@ -39,7 +39,7 @@ async fn end_all(
     let record = look::record_path(core, &request.name);
     let holders =
         |seen: Vec<Seen>| -> Vec<Holder> { seen.into_iter().map(|seen| seen.holder).collect() };
-    // Whoever comes after the first part was ended is not meant.
+    // A claim that comes after the first part was ended is not meant.
     let mut first: Option<Vec<ClaimId>> = None;
     for _ in 0..100 {
         if Moment::now() > request.not_after {

@@ -1,4 +1,4 @@
-//! Who stands in line below a path, and whose turn it is: pure.
+//! Which claims stand in line below a path, and whose turn it is: pure.
 //!
 //! Every child whose name ends in a number behind one of the markers of Curator and kazoo is a contender, whoever made it.
 

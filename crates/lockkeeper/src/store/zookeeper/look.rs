@@ -142,7 +142,7 @@ fn groups<'a>(folder: &str, contenders: impl IntoIterator<Item = &'a Contender>)
     groups
 }
 
-/// Who of these holds, and who waits. `None` if `all` are wanted and one is gone by now.
+/// Which of these hold, and which wait. `None` if `all` are wanted and one is gone by now.
 async fn sort(
     core: &Core,
     place: &Place,

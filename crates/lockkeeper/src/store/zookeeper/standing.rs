@@ -125,7 +125,7 @@ async fn judge_lock(
         }
         Ok(None) => {}
     }
-    // Whoever has a permit was here before: a later one would have seen this claim, and waited.
+    // A claim that has a permit was here before: a later one would have seen this claim, and waited.
     if !lists.leases.is_empty() {
         let wait = Wait::Children(place.leases.clone(), lists.leases.clone());
         return Ok(Verdict::Behind(wait));

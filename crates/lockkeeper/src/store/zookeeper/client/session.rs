@@ -166,7 +166,7 @@ impl Driver {
         self.shared
             .standing
             .send_modify(|standing| standing.session = 0);
-        // Whoever holds something is told now.
+        // All holders are told now.
         let _ = self.events.send(Event::Lost);
     }
 

@@ -40,7 +40,7 @@ pub struct Stat {
     pub children: i32,
 }
 
-/// Who may do what with a node that is created.
+/// What each user may do with a node that is created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acl {
     /// Everybody may do everything.
