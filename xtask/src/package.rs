@@ -39,6 +39,9 @@ pub fn run() -> Result<(), String> {
 /// The steps of it.
 pub fn all(steps: &mut Steps) -> Result<(), String> {
     let host = host(&steps.output("which machine this is", Command::new("rustc").arg("-vV"))?)?;
+    // The steps below are offline, and on a new machine nothing was downloaded yet.
+    let fetch = ["fetch", "--locked", "--target", &host];
+    steps.command("download what crates need", cargo().args(fetch))?;
     let args = ["metadata", "--format-version", "1", "--locked", "--offline"];
     // Of this machine: what others need was not fetched.
     let mut command = cargo();
