@@ -38,7 +38,8 @@ usage: cargo xtask COMMAND
   interop old       stores shared with the command of an earlier commit, which is built first
   bench peers [redis|zookeeper] [--quick]
                     Lockkeeper on Redis and on ZooKeeper beside other libraries: writes
-                    docs/benchmarks/; --quick only sees whether it works, in a minute";
+                    docs/benchmarks/, and the data below target/bench/; --quick only sees
+                    whether it works, in a minute";
 
 fn main() -> ExitCode {
     interrupts::hear();

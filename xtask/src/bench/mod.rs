@@ -57,8 +57,8 @@ struct Report {
     targets: Vec<Target>,
 }
 
-/// Measures on the servers that are named, or on all, and writes the tables, the plots and the data. A quick run is not worth
-/// keeping and goes elsewhere.
+/// Measures on the servers that are named, or on all. Writes the pages and the plots to `docs/benchmarks`, and the data below
+/// `target`. A quick run is not worth keeping: all of it goes below `target`.
 pub fn run(on: Option<&str>, quick: bool) -> Result<(), String> {
     let groups = GROUPS
         .iter()
@@ -167,17 +167,19 @@ fn build(peers: &[Peer]) -> Result<BTreeMap<&'static str, String>, String> {
 }
 
 fn write(report: &Report, quick: bool) -> Result<(), String> {
-    let folder = root().join(match quick {
-        true => "target/bench/quick",
-        false => "docs/benchmarks",
-    });
-    fs::create_dir_all(&folder).map_err(|error| format!("{folder:?}: {error}"))?;
+    let (data, pages) = if quick {
+        ("target/bench/quick", "target/bench/quick")
+    } else {
+        ("target/bench", "docs/benchmarks")
+    };
     let json = serde_json::to_string_pretty(report).map_err(|error| error.to_string())?;
-    for (kind, text) in [
-        ("json", json + "\n"),
-        ("md", page::text(report)),
-        ("svg", plot::text(report)),
+    for (folder, kind, text) in [
+        (data, "json", json + "\n"),
+        (pages, "md", page::text(report)),
+        (pages, "svg", plot::text(report)),
     ] {
+        let folder = root().join(folder);
+        fs::create_dir_all(&folder).map_err(|error| format!("{folder:?}: {error}"))?;
         let path = folder.join(format!("{}.{kind}", report.group.file));
         fs::write(&path, text).map_err(|error| format!("{path:?}: {error}"))?;
         println!("{}", path.display());
