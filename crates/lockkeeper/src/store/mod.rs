@@ -27,17 +27,14 @@
 
 #[cfg(feature = "redis")]
 mod admission;
+mod api;
 pub(crate) mod caller;
-mod capabilities;
 mod catalog;
-mod claim;
 pub mod common;
 mod forward;
-mod info;
 pub mod memory;
 #[cfg(feature = "mysql")]
 pub mod mysql;
-mod nodes;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redlock")]
@@ -53,7 +50,6 @@ pub mod record;
     )
 )]
 pub mod redis;
-mod request;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 #[cfg_attr(
     not(feature = "postgres"),
@@ -62,7 +58,6 @@ mod request;
 mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-mod subscription;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
@@ -73,19 +68,16 @@ use std::time::Duration;
 
 use crate::{Error, Name};
 
-pub use capabilities::{Capabilities, Fencing, Health, LeaseEnd, Reach, TimeAuthority, Wakeups};
-pub use catalog::{Opener, Scheme, schemes};
-pub(crate) use catalog::{added_examples, open};
-pub(crate) use claim::may_stand_beside;
-pub use claim::{Attempt, Claim, ClaimId, DirectGrant, Grant, KeeperId, Mode};
-pub use info::{Broken, Holder, LockInfo, MAX_LISTED, Process, Waiter};
-pub use nodes::{NodeState, NodeStatus, NodeVote};
-pub use request::{
-    Break, BreakOutcome, BreakTarget, LatchOp, LatchRequest, LatchState, Release, Released,
-    Renewal, Renewed,
+use self::api::GrantSlot;
+pub(crate) use self::api::may_stand_beside;
+pub use self::api::{
+    Attempt, Break, BreakOutcome, BreakTarget, Broken, Capabilities, Claim, ClaimId, DirectGrant,
+    Fencing, Grant, Health, Holder, Interest, KeeperId, LatchOp, LatchRequest, LatchState,
+    LeaseEnd, LockInfo, MAX_LISTED, Mode, NodeState, NodeStatus, NodeVote, Process, Reach, Release,
+    Released, Renewal, Renewed, Subscription, TimeAuthority, Waiter, Wakeups,
 };
-use subscription::GrantSlot;
-pub use subscription::{Interest, Subscription};
+pub use self::catalog::{Opener, Scheme, schemes};
+pub(crate) use self::catalog::{added_examples, open};
 
 /// A future that a store returns. Boxed, so that `Arc<dyn Store>` works.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

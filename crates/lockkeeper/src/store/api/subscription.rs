@@ -95,7 +95,7 @@ impl Subscription {
     }
 
     /// What the hints bring is found in `grants`.
-    pub(super) fn with_grants(mut self, grants: Option<Arc<GrantSlot>>) -> Subscription {
+    pub(in crate::store) fn with_grants(mut self, grants: Option<Arc<GrantSlot>>) -> Subscription {
         self.grants = grants;
         self
     }
@@ -117,7 +117,7 @@ impl Subscription {
 
     /// Forgets the hints that were given so far.
     #[cfg(feature = "redis")]
-    pub(super) fn forget(&self) {
+    pub(in crate::store) fn forget(&self) {
         std::pin::pin!(self.hints.notified()).enable();
     }
 
@@ -129,10 +129,10 @@ impl Subscription {
 
 /// Where a grant waits until its claim takes it.
 #[derive(Debug, Default)]
-pub(super) struct GrantSlot(Mutex<Option<DirectGrant>>);
+pub(in crate::store) struct GrantSlot(Mutex<Option<DirectGrant>>);
 
 impl GrantSlot {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Option<DirectGrant>> {
+    pub(in crate::store) fn lock(&self) -> MutexGuard<'_, Option<DirectGrant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -245,7 +245,7 @@ pub enum BreakTarget {
 
 impl BreakTarget {
     /// Whether a hold is meant that has this claim and these tokens.
-    pub(super) fn means(self, claim: ClaimId, grant: Grant) -> bool {
+    pub(in crate::store) fn means(self, claim: ClaimId, grant: Grant) -> bool {
         match self {
             BreakTarget::All => true,
             BreakTarget::Token(token) => {
@@ -258,7 +258,7 @@ impl BreakTarget {
 
     /// The claim and the token, as the scripts have them.
     #[cfg(feature = "redis")]
-    pub(super) fn as_args(self) -> [String; 2] {
+    pub(in crate::store) fn as_args(self) -> [String; 2] {
         match self {
             BreakTarget::All => [String::new(), String::new()],
             BreakTarget::Token(token) => [String::new(), token.get().to_string()],

@@ -35,7 +35,7 @@ pub struct LockInfo {
     /// How many claims wait in the store. Tasks of one process that want a lock alike wait with one claim, and with none while
     /// their process holds: they are not counted one by one. A task with a label, a lease or a mode of its own has a claim of its own.
     pub waiters: usize,
-    /// The first [`MAX_LISTED`] claims of the queue, in its order. Empty in what [`list`](super::Store::list) returns, and
+    /// The first [`MAX_LISTED`] claims of the queue, in its order. Empty in what [`list`](crate::store::Store::list) returns, and
     /// where a store has no queue.
     pub queue: Vec<Waiter>,
     /// The last token given out.
@@ -99,7 +99,7 @@ impl LockInfo {
 
     /// `None` when nothing is known.
     #[cfg(feature = "redis")]
-    pub(super) fn if_known(self) -> Option<LockInfo> {
+    pub(in crate::store) fn if_known(self) -> Option<LockInfo> {
         let known = !self.holders.is_empty()
             || self.waiters > 0
             || self.last_token.is_some()

@@ -57,7 +57,7 @@ pub struct Capabilities {
     pub time: TimeAuthority,
     /// What ends the lease of a process that is dead or stands still.
     pub lease_end: LeaseEnd,
-    /// The longest lease that it grants, at most [`MAX_LEASE`](crate::MAX_LEASE). In [`schemes`](super::schemes): unless
+    /// The longest lease that it grants, at most [`MAX_LEASE`](crate::MAX_LEASE). In [`schemes`](crate::store::schemes): unless
     /// the URL says otherwise.
     pub longest_lease: Duration,
     /// Whether each verb ends within a time of the store's own, with an answer or an error, whatever happens. If
