@@ -71,10 +71,7 @@ pub(crate) fn typed(duration: Duration) -> String {
     let text: String = parts
         .map(|(number, unit)| format!("{number}{unit}"))
         .collect();
-    match text.is_empty() {
-        true => "0s".into(),
-        false => text,
-    }
+    if text.is_empty() { "0s".into() } else { text }
 }
 
 #[cfg(test)]

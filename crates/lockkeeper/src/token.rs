@@ -100,9 +100,10 @@ pub(crate) const MAX_SKEW_MICROS: u64 = 60_000_000;
 /// When a break counts as made: at the token that it takes, so that no hold which it ends has a later one. Where that is
 /// far ahead, the clock was set back, and only the clock is right.
 pub(crate) fn break_micros(token: u64, unix_micros: u64) -> u64 {
-    match token <= unix_micros.saturating_add(MAX_SKEW_MICROS) {
-        true => token,
-        false => unix_micros,
+    if token <= unix_micros.saturating_add(MAX_SKEW_MICROS) {
+        token
+    } else {
+        unix_micros
     }
 }
 

@@ -61,10 +61,10 @@ fn host<'a>(text: &'a str, example: &str) -> Result<&'a str, Error> {
         },
         None => text.split(':').next().unwrap_or_default(),
     };
-    match name.is_empty() {
-        true => refuse(format!("it names no host; write {example}")),
-        false => Ok(name),
+    if name.is_empty() {
+        return refuse(format!("it names no host; write {example}"));
     }
+    Ok(name)
 }
 
 fn port(text: &str, default: u16) -> Result<u16, Error> {

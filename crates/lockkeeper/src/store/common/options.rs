@@ -70,10 +70,10 @@ impl Options {
     /// # Errors
     /// [`Error::InvalidUrl`] when the URL has the option.
     pub fn is_said_elsewhere(&self, name: &str) -> Result<(), Error> {
-        match self.is_given(name) {
-            true => twice(name),
-            false => Ok(()),
+        if self.is_given(name) {
+            return twice(name);
         }
+        Ok(())
     }
 
     /// Takes an option as it is.
@@ -155,9 +155,10 @@ impl Options {
         match (unknown, self.known.as_slice()) {
             (None, _) => Ok(()),
             (Some("password" | "pass" | "auth"), known) => {
-                let file = match known.contains(&"password_file") {
-                    true => ", or name a file with password_file=PATH",
-                    false => "",
+                let file = if known.contains(&"password_file") {
+                    ", or name a file with password_file=PATH"
+                } else {
+                    ""
                 };
                 refuse(format!(
                     "a password is no option, as it would be shown; write {}://USER:PASSWORD@HOST in \

@@ -260,6 +260,7 @@ mod tests {
     use std::collections::VecDeque;
     use std::future::pending;
     use std::sync::Mutex;
+    use std::task::Poll;
 
     use super::*;
     use crate::clock::Moment;
@@ -415,9 +416,10 @@ mod tests {
         let clock = Clock::simulated();
         let start = clock.now();
         let answer = std::future::poll_fn(|_| {
-            match answers.is_some_and(|answers| clock.now().since(start) >= answers) {
-                true => std::task::Poll::Ready(()),
-                false => std::task::Poll::Pending,
+            if answers.is_some_and(|answers| clock.now().since(start) >= answers) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
             }
         });
         let excuse = async { excuse.map(|takes| clock.advance(takes)) };
@@ -425,13 +427,13 @@ mod tests {
         let sleep = |time: Duration| {
             let end = clock.now() + time;
             let clock = &clock;
-            std::future::poll_fn(move |context| match clock.now() >= end {
-                true => std::task::Poll::Ready(()),
-                false => {
-                    clock.advance(Duration::from_millis(1));
-                    context.waker().wake_by_ref();
-                    std::task::Poll::Pending
+            std::future::poll_fn(move |context| {
+                if clock.now() >= end {
+                    return Poll::Ready(());
                 }
+                clock.advance(Duration::from_millis(1));
+                context.waker().wake_by_ref();
+                Poll::Pending
             })
         };
         let runtime = tokio::runtime::Builder::new_current_thread().build();

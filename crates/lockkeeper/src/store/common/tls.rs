@@ -34,11 +34,12 @@ pub fn config(trust: &Trust, kind: &StoreKind) -> Result<ClientConfig, Error> {
     let builder = builder
         .with_safe_default_protocol_versions()
         .map_err(|error| kind.refused(error.to_string()))?;
-    let builder = match trust.insecure {
-        true => builder
+    let builder = if trust.insecure {
+        builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anyone(provider))),
-        false => builder.with_root_certificates(roots(trust, kind)?),
+            .with_custom_certificate_verifier(Arc::new(Anyone(provider)))
+    } else {
+        builder.with_root_certificates(roots(trust, kind)?)
     };
     let Some((cert, key)) = &trust.identity else {
         return Ok(builder.with_no_client_auth());

@@ -158,10 +158,10 @@ impl<'a> ServerUrl<'a> {
     /// # Errors
     /// [`Error::InvalidUrl`] when there is none, or its port is none; and with `several` when there are several.
     pub fn address(&self, default_port: u16, several: &str) -> Result<Address, Error> {
-        match self.hosts.contains(',') {
-            true => refuse(several),
-            false => Address::parse(self.hosts, default_port, self.kind.example),
+        if self.hosts.contains(',') {
+            return refuse(several);
         }
+        Address::parse(self.hosts, default_port, self.kind.example)
     }
 
     /// The servers, with commas between them.

@@ -182,9 +182,10 @@ fn establish(path: &Path, clock: &Clock) -> Result<Connection, Fault> {
     loop {
         let conn = Connection::open_with_flags(path, flags())?;
         if conn.is_readonly("main")? {
-            let why = match is_on_read_only_system(path) {
-                true => "is on a read-only file system; name a file on another one",
-                false => "is read-only; give this user write access to the file",
+            let why = if is_on_read_only_system(path) {
+                "is on a read-only file system; name a file on another one"
+            } else {
+                "is read-only; give this user write access to the file"
             };
             return Err(Fault::Told(refused(format!("{path:?} {why}"))));
         }

@@ -147,9 +147,10 @@ impl Peer {
         Ok(Peer {
             id: row.get(0)?,
             // The file's name is made of it, and others of the group can write to the database.
-            alive: match is_instance(&instance) {
-                true => folder.join(format!("{instance}.alive")),
-                false => PathBuf::new(),
+            alive: if is_instance(&instance) {
+                folder.join(format!("{instance}.alive"))
+            } else {
+                PathBuf::new()
             },
             instance,
             process: Process {

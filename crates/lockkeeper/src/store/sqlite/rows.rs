@@ -181,9 +181,10 @@ impl<'c> Rows<'c> {
         );
         let mut wrote = 0;
         if fence != self.stored {
-            let statement = match self.has_fence {
-                true => sql::FENCE_MOVE,
-                false => sql::FENCE_START,
+            let statement = if self.has_fence {
+                sql::FENCE_MOVE
+            } else {
+                sql::FENCE_START
             };
             wrote += self.write(statement, params![name, fence.0 as i64, fence.1])?;
             (self.stored, self.has_fence) = (fence, true);

@@ -77,9 +77,10 @@ fn check_queue(before: &Record, verb: &Verb, step: &Step<Outcome>, after: &Recor
     for (place, entry) in waiting.iter().enumerate() {
         if let Some(was) = old.find(|was| was.claim == entry.claim) {
             let asked = matches!(verb, Verb::Try(claim) if claim.id == entry.claim);
-            let until = match asked && entry.until != was.until {
-                true => now.moment + QUEUE_TTL,
-                false => was.until,
+            let until = if asked && entry.until != was.until {
+                now.moment + QUEUE_TTL
+            } else {
+                was.until
             };
             let kept = Queued {
                 until,
