@@ -1,4 +1,7 @@
-//! What the store and its two threads share: the session, and whom to tell about what happened in it.
+//! What a store, its worker and its watcher share: the session, and the hints about what was committed in it.
+//!
+//! A verb runs in one of two ways. [`Core::run_inline`] runs it at once on the caller's thread, which is the usual case.
+//! If anything else writes just then, the worker runs it by [`Core::run_blocking`], in the order in which verbs came.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -8,19 +11,19 @@ use std::time::Instant;
 
 use super::fault::Fault;
 use super::file::Pause;
-use super::liveness::{Peer, Pulse};
+use super::liveness::{Liveness, Peer};
 use super::session::{Effects, Session, Tx};
 use super::verbs;
-use super::wake::Outbox;
+use super::wake::HintSender;
 use super::worker::Job;
 use crate::Error;
 use crate::store::Release;
 use crate::store::common::HintBoard;
 
-/// The log is copied back after about this many pages.
-const TIDY_PAGES: usize = 1000;
-/// Idle fences are looked for after this many new names.
-const TIDY_NAMES: usize = 4096;
+/// The worker copies the log back after about this many pages.
+const CHECKPOINT_PAGES: usize = 1000;
+/// The worker forgets idle fences after this many new names.
+const FORGET_AFTER_NAMES: usize = 4096;
 
 /// A verb of the contract, run inside a transaction.
 pub(super) type Verb<A, T> = fn(&mut Tx<'_>, &A) -> Result<T, Fault>;
@@ -30,38 +33,38 @@ pub(super) struct Core {
     pub path: PathBuf,
     pub hints: HintBoard,
     session: Mutex<Session>,
-    /// Held while the log is copied back, and before the session.
-    copying: Mutex<()>,
-    outbox: Outbox,
+    /// Locked while the log is copied back. Taken before the session.
+    checkpoint: Mutex<()>,
+    sender: HintSender,
     jobs: Sender<Job>,
-    /// Verbs that were given to the worker and have not ended. While there are any, new ones line up behind
+    /// Verbs that were given to the worker and have not ended. While there are any, new ones queue behind
     /// them: none is overtaken, so none starves and no withdrawal comes before its acquire.
     queued: AtomicUsize,
     /// Pages written since the log was last copied back.
     pages: AtomicUsize,
-    /// Names seen for the first time since idle fences were last forgotten.
-    names: AtomicUsize,
+    /// Names with a new fence since idle fences were last forgotten.
+    new_names: AtomicUsize,
     stopping: AtomicBool,
 }
 
 impl Core {
-    pub fn new(path: PathBuf, session: Session, outbox: Outbox, jobs: Sender<Job>) -> Core {
+    pub fn new(path: PathBuf, session: Session, sender: HintSender, jobs: Sender<Job>) -> Core {
         Core {
             path,
             hints: HintBoard::default(),
             session: Mutex::new(session),
-            copying: Mutex::new(()),
-            outbox,
+            checkpoint: Mutex::new(()),
+            sender,
             jobs,
             queued: AtomicUsize::new(0),
             pages: AtomicUsize::new(0),
-            names: AtomicUsize::new(0),
+            new_names: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
         }
     }
 
-    /// The session, if nobody else has it or waits for it.
-    fn free_session(&self) -> Option<MutexGuard<'_, Session>> {
+    /// The session, if no other thread has it or waits for it.
+    fn try_session(&self) -> Option<MutexGuard<'_, Session>> {
         if self.queued.load(SeqCst) > 0 {
             return None;
         }
@@ -72,30 +75,30 @@ impl Core {
         }
     }
 
-    /// Ends a lease here and now if surely nobody waits for it. False if it has to be done the long way.
-    pub fn release_unwaited(&self, release: &Release) -> bool {
-        let session = self.free_session().filter(|_| release.requeue.is_none());
+    /// Ends a lease at once if it is certain that nobody waits for it. Returns false if the release needs the whole record.
+    pub fn release_uncontended(&self, release: &Release) -> bool {
+        let session = self.try_session().filter(|_| release.requeue.is_none());
         let ended =
-            session.map(|mut session| session.release_unwaited(&release.name, release.claim));
+            session.map(|mut session| session.release_uncontended(&release.name, release.claim));
         match ended {
             Some(Ok(Some(effects))) => {
-                self.deliver(effects);
+                self.publish(effects);
                 true
             }
-            // A failed statement changed nothing; the long way says what is wrong.
+            // A failed statement changed nothing; the release by the whole record reports what is wrong.
             _ => false,
         }
     }
 
-    /// Runs a verb here and now; `None` if someone else is writing.
+    /// Runs a verb at once on this thread. Returns `None` if another thread or process is writing.
     pub fn run_inline<A: ?Sized, T>(&self, ask: &A, verb: Verb<A, T>) -> Option<Result<T, Error>> {
-        let mut session = self.free_session()?;
+        let mut session = self.try_session()?;
         let done = session.write(|tx| verb(tx, ask));
-        // The claim that is hinted wants it next.
+        // Before the hints: the claim that gets one asks for the session next.
         drop(session);
         match done {
             Ok((answer, effects)) => {
-                self.deliver(effects);
+                self.publish(effects);
                 Some(Ok(answer))
             }
             Err(Fault::Locked) => None,
@@ -103,37 +106,38 @@ impl Core {
         }
     }
 
-    /// Runs a verb, waiting for other writers. `None` if nobody wanted it any more before it could run.
-    pub fn run_patiently<A: ?Sized, T>(
+    /// Runs a verb, and blocks while another thread or process is writing. Returns `None` if the verb was cancelled
+    /// before it could run.
+    pub fn run_blocking<A: ?Sized, T>(
         &self,
         ask: &A,
         verb: impl Fn(&mut Tx<'_>, &A) -> Result<T, Fault>,
-        give_up: Instant,
-        is_unwanted: impl Fn() -> bool,
+        deadline: Instant,
+        is_cancelled: impl Fn() -> bool,
     ) -> Option<Result<T, Error>> {
         let mut pause = Pause::default();
         let mut session = self.session();
         let done = loop {
-            if is_unwanted() {
+            if is_cancelled() {
                 return None;
             }
             match session.write(|tx| verb(tx, ask)) {
-                Err(Fault::Locked) if Instant::now() < give_up => pause.sleep(),
+                Err(Fault::Locked) if Instant::now() < deadline => pause.sleep(),
                 done => break done,
             }
         };
         drop(session);
         Some(match done {
             Ok((answer, effects)) => {
-                self.deliver(effects);
+                self.publish(effects);
                 Ok(answer)
             }
             Err(fault) => Err(fault.explain(&self.path)),
         })
     }
 
-    /// Waits for the session. Meanwhile nobody runs a verb inline: tasks that take it again and again at once
-    /// would never let a thread that waits for it in.
+    /// Waits for the session. Meanwhile no verb runs inline: tasks that take the session again and again would never let
+    /// the waiting thread have it.
     pub fn session(&self) -> MutexGuard<'_, Session> {
         self.queued.fetch_add(1, SeqCst);
         let session = self.session.lock();
@@ -141,19 +145,21 @@ impl Core {
         session.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps others of this process from copying the log back, or from stopping meanwhile.
-    pub fn copying(&self) -> MutexGuard<'_, ()> {
-        self.copying.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Keeps other threads from copying the log back, and [`Core::at_rest`] from beginning.
+    pub fn checkpoint(&self) -> MutexGuard<'_, ()> {
+        self.checkpoint
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Calls `then` while no thread of this store is inside a transaction or copies the log back.
     pub fn at_rest(&self, then: &mut dyn FnMut()) {
-        let _copying = self.copying();
+        let _checkpoint = self.checkpoint();
         let _session = self.session();
         then();
     }
 
-    /// Lines a verb up for the worker, which calls [`Core::dequeue`] when it has ended.
+    /// Queues a verb for the worker, which calls [`Core::dequeue`] when the verb has ended.
     pub fn enqueue(&self, job: Job) -> Result<(), Error> {
         self.queued.fetch_add(1, SeqCst);
         self.jobs.send(job).map_err(|_| {
@@ -166,33 +172,33 @@ impl Core {
         self.queued.fetch_sub(1, SeqCst);
     }
 
-    /// Ends the worker after the verbs that are lined up.
+    /// Ends the worker after the verbs that are queued.
     pub fn stop_worker(&self) {
         self.stopping.store(true, SeqCst);
         let _ = self.jobs.send(Job::Stop);
     }
 
-    /// Whether what can wait should.
+    /// Whether the worker is to end soon: then it leaves out what the next store can do.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(SeqCst)
     }
 
-    /// Whether idle fences should be forgotten now.
-    pub fn take_new_names(&self) -> bool {
-        self.names.load(SeqCst) >= TIDY_NAMES && self.names.swap(0, SeqCst) > 0
+    /// Whether idle fences should be forgotten now. If so, new names are counted from 0 again.
+    pub fn take_many_new_names(&self) -> bool {
+        self.new_names.load(SeqCst) >= FORGET_AFTER_NAMES && self.new_names.swap(0, SeqCst) > 0
     }
 
-    /// Tells everyone concerned what was committed.
-    fn deliver(&self, effects: Effects) {
+    /// Sends the hints about what was committed, and has the worker tidy up once there is enough to do.
+    fn publish(&self, effects: Effects) {
         for (name, claim, peer) in &effects.granted {
             match peer {
-                Some(peer) => self.outbox.granted(peer, name, *claim),
+                Some(peer) => self.sender.granted(peer, name, *claim),
                 None => self.hints.claim(name, *claim),
             }
         }
         for (claim, peer) in &effects.broken {
             match peer {
-                Some(peer) => self.outbox.broken(peer, *claim),
+                Some(peer) => self.sender.broken(peer, *claim),
                 None => self.hints.keeper(claim.keeper),
             }
         }
@@ -203,31 +209,32 @@ impl Core {
             self.hints.latch(name);
         }
         if effects.new_names > 0 {
-            self.names.fetch_add(effects.new_names, SeqCst);
+            self.new_names.fetch_add(effects.new_names, SeqCst);
         }
-        if effects.wrote == 0 {
+        if effects.pages_written == 0 {
             return;
         }
-        let before = self.pages.fetch_add(effects.wrote, SeqCst);
-        if before + effects.wrote >= TIDY_PAGES && self.pages.swap(0, SeqCst) >= TIDY_PAGES {
+        let before = self.pages.fetch_add(effects.pages_written, SeqCst);
+        let pages = before + effects.pages_written;
+        if pages >= CHECKPOINT_PAGES && self.pages.swap(0, SeqCst) >= CHECKPOINT_PAGES {
             let _ = self.jobs.send(Job::Tidy);
         }
     }
 
-    /// Frees what dead stores held. What cannot be done now is left to the next time.
-    pub fn bury_dead(&self) -> Result<(), Fault> {
+    /// Frees what dead stores held, which hints the claims that get it. After a fault, what is left is freed the next time.
+    pub fn reclaim_dead(&self) -> Result<(), Fault> {
         let others = self.session().others()?;
         for peer in others.iter().filter(|peer| peer.is_dead()) {
-            self.bury(peer)?;
+            self.reclaim(peer)?;
         }
         Ok(())
     }
 
-    fn bury(&self, peer: &Arc<Peer>) -> Result<(), Fault> {
+    fn reclaim(&self, peer: &Arc<Peer>) -> Result<(), Fault> {
         tracing::debug!(process = %peer.process, "freeing what a dead process held");
         loop {
-            let (done, effects) = self.session().write(|tx| verbs::bury(tx, &peer.id))?;
-            self.deliver(effects);
+            let (done, effects) = self.session().write(|tx| verbs::reclaim(tx, &peer.id))?;
+            self.publish(effects);
             if done {
                 peer.remove_files();
                 return Ok(());
@@ -235,13 +242,13 @@ impl Core {
         }
     }
 
-    /// The same, and also forgets stores of which nothing is left, not even their file.
-    pub fn bury_all(&self) -> Result<(), Fault> {
-        self.bury_dead()?;
+    /// Frees what dead stores held, and removes the rows of stores whose files are missing, unless they hold or wait.
+    pub fn clean_up(&self) -> Result<(), Fault> {
+        self.reclaim_dead()?;
         let others = self.session().others()?;
         for peer in others {
-            if peer.pulse() == Pulse::Unknown {
-                self.session().write(|tx| verbs::leave(tx, &peer.id))?;
+            if peer.liveness() == Liveness::Unknown {
+                self.session().write(|tx| verbs::unregister(tx, &peer.id))?;
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
--- Puts a claim at the end of the queue of a name. A place of its own that lapsed goes.
+-- Puts a claim at the end of the queue of a name, and removes an entry of the same claim that lapsed.
 -- ?1 name, ?2 claim, ?3 process, ?4 mode, ?5 permits, ?6 taken, ?7 lease, ?8 reserve, ?9 until, ?10 since, ?11 label.
 
 INSERT OR REPLACE INTO waiter (name, seq, claim, process, mode, permits, taken, lease, reserve, until, since, label)

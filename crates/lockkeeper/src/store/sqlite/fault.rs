@@ -1,25 +1,25 @@
-//! What SQLite answers when it cannot, and what that means to a user.
+//! SQLite's errors, and what they mean to a user.
 
 use std::io;
 use std::path::Path;
 
 use rusqlite::ErrorCode;
 
-use super::users;
+use super::file_status;
 use crate::Error;
 
-/// How the store calls itself in errors.
+/// The name of this kind of store in errors.
 pub(super) const STORE: &str = "sqlite";
 
 /// Why a transaction did not happen. Nothing was changed.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// Another connection writes just now: try again soon.
+    /// Another connection is writing. The same may succeed soon.
     Locked,
-    /// SQLite's own words, not yet put into ours.
+    /// An error of SQLite's, not yet explained.
     Sqlite(rusqlite::Error),
-    /// Ours.
-    Told(Error),
+    /// An error that a user understands.
+    Explained(Error),
 }
 
 impl From<rusqlite::Error> for Fault {
@@ -32,16 +32,16 @@ impl From<rusqlite::Error> for Fault {
 }
 
 impl Fault {
-    /// The fault in words, for the file at `path`.
+    /// The error that a user is shown, for the file at `path`.
     pub fn explain(self, path: &Path) -> Error {
         match self {
-            Fault::Locked => unavailable(users::who_writes(path).unwrap_or_else(|| {
+            Fault::Locked => unavailable(file_status::describe_writer(path).unwrap_or_else(|| {
                 format!(
                     "another program keeps {path:?} locked; find it (for instance with `fuser`) and let it finish"
                 )
             })),
-            Fault::Told(error) => error,
-            Fault::Sqlite(error) => match system(&error) {
+            Fault::Explained(error) => error,
+            Fault::Sqlite(error) => match system_error(&error) {
                 Some(system) => explain(&error, path).caused_by(system),
                 None => explain(&error, path),
             },
@@ -79,8 +79,8 @@ fn explain(error: &rusqlite::Error, path: &Path) -> Error {
     }
 }
 
-/// What the system said below SQLite, without SQLite's own type.
-fn system(error: &rusqlite::Error) -> Option<io::Error> {
+/// The system's error below SQLite's, without a type of SQLite's in it.
+fn system_error(error: &rusqlite::Error) -> Option<io::Error> {
     let kind = match error.sqlite_error_code()? {
         ErrorCode::DiskFull => io::ErrorKind::StorageFull,
         ErrorCode::SystemIoFailure | ErrorCode::CannotOpen => io::ErrorKind::Other,

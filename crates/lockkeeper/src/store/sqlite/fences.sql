@@ -1,5 +1,5 @@
--- A slice of the fences in the order of names, for forgetting the idle ones. Bounded, because it runs
--- while it keeps everyone else from writing.
+-- A slice of the fences in the order of names, to forget the idle ones. Bounded, because no other process can write
+-- while it runs.
 -- ?1 the name after which to go on, ?2 how many.
 -- Rows: name, last token, whether anyone holds or waits.
 

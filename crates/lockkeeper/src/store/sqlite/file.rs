@@ -1,5 +1,6 @@
-//! Opening the database file: what is refused and why, how a new one is made.
+//! Opens the database file: checks that it can be a store of locks, and makes a new one where there is none.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -12,9 +13,7 @@ use rustix::io::Errno;
 use uuid::Uuid;
 
 use super::fault::{Fault, refused};
-use super::sql;
-use super::upgrade;
-use super::volume;
+use super::{file_system, statements, upgrade};
 use crate::Error;
 use crate::clock::Clock;
 
@@ -22,54 +21,54 @@ use crate::clock::Clock;
 pub(super) const APPLICATION_ID: i32 = 0x4C6F_636B;
 /// The version of the tables.
 pub(super) const SCHEMA_VERSION: i32 = 2;
-/// The version before, which can be upgraded.
+/// The earlier version, which can be upgraded.
 const OLD_VERSION: i32 = 1;
 /// How long another program may keep the file locked before a verb fails.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Small pages: a transaction writes whole pages, and a lease has about 100 bytes.
 pub(super) const PAGE_SIZE: u32 = 1024;
-/// A log that grew past this is cut when it starts over.
+/// A log of more bytes than this is cut to that when it starts over.
 pub(super) const LOG_LIMIT: u32 = 4 << 20;
 
-/// Opens the database at `path`, creating it if there is none. Answers its real path as well.
+/// Opens the database at `path`, creating it if there is none. Returns its real path as well.
 pub(super) fn open(path: &Path, clock: &Clock) -> Result<(Connection, PathBuf), Error> {
     // Absolute, so that no name looks like one of SQLite's special ones.
     let path = std::path::absolute(path)
         .map_err(|error| refused(format!("{path:?} is not a usable path: {error}")))?;
     check_folder(&path)?;
     check_file(&path)?;
-    let conn = retry(|| establish(&path, clock)).map_err(|fault| fault.explain(&path))?;
+    let conn = retry(|| connect_or_create(&path, clock)).map_err(|fault| fault.explain(&path))?;
     // Different links to one file must lead to the same folder of keepers.
     let real = fs::canonicalize(&path)
         .map_err(|error| refused(format!("{path:?} cannot be found again: {error}")))?;
     Ok((conn, real))
 }
 
-/// Another connection to a file that `open` has prepared.
+/// Another connection to a file that [`open`] has prepared.
 pub(super) fn reopen(path: &Path) -> Result<Connection, Error> {
     retry(|| connect(path)).map_err(|fault| fault.explain(path))
 }
 
-/// Tries again while another program has the file locked, as long as patience lasts.
+/// Tries again while another program has the file locked, for [`BUSY_TIMEOUT`].
 pub(super) fn retry<T>(attempt: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
-    retry_until(Instant::now() + PATIENCE, attempt)
+    retry_until(Instant::now() + BUSY_TIMEOUT, attempt)
 }
 
 pub(super) fn retry_until<T>(
-    give_up: Instant,
+    deadline: Instant,
     mut attempt: impl FnMut() -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     let mut pause = Pause::default();
     loop {
         match attempt() {
-            Err(Fault::Locked) if Instant::now() < give_up => pause.sleep(),
+            Err(Fault::Locked) if Instant::now() < deadline => pause.sleep(),
             answer => return answer,
         }
     }
 }
 
-/// Short pauses that grow: another writer is gone in microseconds, another program perhaps in seconds.
+/// Short pauses that grow: a transaction ends in microseconds, but the lock of some other program perhaps in seconds.
 #[derive(Debug)]
 pub(super) struct Pause(Duration);
 
@@ -86,6 +85,18 @@ impl Pause {
     }
 }
 
+/// The file with this ending, next to the database.
+pub(super) fn sibling(database: &Path, ending: &str) -> PathBuf {
+    let mut path = OsString::from(database);
+    path.push(ending);
+    path.into()
+}
+
+/// The folder of the stores that have a database open.
+pub(super) fn keepers_folder(database: &Path) -> PathBuf {
+    sibling(database, "-keepers")
+}
+
 fn check_folder(path: &Path) -> Result<(), Error> {
     let Some(folder) = path.parent() else {
         return Err(refused(format!("{path:?} names no file")));
@@ -95,7 +106,7 @@ fn check_folder(path: &Path) -> Result<(), Error> {
             return Err(refused(format!("{folder:?} is not a folder")));
         }
         Ok(_) => {}
-        // The default place is ours to make; any other may be a typing error.
+        // The folder of the default store is created. Any other may be a typing error.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if folder.file_name().is_none_or(|name| name != "lockkeeper") {
                 return Err(refused(format!(
@@ -115,7 +126,7 @@ fn check_folder(path: &Path) -> Result<(), Error> {
             )));
         }
     }
-    volume::check(folder)
+    file_system::check(folder)
 }
 
 fn check_file(path: &Path) -> Result<(), Error> {
@@ -139,18 +150,19 @@ fn check_file(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Creates an empty file with the permissions that the umask allows; SQLite alone would never let a group
-/// write. The file is made under another name and then renamed: opening and closing the database itself would
-/// drop the locks that this process has on it, if another thread was faster. Not linked: until the other name is
-/// gone, which it never is if we are killed, the file would have two of them, and be refused.
+/// Creates an empty file with the permissions that the umask allows; SQLite alone would never let a group write.
+///
+/// The file is made under another name and then renamed. Opening and closing the database itself would drop the locks that
+/// this process has on it, if another thread made it first. A hard link would do instead of renaming, but a process that is
+/// killed before it removes the other name would leave a file with two names, which is refused.
 fn create(path: &Path) -> Result<(), Error> {
-    // Anything else that is there now, another was faster to make.
+    // Anything else that is there now was just made by another process.
     if fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
         return Err(refused(format!(
             "{path:?} is a symbolic link to nowhere; remove it, or name what it should lead to"
         )));
     }
-    let draft = path.with_file_name(format!(".lockkeeper-{}", Uuid::new_v4().simple()));
+    let temporary = path.with_file_name(format!(".lockkeeper-{}", Uuid::new_v4().simple()));
     let explain = |error: io::Error| {
         let advice = match error.kind() {
             io::ErrorKind::ReadOnlyFilesystem => "name a file on another file system",
@@ -158,15 +170,15 @@ fn create(path: &Path) -> Result<(), Error> {
         };
         refused(format!("{path:?} cannot be created ({error}); {advice}")).caused_by(error)
     };
-    File::create_new(&draft).map_err(explain)?;
-    let Err(error) = renameat_with(CWD, &draft, CWD, path, RenameFlags::NOREPLACE) else {
+    File::create_new(&temporary).map_err(explain)?;
+    let Err(error) = renameat_with(CWD, &temporary, CWD, path, RenameFlags::NOREPLACE) else {
         return Ok(());
     };
-    let _ = fs::remove_file(&draft);
+    let _ = fs::remove_file(&temporary);
     if error == Errno::EXIST {
         return Ok(());
     }
-    // A file system that cannot do this has no permissions to speak of either.
+    // A file system that cannot do this hardly has permissions of its own either, so SQLite may create the file.
     let create = flags() | OpenFlags::SQLITE_OPEN_CREATE;
     let made = Connection::open_with_flags(path, create);
     made.map(|_| ()).map_err(|_| explain(error.into()))
@@ -177,8 +189,8 @@ fn is_on_read_only_system(path: &Path) -> bool {
     system.is_ok_and(|system| system.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
-/// Connects, and makes sure that the file is ours or becomes it.
-fn establish(path: &Path, clock: &Clock) -> Result<Connection, Fault> {
+/// Connects to a file that has our tables of this version, after making or upgrading them if need be.
+fn connect_or_create(path: &Path, clock: &Clock) -> Result<Connection, Fault> {
     loop {
         let conn = Connection::open_with_flags(path, flags())?;
         if conn.is_readonly("main")? {
@@ -187,14 +199,14 @@ fn establish(path: &Path, clock: &Clock) -> Result<Connection, Fault> {
             } else {
                 "is read-only; give this user write access to the file"
             };
-            return Err(Fault::Told(refused(format!("{path:?} {why}"))));
+            return Err(Fault::Explained(refused(format!("{path:?} {why}"))));
         }
         let content = {
-            // One snapshot: another process may be making the same file just now.
+            // In one transaction: another process may be making the tables.
             let snapshot = conn.unchecked_transaction()?;
             check_content(&snapshot, path)?
         };
-        // What others do meanwhile shows when it is looked at again.
+        // After a change the content is checked anew: another process may have changed it as well.
         match content {
             Content::Current => {
                 configure(&conn)?;
@@ -202,12 +214,12 @@ fn establish(path: &Path, clock: &Clock) -> Result<Connection, Fault> {
             }
             Content::Empty => {
                 conn.pragma_update(None, "page_size", PAGE_SIZE)?;
-                set_log(&conn)?;
+                use_log(&conn)?;
                 create_tables(&conn, path, &clock.boot_id())?;
             }
             Content::Old => {
-                // A connection keeps a lock on the file only if that has a log.
-                set_log(&conn)?;
+                // Only with a log does every connection keep a lock on the file, which the upgrade checks.
+                use_log(&conn)?;
                 drop(conn);
                 upgrade::run(path, clock)?;
             }
@@ -222,22 +234,22 @@ fn connect(path: &Path) -> Result<Connection, Fault> {
 }
 
 pub(super) fn flags() -> OpenFlags {
-    // Not CREATE: the file is there, and one that was deleted since must not come back empty.
+    // Not CREATE: the file exists, and one that was deleted since must not come back empty.
     OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX
 }
 
-/// What a file that is ours, or may become it, contains.
+/// What a file contains that has our tables, or may get them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Content {
     /// Nothing yet.
     Empty,
-    /// The tables of the version before.
+    /// The tables of the earlier version.
     Old,
     /// The tables of this version.
     Current,
 }
 
-/// What the file contains. One that is not ours is refused unchanged.
+/// Returns what the file contains, and refuses a file of another program.
 pub(super) fn check_content(conn: &Connection, path: &Path) -> Result<Content, Fault> {
     let pragma = |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
     let (id, version) = (pragma("application_id")?, pragma("user_version")?);
@@ -245,7 +257,7 @@ pub(super) fn check_content(conn: &Connection, path: &Path) -> Result<Content, F
     if id == 0 && version == 0 && tables == 0 {
         return Ok(Content::Empty);
     }
-    let refuse = |reason: String| Err(Fault::Told(refused(reason)));
+    let refuse = |reason: String| Err(Fault::Explained(refused(reason)));
     if id != APPLICATION_ID {
         return refuse(format!(
             "{path:?} is the database of another program; name another file"
@@ -266,12 +278,12 @@ pub(super) fn check_content(conn: &Connection, path: &Path) -> Result<Content, F
 
 fn create_tables(conn: &Connection, path: &Path, boot: &str) -> Result<(), Fault> {
     let tx = rusqlite::Transaction::new_unchecked(conn, rusqlite::TransactionBehavior::Immediate)?;
-    // Another process may have been faster.
+    // Another process may have made them meanwhile.
     if check_content(&tx, path)? != Content::Empty {
         return Ok(());
     }
-    tx.execute_batch(sql::SCHEMA)?;
-    tx.execute(sql::META_START, [boot])?;
+    tx.execute_batch(statements::SCHEMA)?;
+    tx.execute(statements::META_START, [boot])?;
     tx.pragma_update(None, "application_id", APPLICATION_ID)?;
     tx.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     tx.commit()?;
@@ -280,28 +292,29 @@ fn create_tables(conn: &Connection, path: &Path, boot: &str) -> Result<(), Fault
 
 fn configure(conn: &Connection) -> Result<(), Fault> {
     conn.busy_timeout(Duration::ZERO)?;
-    set_log(conn)?;
-    // The log is synced when it is copied back, not with every commit: a power cut may lose the last
-    // commits, whose holders it has ended as well, but never leaves a broken file.
+    use_log(conn)?;
+    // The log is synced when it is copied back, not with every commit. A power cut may lose the last commits, but it also
+    // ends their holders, and it never leaves a broken file.
     conn.pragma_update(None, "synchronous", "NORMAL")?;
-    // Copying back is the worker's job.
+    // The worker copies the log back, and no commit does.
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
     conn.pragma_update(None, "journal_size_limit", LOG_LIMIT)?;
     conn.pragma_update(None, "cache_size", -16_000)?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;
-    // Others can write to the file; what they put into its schema must not do anything here.
+    // Other programs can write to the file. What they put into its schema must not run here.
     conn.pragma_update(None, "trusted_schema", false)?;
     conn.set_prepared_statement_cache_capacity(64);
     Ok(())
 }
 
-fn set_log(conn: &Connection) -> Result<(), Fault> {
+/// Switches the file to a write-ahead log.
+fn use_log(conn: &Connection) -> Result<(), Fault> {
     let mode: String =
         conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
     if mode.eq_ignore_ascii_case("wal") {
         return Ok(());
     }
-    Err(Fault::Told(refused(format!(
+    Err(Fault::Explained(refused(format!(
         "the file system cannot share memory between processes (the log mode stays {mode}); put the file on \
          a local disk"
     ))))

@@ -1,13 +1,13 @@
-//! Which stores still live. Each keeps a lock of the operating system (`flock`) on a file of its own, which
-//! ends with its process however that ends, and which a process id that is used again cannot fake.
+//! Which open stores still live. Each has a file of its own with a lock of the operating system (`flock`) on it. The lock
+//! ends with the process, in whatever way that ends, and another process with the same id does not have it.
 //!
 //! The files are in a folder next to the database, so that a user that can use the one can see the other:
 //! `locks.db-keepers/<instance>.alive`, and `.sock` for hints. They take over the database's permissions: for
 //! two users of one group to share it, create the database with a umask that lets the group write (`umask
 //! 002`) in a folder of that group with the set-group-id bit.
 //!
-//! A file that is missing says nothing: a clean-up of old files must not free a lock that is held. Then the
-//! lease alone decides.
+//! A missing file proves nothing, since a clean-up of old files must not free a lock that is held. The lease alone decides
+//! then.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -29,37 +29,37 @@ use crate::store::record::ProcessId;
 /// The longest address of a socket that every system takes.
 const MAX_SOCKET_PATH: usize = 100;
 
-/// This store's own file, locked for as long as it lives.
+/// This store's own file, locked for as long as the store is open.
 #[derive(Debug)]
 pub(super) struct Instance {
     pub id: String,
     pub socket: PathBuf,
     alive: PathBuf,
     file: File,
-    access: Access,
+    permissions: Permissions,
 }
 
 /// What each user may do with the database, and so with everything next to it.
 #[derive(Clone, Copy, Debug)]
-struct Access {
+struct Permissions {
     owner: u32,
     group: u32,
     mode: u32,
 }
 
-impl Access {
-    fn of(database: &Path) -> io::Result<Access> {
+impl Permissions {
+    fn of(database: &Path) -> io::Result<Permissions> {
         let file = fs::metadata(database)?;
-        Ok(Access {
+        Ok(Permissions {
             owner: file.uid(),
             group: file.gid(),
             mode: file.mode() & 0o666,
         })
     }
 
-    /// Gives a path the database's owner and group, as far as this user may, and these permissions, whatever
-    /// the umask says: what others of the group, or root, leave must not lock anyone out.
-    fn give(self, path: &Path, mode: u32) -> io::Result<()> {
+    /// Gives a path the database's owner and group, as far as this user may, and this mode, whatever the umask is: a file
+    /// that root or another user of the group made must not lock anyone out.
+    fn apply_to(self, path: &Path, mode: u32) -> io::Result<()> {
         let _ = chown(path, Some(self.owner), Some(self.group))
             .or_else(|_| chown(path, None, Some(self.group)));
         fs::set_permissions(path, fs::Permissions::from_mode(mode))
@@ -75,47 +75,48 @@ impl Instance {
             ))
             .caused_by(error)
         };
-        let access = Access::of(database).map_err(explain)?;
+        let permissions = Permissions::of(database).map_err(explain)?;
         loop {
-            create_folder(folder, access).map_err(explain)?;
+            create_folder(folder, permissions).map_err(explain)?;
             let id = Uuid::new_v4().simple().to_string();
             let alive = folder.join(format!("{id}.alive"));
-            let file = match create(&alive, access) {
+            let file = match create(&alive, permissions) {
                 Ok(file) => file,
-                // Another store was the last to leave and took the folder with it.
+                // Another store was the last to close and removed the folder.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(explain(error)),
             };
             rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))
                 .map_err(|error| explain(error.into()))?;
-            // Before it was locked it looked like that of a dead store, and may have been removed.
+            // Before it was locked it looked like the file of a dead store, and may have been removed.
             if file.metadata().map_err(explain)?.nlink() > 0 {
                 return Ok(Instance {
                     socket: socket_path(folder, &id),
                     id,
                     alive,
                     file,
-                    access,
+                    permissions,
                 });
             }
         }
     }
 
-    /// Lets others of the group write to the socket, if they can write to the database.
+    /// Lets other users write to the socket, if they can write to the database.
     pub fn share_socket(&self) -> io::Result<()> {
-        self.access.give(&self.socket, self.access.mode)
+        self.permissions
+            .apply_to(&self.socket, self.permissions.mode)
     }
 
-    /// Another handle of the lock: the instance counts as living until the last is closed.
+    /// Another handle of the lock: the instance counts as alive until the last one is closed.
     pub fn handle(&self) -> Option<OwnedFd> {
         self.file.try_clone().map(OwnedFd::from).ok()
     }
 
-    /// Takes away the files, and the folder if it is empty now.
+    /// Removes the files, and the folder if it is empty now.
     pub fn remove(&self) {
         remove(&self.alive, Some(&self.socket));
         if let Some(folder) = self.alive.parent() {
-            // Fails while others use it.
+            // Fails while other stores have files in it.
             let _ = fs::remove_dir(folder);
         }
     }
@@ -131,9 +132,9 @@ pub(super) struct Peer {
     alive: PathBuf,
 }
 
-/// What a look at an instance's file says.
+/// What the file of an instance proves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Pulse {
+pub(super) enum Liveness {
     Alive,
     Dead,
     /// No file, or one that this user cannot open.
@@ -146,7 +147,7 @@ impl Peer {
         let socket: Option<Vec<u8>> = row.get(5)?;
         Ok(Peer {
             id: row.get(0)?,
-            // The file's name is made of it, and others of the group can write to the database.
+            // Other programs can write to the database, and this becomes the name of a file.
             alive: if is_instance(&instance) {
                 folder.join(format!("{instance}.alive"))
             } else {
@@ -162,17 +163,17 @@ impl Peer {
         })
     }
 
-    pub fn pulse(&self) -> Pulse {
-        pulse(&self.alive)
+    pub fn liveness(&self) -> Liveness {
+        liveness_of(&self.alive)
     }
 
     pub fn is_dead(&self) -> bool {
-        self.pulse() == Pulse::Dead
+        self.liveness() == Liveness::Dead
     }
 
-    /// Takes away what a dead instance left. Its rows must be gone already: they are found by these files.
+    /// Removes the files of a dead instance, after its rows: without a file it would not count as dead.
     pub fn remove_files(&self) {
-        // Only a socket of ours: the path was read from a file that others can write.
+        // Only a socket of ours: other programs can write to the database that had the path.
         let ours = |path: &&PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str());
             name.is_some_and(|name| {
@@ -205,22 +206,22 @@ pub(super) fn remove_orphans(folder: &Path, known: &[String]) {
         };
         // Locked until it is removed: a store that is just being opened waits for the lock, and then sees that
         // its file is gone.
-        if look(&file) == Pulse::Dead {
+        if try_lock(&file) == Liveness::Dead {
             remove(&path, Some(&folder.join(format!("{instance}.sock"))));
         }
     }
 }
 
-fn pulse(alive: &Path) -> Pulse {
-    File::open(alive).map_or(Pulse::Unknown, |file| look(&file))
+fn liveness_of(alive: &Path) -> Liveness {
+    File::open(alive).map_or(Liveness::Unknown, |file| try_lock(&file))
 }
 
-/// Dead, it is locked until it is closed.
-fn look(file: &File) -> Pulse {
+/// Tries the lock of an instance's file. If the instance is dead, `file` then has the lock until it is closed.
+fn try_lock(file: &File) -> Liveness {
     match flock(file, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => Pulse::Dead,
-        Err(Errno::WOULDBLOCK) => Pulse::Alive,
-        Err(_) => Pulse::Unknown,
+        Ok(()) => Liveness::Dead,
+        Err(Errno::WOULDBLOCK) => Liveness::Alive,
+        Err(_) => Liveness::Unknown,
     }
 }
 
@@ -235,28 +236,31 @@ fn is_instance(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn create_folder(folder: &Path, access: Access) -> io::Result<()> {
+fn create_folder(folder: &Path, permissions: Permissions) -> io::Result<()> {
     match fs::create_dir(folder) {
-        // A user that may read the database may also look into the folder.
-        Ok(()) => match access.give(folder, access.mode | ((access.mode & 0o444) >> 2)) {
-            // Another store was the last to leave and took it away already: what is to be in it finds it gone.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            given => given,
-        },
+        Ok(()) => {
+            // A user that may read the database may also enter the folder.
+            let enter = (permissions.mode & 0o444) >> 2;
+            match permissions.apply_to(folder, permissions.mode | enter) {
+                // Another store was the last to close and removed it again. The caller notices.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                applied => applied,
+            }
+        }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-fn create(path: &Path, access: Access) -> io::Result<File> {
+fn create(path: &Path, permissions: Permissions) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(access.mode);
+    let file = options.write(true).create_new(true).mode(permissions.mode);
     let file = file.open(path)?;
-    access.give(path, access.mode)?;
+    permissions.apply_to(path, permissions.mode)?;
     Ok(file)
 }
 
-/// Next to the lock, or where temporary files go if that path is too long for a socket.
+/// The socket's path: next to the instance's file, or in the folder for temporary files if that is too long for a socket.
 fn socket_path(folder: &Path, instance: &str) -> PathBuf {
     let near = folder.join(format!("{instance}.sock"));
     if near.as_os_str().len() <= MAX_SOCKET_PATH {
@@ -269,17 +273,17 @@ fn socket_path(folder: &Path, instance: &str) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// A database in a folder, and its folder of keepers.
-    fn place(folder: &tempfile::TempDir) -> (PathBuf, PathBuf) {
+    /// The folder of the stores of a new database, and the database.
+    fn new_database(folder: &tempfile::TempDir) -> (PathBuf, PathBuf) {
         let database = folder.path().join("db");
         fs::write(&database, "").expect("writes");
         (folder.path().join("db-keepers"), database)
     }
 
     #[test]
-    fn everything_belongs_to_whom_the_database_does() {
+    fn all_files_have_the_owner_and_mode_of_the_database() {
         let folder = tempfile::tempdir().expect("folder");
-        let (keepers, database) = place(&folder);
+        let (keepers, database) = new_database(&folder);
         // More than an ordinary umask leaves to the group.
         fs::set_permissions(&database, fs::Permissions::from_mode(0o660)).expect("sets");
         // Only root can; without, the owner is the same anyway.
@@ -298,9 +302,9 @@ mod tests {
     }
 
     #[test]
-    fn cleaning_up_takes_no_file_of_a_store_that_is_being_opened() {
+    fn a_clean_up_removes_no_file_of_a_store_that_is_being_opened() {
         let folder = tempfile::tempdir().expect("folder");
-        let (keepers, database) = place(&folder);
+        let (keepers, database) = new_database(&folder);
         let done = std::sync::atomic::AtomicBool::new(false);
         let order = std::sync::atomic::Ordering::SeqCst;
         std::thread::scope(|scope| {
@@ -311,34 +315,34 @@ mod tests {
                     }
                 });
             }
-            let taken = (0..2000).find(|_| {
+            let removed = (0..2000).find(|_| {
                 let instance = Instance::new(&keepers, &database).expect("instance");
-                // Time enough for a clean-up that had begun before.
+                // Long enough for a clean-up that had begun before.
                 std::thread::sleep(std::time::Duration::from_micros(100));
                 !instance.alive.exists()
             });
             done.store(true, order);
-            assert_eq!(taken, None);
+            assert_eq!(removed, None);
         });
     }
 
     #[test]
     fn an_instance_lives_until_its_last_handle_is_closed() {
         let folder = tempfile::tempdir().expect("folder");
-        let (keepers, database) = place(&folder);
+        let (keepers, database) = new_database(&folder);
         let instance = Instance::new(&keepers, &database).expect("instance");
         let path = instance.alive.clone();
-        assert_eq!(pulse(&path), Pulse::Alive);
+        assert_eq!(liveness_of(&path), Liveness::Alive);
         let handle = instance.handle().expect("handle");
         drop(instance);
-        assert_eq!(pulse(&path), Pulse::Alive);
+        assert_eq!(liveness_of(&path), Liveness::Alive);
         remove_orphans(&keepers, &[]);
         assert!(path.exists());
         drop(handle);
-        assert_eq!(pulse(&path), Pulse::Dead);
+        assert_eq!(liveness_of(&path), Liveness::Dead);
         remove_orphans(&keepers, &[]);
         assert!(!path.exists());
-        assert_eq!(pulse(&path), Pulse::Unknown);
+        assert_eq!(liveness_of(&path), Liveness::Unknown);
     }
 
     #[test]

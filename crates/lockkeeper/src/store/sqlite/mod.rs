@@ -3,8 +3,8 @@
 //! # What it rests on
 //! * Every verb is one transaction; SQLite lets one process write at a time.
 //! * Times are of the clock since boot, which nobody can set. A reboot ends everything that was held.
-//! * A process that dies is noticed by a lock of the operating system that ends with it, on a file of its own
-//!   in the folder `<file>-keepers`: what it held is free at once, not at the end of its lease.
+//! * Each open store keeps a lock of the operating system (`flock`) on a file of its own, in the folder
+//!   `<file>-keepers`. It ends with the process, so what a dead process held is free at once, not at the end of its lease.
 //! * Waiters are woken by datagrams, to sockets in the same folder.
 //!
 //! # Sharing a file
@@ -23,28 +23,32 @@
 //!   tokens then go on by the clock.
 //!
 //! # Layout
-//! `file` opens and checks the database, `upgrade` brings an old one up to date. A `session` is a connection with its transactions, in which the
-//! `verbs` apply the rules of [`record`] to `rows`. A verb runs at once where it was called, unless someone else is writing: then
-//! the `worker` does it. `liveness` is about who is alive, `wake` about who is told, `users` about who has the file
-//! locked, `forks` about processes that were forked.
+//! | | |
+//! | --- | --- |
+//! | `file`, `file_system`, `upgrade` | open and check the database, and bring an old one up to date |
+//! | `session`, `verbs`, `rows`, `statements` | a connection with its transactions, in which each verb applies the rules of [`record`] to a name's rows |
+//! | `core`, `worker` | run a verb at once on the caller's thread, or on the worker's while another process writes |
+//! | `checkpoint` | copies the write-ahead log back into the database, on the worker's thread |
+//! | `liveness`, `wake` | which open stores live, and how their waiters are woken |
+//! | `file_status`, `fault`, `forks` | which process has the file locked; what SQLite's errors mean; processes that were forked |
 
+mod checkpoint;
 mod core;
 mod fault;
 mod file;
+mod file_status;
+mod file_system;
 mod forks;
 mod liveness;
 mod rows;
 mod session;
-mod sql;
+mod statements;
 mod upgrade;
-mod users;
 mod verbs;
-mod volume;
 mod wake;
 mod worker;
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -54,27 +58,27 @@ use rusqlite::params;
 
 use self::core::{Core, Verb};
 use self::fault::{Fault, STORE, refused};
-use self::forks::Opened;
-use self::liveness::{Instance, Peer, Pulse};
+use self::forks::OpenStore;
+use self::liveness::{Instance, Liveness, Peer};
 use self::session::Session;
-use self::wake::{Inbox, Outbox, Sentry};
+use self::wake::{HintReceiver, HintSender, Watcher};
 use super::record::ProcessId;
 use super::*;
 use crate::clock::Clock;
 
 /// Reads the leases and the fence of a name: `lockkeeper bench` runs it without the store.
 #[cfg(feature = "internals")]
-pub const LOAD: &str = sql::LOAD;
+pub const LOAD: &str = statements::LOAD;
 
-pub use self::users::{FileStatus, FileUser, UserState};
+pub use self::file_status::{FileStatus, FileUser, UserState};
 
 /// How many holds are renewed in one transaction. Others can write in between.
 const RENEW_SLICE: usize = 256;
 /// How many names are described in one transaction.
 const LIST_SLICE: usize = 256;
-/// How long a store that is dropped waits for other writers to sign out. If it cannot, the next store
-/// cleans up after it.
-const SIGN_OUT: Duration = Duration::from_millis(200);
+/// How long a store that is dropped waits for other writers, to remove its row. If they are slower, the next store that
+/// opens the file removes it.
+const UNREGISTER_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Keeps locks in a SQLite file. Stores on one file exclude each other, in one process or many.
 ///
@@ -98,18 +102,18 @@ const SIGN_OUT: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct SqliteStore {
     core: Arc<Core>,
-    sentry: Sentry,
+    watcher: Watcher,
     worker: Option<JoinHandle<()>>,
     instance: Instance,
     me: ProcessId,
     /// Dropped last: the connections are closed by then.
-    _opened: Opened,
+    _opened: OpenStore,
 }
 
 impl SqliteStore {
     /// Opens the file at `path`, creating it if there is none.
     ///
-    /// A missing folder is created only if it is named `lockkeeper`, as the default's is.
+    /// A missing folder is created only if it is named `lockkeeper`, as the folder of the default store is.
     ///
     /// # Errors
     /// [`Error::Refused`] for what cannot be a store of locks: a folder, another program's database, a damaged
@@ -126,45 +130,45 @@ impl SqliteStore {
     /// As [`SqliteStore::open`].
     pub fn open_with_clock(path: &Path, clock: Clock) -> Result<SqliteStore, Error> {
         // The first, so that it is dropped last.
-        let opened = Opened::here()?;
+        let opened = OpenStore::count()?;
         let boot = clock.boot_id();
         let (conn, path) = file::open(path, &clock)?;
-        let folder: Arc<Path> = keepers_folder(&path).into();
+        let folder: Arc<Path> = file::keepers_folder(&path).into();
         let log = file::reopen(&path)?;
         let mut session = Session::new(conn, clock, path.clone(), folder.clone())?;
 
         let instance = Instance::new(&folder, &path)?;
-        let signed_in = file::retry(|| sign_in(&mut session, &instance, &boot));
-        let me = match signed_in {
+        let registered = file::retry(|| register(&mut session, &instance, &boot));
+        let me = match registered {
             Ok(me) => me,
             Err(fault) => {
                 instance.remove();
                 return Err(fault.explain(&path));
             }
         };
-        session.sign_in(me);
+        session.set_me(me);
 
         let no_socket = |error| refused(format!("no socket can be made: {error}"));
-        let outbox = Outbox::new().map_err(no_socket)?;
-        // After its row: whatever a crash leaves behind is found by it.
-        let inbox = Inbox::new(&instance.socket).map_err(no_socket)?;
+        let sender = HintSender::new().map_err(no_socket)?;
+        // After the row, by which other stores find what a crash leaves behind.
+        let receiver = HintReceiver::new(&instance.socket).map_err(no_socket)?;
         if let Err(error) = instance.share_socket() {
             tracing::debug!(%error, "other users cannot send hints");
         }
         let (jobs, todo) = mpsc::channel();
-        let core = Arc::new(Core::new(path, session, outbox, jobs));
-        file::retry(|| core.bury_all()).map_err(|fault| fault.explain(&core.path))?;
+        let core = Arc::new(Core::new(path, session, sender, jobs));
+        file::retry(|| core.clean_up()).map_err(|fault| fault.explain(&core.path))?;
         let known = core.session().others();
         if let Ok(known) = known {
             let mut known: Vec<String> = known.iter().map(|peer| peer.instance.clone()).collect();
             known.push(instance.id.clone());
             liveness::remove_orphans(&folder, &known);
         }
-        let sentry = Sentry::start(core.clone(), inbox)?;
+        let watcher = Watcher::start(core.clone(), receiver)?;
         let worker = Some(worker::start(core.clone(), log, todo)?);
         Ok(SqliteStore {
             core,
-            sentry,
+            watcher,
             worker,
             instance,
             me,
@@ -187,28 +191,28 @@ impl SqliteStore {
 
     async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         loop {
-            let (attempt, in_the_way) = self.call(claim, verbs::acquire).await?;
-            if !self.bury_dead(&in_the_way).await? {
+            let (attempt, blockers) = self.call(claim, verbs::acquire).await?;
+            if !self.reclaim_dead(&blockers).await? {
                 return Ok(attempt);
             }
         }
     }
 
-    /// Frees what those of these stores held that are dead. Answers whether there were any.
-    async fn bury_dead(&self, peers: &[Arc<Peer>]) -> Result<bool, Error> {
+    /// Frees what these stores held, where they are dead. Returns whether any was.
+    async fn reclaim_dead(&self, peers: &[Arc<Peer>]) -> Result<bool, Error> {
         let mut found = false;
         for peer in peers.iter().filter(|peer| peer.is_dead()) {
-            while !self.call(&peer.id, verbs::bury).await? {}
+            while !self.call(&peer.id, verbs::reclaim).await? {}
             peer.remove_files();
             found = true;
         }
         Ok(found)
     }
 
-    /// Nobody wants to be shown what a dead process held.
-    async fn bury_all_dead(&self) -> Result<(), Error> {
+    /// Frees what any dead store held, so that a list does not show it.
+    async fn reclaim_all_dead(&self) -> Result<(), Error> {
         let others = self.call(&(), |tx, ()| tx.others()).await?;
-        self.bury_dead(&others).await.map(|_| ())
+        self.reclaim_dead(&others).await.map(|_| ())
     }
 
     async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
@@ -235,14 +239,14 @@ impl SqliteStore {
         Ok(answers)
     }
 
-    async fn look(&self, name: &Name) -> Result<Option<LockInfo>, Error> {
-        self.bury_all_dead().await?;
+    async fn inspect_name(&self, name: &Name) -> Result<Option<LockInfo>, Error> {
+        self.reclaim_all_dead().await?;
         self.call(name, verbs::inspect).await
     }
 
-    async fn look_all(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
-        self.bury_all_dead().await?;
-        let names = self.call(prefix, verbs::names).await?;
+    async fn list_names(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
+        self.reclaim_all_dead().await?;
+        let names = self.call(prefix, verbs::names_in_use).await?;
         let names: Vec<Name> = names
             .iter()
             .filter_map(|name| Name::new(name).ok())
@@ -256,13 +260,13 @@ impl SqliteStore {
 }
 
 /// Adds this store to the process table, after ending what an earlier boot left.
-fn sign_in(session: &mut Session, instance: &Instance, boot: &str) -> Result<ProcessId, Fault> {
+fn register(session: &mut Session, instance: &Instance, boot: &str) -> Result<ProcessId, Fault> {
     let process = Process::current();
     let socket = std::os::unix::ffi::OsStrExt::as_bytes(instance.socket.as_os_str());
     let (me, _) = session.write(|tx| {
         // A store that lives proves that this is still its boot, also where the system gives boots no names.
         let others = tx.others()?;
-        if !others.iter().any(|peer| peer.pulse() == Pulse::Alive) {
+        if !others.iter().any(|peer| peer.liveness() == Liveness::Alive) {
             session::start_boot(tx.conn, boot)?;
         }
         let row = params![
@@ -272,32 +276,25 @@ fn sign_in(session: &mut Session, instance: &Instance, boot: &str) -> Result<Pro
             process.program,
             socket
         ];
-        tx.conn.execute(sql::PROCESS_ADD, row)?;
+        tx.conn.execute(statements::PROCESS_ADD, row)?;
         Ok(tx.conn.last_insert_rowid())
     })?;
     Ok(me)
 }
 
-/// The folder of the stores that use a database.
-fn keepers_folder(database: &Path) -> PathBuf {
-    let mut folder = OsString::from(database);
-    folder.push("-keepers");
-    folder.into()
-}
-
 impl Drop for SqliteStore {
     fn drop(&mut self) {
-        self.sentry.stop();
+        self.watcher.stop();
         self.core.stop_worker();
         if let Some(worker) = self.worker.take() {
             let _ = worker.join();
         }
-        let give_up = Instant::now() + SIGN_OUT;
-        let left = self
+        let deadline = Instant::now() + UNREGISTER_TIMEOUT;
+        let removed = self
             .core
-            .run_patiently(&self.me, verbs::leave, give_up, || false);
-        // With holds left, the row and the files are what tells others whether they still count.
-        if let Some(Ok(true)) = left {
+            .run_blocking(&self.me, verbs::unregister, deadline, || false);
+        // While something is held, the row and the files tell other stores whether it still counts.
+        if let Some(Ok(true)) = removed {
             self.instance.remove();
         }
     }
@@ -321,7 +318,7 @@ impl Store for SqliteStore {
     }
     fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released> {
         Box::pin(async move {
-            if self.core.release_unwaited(release) {
+            if self.core.release_uncontended(release) {
                 return Ok(Released {
                     was_held: true,
                     regrant: None,
@@ -334,17 +331,17 @@ impl Store for SqliteStore {
         Box::pin(async move {
             let subscription = self.core.hints.subscribe(interest.clone());
             Ok(match interest {
-                // Told by a datagram, and not worth looking for all the time.
+                // A datagram hints it. A break is too rare to poll the file for.
                 Interest::Keeper(_) => subscription,
-                _ => self.sentry.accompany(interest, subscription),
+                _ => self.watcher.watch(interest, subscription),
             })
         })
     }
     fn inspect<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<LockInfo>> {
-        Box::pin(self.look(name))
+        Box::pin(self.inspect_name(name))
     }
     fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>> {
-        Box::pin(self.look_all(prefix))
+        Box::pin(self.list_names(prefix))
     }
     fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, BreakOutcome> {
         Box::pin(self.call(request, verbs::break_lock))
@@ -362,7 +359,7 @@ impl Embedded for SqliteStore {
         self.instance.handle()
     }
     fn obstacle(&self) -> Option<String> {
-        users::who_is_stuck(&self.core.path)
+        file_status::describe_stuck_writer(&self.core.path)
     }
     fn at_rest(&self, then: &mut dyn FnMut()) {
         self.core.at_rest(then);

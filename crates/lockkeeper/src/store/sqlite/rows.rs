@@ -1,53 +1,70 @@
-//! One name's rows inside one transaction: loaded as a [`Record`], and written as its rules changed it.
+//! One name's rows inside one transaction: loaded as a [`Record`], and written as the rules changed it.
 //!
-//! Leases are loaded whole. The queue may be long, so it is loaded by pages and only where a rule asks for it.
+//! All leases of the name are loaded. The queue may be long, so it is loaded by pages, and only if a rule asks for it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, Row, params};
 
 use super::fault::Fault;
-use super::sql;
+use super::statements;
 use crate::clock::Moment;
 use crate::store::record::{Change, Hold, Queued, Record, wall};
 use crate::store::{Broken, ClaimId, Grant, KeeperId, MAX_LISTED, Mode};
 use crate::{Label, Name, Token};
 
+/// The rows of a name, and the record that they are.
 #[derive(Debug)]
 pub(super) struct Rows<'c> {
     conn: &'c Connection,
     name: &'c Name,
     pub record: Record,
-    /// Whether the name has a fence.
+    /// Whether the name has a fence row.
     has_fence: bool,
-    /// The last token, and whether anyone may wait, as they are stored.
-    stored: (u64, bool),
-    /// The place of the last entry of the queue that is loaded.
+    /// What the file says now. Without a fence row: the floor, and that nobody waits.
+    stored: Fence,
+    /// The number of the last queue entry that is loaded.
     last_seq: i64,
+}
+
+/// What a fence row says besides a break.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Fence {
+    last_token: u64,
+    /// Whether anyone may wait. False only if nobody does.
+    waited: bool,
 }
 
 impl<'c> Rows<'c> {
     pub fn load(conn: &'c Connection, name: &'c Name) -> Result<Rows<'c>, Fault> {
         let mut record = Record::default();
         let mut fence = None;
-        let mut load = conn.prepare_cached(sql::LOAD)?;
+        let mut load = conn.prepare_cached(statements::LOAD)?;
         let mut rows = load.query([name.as_str()])?;
         while let Some(row) = rows.next()? {
             match row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)? {
-                [] => fence = Some((row.get::<_, i64>(1)? as u64, row.get(9)?)),
-                _ => record.holds.push(hold(row)?),
+                [] => {
+                    fence = Some(Fence {
+                        last_token: row.get::<_, i64>(1)? as u64,
+                        waited: row.get(9)?,
+                    });
+                }
+                _ => record.holds.push(read_hold(row)?),
             }
         }
         let has_fence = fence.is_some();
         let stored = match fence {
             Some(fence) => fence,
             None => {
-                let mut floor = conn.prepare_cached(sql::FLOOR)?;
+                let mut floor = conn.prepare_cached(statements::FLOOR)?;
                 let floor: i64 = floor.query_row([], |row| row.get(0))?;
-                (floor as u64, false)
+                Fence {
+                    last_token: floor as u64,
+                    waited: false,
+                }
             }
         };
-        (record.last_token, record.queue.more) = stored;
+        (record.last_token, record.queue.more) = (stored.last_token, stored.waited);
         // Tokens grow, so this is the order of the grants.
         record.holds.sort_by_key(|hold| hold.grant.token);
         Ok(Rows {
@@ -60,16 +77,16 @@ impl<'c> Rows<'c> {
         })
     }
 
-    /// Whether the file knows the name at all.
+    /// Whether the file has any row of the name.
     pub fn exists(&self) -> bool {
         self.has_fence || !self.record.holds.is_empty()
     }
 
-    /// Loads as much of the queue again as is loaded. Mostly one entry is enough: the one that is next.
+    /// Loads one entry of the queue, and then each time as many as are loaded. Mostly the first is enough.
     pub fn load_more(&mut self) -> Result<(), Fault> {
         let queue = &mut self.record.queue;
         let page = queue.first.len().max(1);
-        let mut load = self.conn.prepare_cached(sql::QUEUE_PAGE)?;
+        let mut load = self.conn.prepare_cached(statements::QUEUE_PAGE)?;
         let mut rows = load.query(params![self.name.as_str(), self.last_seq])?;
         for _ in 0..page {
             let Some(row) = rows.next()? else {
@@ -77,7 +94,7 @@ impl<'c> Rows<'c> {
                 break;
             };
             self.last_seq = row.get(0)?;
-            queue.first.push_back(queued(row)?);
+            queue.first.push_back(read_entry(row)?);
         }
         Ok(())
     }
@@ -102,12 +119,19 @@ impl<'c> Rows<'c> {
                 expires,
                 lease,
             } => {
-                let row = params![name, claim_bytes(*claim), nanos(*expires), length(*lease)];
-                self.write(sql::LEASE_MOVE, row)
+                let row = params![
+                    name,
+                    claim_bytes(*claim),
+                    nanos(*expires),
+                    lease_nanos(*lease)
+                ];
+                self.write(statements::LEASE_MOVE, row)
             }
-            Change::End(claim) => self.write(sql::LEASE_END, params![name, claim_bytes(*claim)]),
+            Change::End(claim) => {
+                self.write(statements::LEASE_END, params![name, claim_bytes(*claim)])
+            }
             Change::Enqueue(entry) => {
-                // The claim may stand where the queue is not loaded.
+                // The claim may have an entry in the part of the queue that is not loaded.
                 if self.record.queue.more && self.keep(entry.claim, entry.until, now)? > 0 {
                     return Ok(1);
                 }
@@ -115,11 +139,13 @@ impl<'c> Rows<'c> {
             }
             Change::Keep { claim, until } => self.keep(*claim, *until, now),
             Change::Leave(claim) => {
-                self.write(sql::QUEUE_LEAVE, params![name, claim_bytes(*claim)])
+                self.write(statements::QUEUE_LEAVE, params![name, claim_bytes(*claim)])
             }
-            Change::Lapse(now) => self.write(sql::QUEUE_EXPIRE, params![name, nanos(*now)]),
-            Change::LeaveAll(process) => self.write(sql::QUEUE_LEAVE_ALL, params![name, process]),
-            // In the fence, which is written once all is known.
+            Change::Lapse(now) => self.write(statements::QUEUE_EXPIRE, params![name, nanos(*now)]),
+            Change::LeaveAll(process) => {
+                self.write(statements::QUEUE_LEAVE_ALL, params![name, process])
+            }
+            // The fence row is written once all changes are known.
             Change::Fence(_) | Change::Break(_) => Ok(0),
         }
     }
@@ -127,7 +153,7 @@ impl<'c> Rows<'c> {
     fn start(&self, hold: &Hold) -> Result<usize, Fault> {
         let (mode, permits, taken) = mode_columns(hold.mode);
         self.write(
-            sql::LEASE_START,
+            statements::LEASE_START,
             params![
                 self.name.as_str(),
                 claim_bytes(hold.claim),
@@ -139,7 +165,7 @@ impl<'c> Rows<'c> {
                 hold.grant.tokens,
                 nanos(hold.expires),
                 hold.since_micros as i64,
-                length(hold.lease),
+                lease_nanos(hold.lease),
                 hold.label.as_ref().map(Label::as_str),
             ],
         )
@@ -148,13 +174,13 @@ impl<'c> Rows<'c> {
     fn keep(&self, claim: ClaimId, until: Moment, now: Moment) -> Result<usize, Fault> {
         let (until, now) = (nanos(until), nanos(now));
         let row = params![self.name.as_str(), claim_bytes(claim), until, now];
-        self.write(sql::QUEUE_KEEP, row)
+        self.write(statements::QUEUE_KEEP, row)
     }
 
     fn enqueue(&self, entry: &Queued) -> Result<usize, Fault> {
         let (mode, permits, taken) = mode_columns(entry.mode);
         self.write(
-            sql::ENQUEUE,
+            statements::ENQUEUE,
             params![
                 self.name.as_str(),
                 claim_bytes(entry.claim),
@@ -162,7 +188,7 @@ impl<'c> Rows<'c> {
                 mode,
                 permits,
                 taken,
-                length(entry.lease),
+                lease_nanos(entry.lease),
                 entry.reserve,
                 nanos(entry.until),
                 entry.since_micros as i64,
@@ -171,28 +197,31 @@ impl<'c> Rows<'c> {
         )
     }
 
-    /// Writes what has changed of the fence. A name that nobody ever held or waited for needs none: the floor says
+    /// Writes what has changed of the fence row. A name that nobody ever held or waited for needs none: the floor is
     /// enough.
     fn save_fence(&mut self) -> Result<usize, Fault> {
         let (name, queue) = (self.name.as_str(), &self.record.queue);
-        let fence = (
-            self.record.last_token,
-            queue.more || !queue.first.is_empty(),
-        );
+        let fence = Fence {
+            last_token: self.record.last_token,
+            waited: queue.more || !queue.first.is_empty(),
+        };
         let mut wrote = 0;
         if fence != self.stored {
             let statement = if self.has_fence {
-                sql::FENCE_MOVE
+                statements::FENCE_MOVE
             } else {
-                sql::FENCE_START
+                statements::FENCE_START
             };
-            wrote += self.write(statement, params![name, fence.0 as i64, fence.1])?;
+            wrote += self.write(
+                statement,
+                params![name, fence.last_token as i64, fence.waited],
+            )?;
             (self.stored, self.has_fence) = (fence, true);
         }
-        // It is not loaded, so this one is new.
+        // A break is not loaded before a rule is applied, so this one is new.
         if let Some(broken) = &self.record.broken {
             let row = params![name, broken.reason, micros(broken.at)];
-            wrote += self.write(sql::FENCE_BREAK, row)?;
+            wrote += self.write(statements::FENCE_BREAK, row)?;
         }
         Ok(wrote)
     }
@@ -203,33 +232,32 @@ impl<'c> Rows<'c> {
 
     /// How many live claims wait.
     pub fn waiters(&self, now: Moment) -> Result<usize, Fault> {
-        // Surely nobody.
-        if !self.stored.1 {
+        if !self.stored.waited {
             return Ok(0);
         }
-        let mut count = self.conn.prepare_cached(sql::QUEUE_COUNT)?;
+        let mut count = self.conn.prepare_cached(statements::QUEUE_COUNT)?;
         let live = params![self.name.as_str(), nanos(now)];
         Ok(count.query_row(live, |row| row.get::<_, i64>(0))? as usize)
     }
 
-    /// Has a record without a queue list the first of those that wait.
+    /// Loads the first [`MAX_LISTED`] live entries into a record whose queue is empty.
     pub fn load_listed(&mut self, now: Moment) -> Result<(), Fault> {
-        if !self.stored.1 {
+        if !self.stored.waited {
             return Ok(());
         }
-        let mut load = self.conn.prepare_cached(sql::QUEUE_LIVE)?;
+        let mut load = self.conn.prepare_cached(statements::QUEUE_LIVE)?;
         let mut rows = load.query(params![self.name.as_str(), nanos(now)])?;
         while self.record.queue.first.len() < MAX_LISTED
             && let Some(row) = rows.next()?
         {
-            self.record.queue.first.push_back(queued(row)?);
+            self.record.queue.first.push_back(read_entry(row)?);
         }
         Ok(())
     }
 
-    /// Has the record tell when it was last broken.
+    /// Loads the last break.
     pub fn load_broken(&mut self) -> Result<(), Fault> {
-        let mut find = self.conn.prepare_cached(sql::FENCE_BROKEN)?;
+        let mut find = self.conn.prepare_cached(statements::FENCE_BROKEN)?;
         let mut rows = find.query([self.name.as_str()])?;
         if let Some(row) = rows.next()? {
             let (reason, at): (Option<String>, Option<i64>) = (row.get(0)?, row.get(1)?);
@@ -242,11 +270,11 @@ impl<'c> Rows<'c> {
     }
 }
 
-fn hold(row: &Row<'_>) -> Result<Hold, Fault> {
+fn read_hold(row: &Row<'_>) -> Result<Hold, Fault> {
     Ok(Hold {
-        claim: claim_of(row.get(0)?),
+        claim: claim_from_bytes(row.get(0)?),
         process: row.get(2)?,
-        mode: mode(row, 3)?,
+        mode: read_mode(row, 3)?,
         grant: Grant {
             token: Token::new(row.get::<_, i64>(1)? as u64),
             tokens: row.get(6)?,
@@ -254,25 +282,25 @@ fn hold(row: &Row<'_>) -> Result<Hold, Fault> {
         expires: Moment::from_nanos(row.get::<_, i64>(7)? as u64),
         since_micros: row.get::<_, i64>(8)? as u64,
         lease: Duration::from_nanos(row.get::<_, i64>(10)? as u64),
-        label: label(row, 11)?,
+        label: read_label(row, 11)?,
     })
 }
 
-fn queued(row: &Row<'_>) -> Result<Queued, Fault> {
+fn read_entry(row: &Row<'_>) -> Result<Queued, Fault> {
     Ok(Queued {
-        claim: claim_of(row.get(1)?),
+        claim: claim_from_bytes(row.get(1)?),
         process: row.get(2)?,
-        mode: mode(row, 3)?,
+        mode: read_mode(row, 3)?,
         lease: Duration::from_nanos(row.get::<_, i64>(6)? as u64),
         reserve: row.get(7)?,
         until: Moment::from_nanos(row.get::<_, i64>(8)? as u64),
         since_micros: row.get::<_, i64>(9)? as u64,
-        label: label(row, 10)?,
+        label: read_label(row, 10)?,
     })
 }
 
-/// Others can write to the file, so what stands there may be no label: then the nearest one.
-fn label(row: &Row<'_>, column: usize) -> Result<Option<Label>, Fault> {
+/// Reads a label. Other programs can write to the file, so the text may not be one: then the nearest label is taken.
+fn read_label(row: &Row<'_>, column: usize) -> Result<Option<Label>, Fault> {
     let text = row.get_ref(column)?.as_str_or_null();
     Ok(text
         .map_err(rusqlite::Error::from)?
@@ -288,7 +316,7 @@ fn micros(time: SystemTime) -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-fn length(lease: Duration) -> i64 {
+fn lease_nanos(lease: Duration) -> i64 {
     i64::try_from(lease.as_nanos()).unwrap_or(i64::MAX)
 }
 
@@ -299,7 +327,7 @@ pub(super) fn claim_bytes(claim: ClaimId) -> [u8; 24] {
     bytes
 }
 
-pub(super) fn claim_of(bytes: [u8; 24]) -> ClaimId {
+pub(super) fn claim_from_bytes(bytes: [u8; 24]) -> ClaimId {
     let number = u128::from_be_bytes(std::array::from_fn(
         |at| if at < 8 { 0 } else { bytes[at + 8] },
     ));
@@ -319,7 +347,8 @@ fn mode_columns(mode: Mode) -> (i64, u32, u32) {
     }
 }
 
-fn mode(row: &Row<'_>, column: usize) -> Result<Mode, Fault> {
+/// Reads a mode and its permits, from this column and the two after it.
+fn read_mode(row: &Row<'_>, column: usize) -> Result<Mode, Fault> {
     Ok(match row.get::<_, i64>(column)? {
         0 => Mode::Exclusive,
         1 => Mode::Fair,
@@ -340,13 +369,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claim_ids_survive_their_bytes() {
+    fn claim_ids_read_back_from_their_bytes() {
         for number in [0, 1, 255, 256, u64::MAX] {
             let claim = ClaimId {
                 keeper: KeeperId::new(),
                 number,
             };
-            assert_eq!(claim_of(claim_bytes(claim)), claim);
+            assert_eq!(claim_from_bytes(claim_bytes(claim)), claim);
         }
     }
 }

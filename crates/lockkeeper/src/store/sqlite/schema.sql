@@ -15,7 +15,7 @@ CREATE TABLE meta (
     turns INTEGER NOT NULL
 );
 
--- One row for each open store. Numbers are never used twice, so what is remembered about one stays true.
+-- One row for each open store. Ids are never used twice, so what a store remembers of one stays true.
 CREATE TABLE process (
     id       INTEGER PRIMARY KEY AUTOINCREMENT,
     instance TEXT    NOT NULL UNIQUE,
@@ -29,7 +29,7 @@ CREATE TABLE process (
 -- acquire writes a single page.
 -- * A row with a claim is a lease. Past its `expires` it counts as absent.
 -- * The row with an empty claim is the *fence* of the name and outlives its leases: `token` is the last one
---   given out, `waited` is 0 if surely nobody waits, `reason` and `broken` tell when it was last broken.
+--   given out, `waited` is 0 only if nobody waits, `reason` and `broken` tell when it was last broken.
 --   Idle fences are forgotten once there are many.
 CREATE TABLE lock (
     name    TEXT    NOT NULL,

@@ -1,5 +1,8 @@
-//! One connection and the transactions on it. The thread that has the session is the only one of this store to
-//! write; other processes are kept out by SQLite.
+//! One connection to the file, and the transactions on it: each verb is one. In a transaction the rules of
+//! [`record`](crate::store::record) are applied to a name's rows, and what has to happen after the commit is collected
+//! as [`Effects`].
+//!
+//! The thread that has the session is the only one of this store to write; SQLite keeps other processes out.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -10,22 +13,22 @@ use std::time::Duration;
 use rusqlite::{Connection, params};
 
 use super::fault::{Fault, refused};
+use super::file::sibling;
 use super::liveness::Peer;
 use super::rows::{Rows, claim_bytes, nanos};
-use super::sql;
-use super::users::beside;
+use super::statements;
 use crate::clock::{Clock, Moment};
 use crate::store::record::{Change, Missing, Now, ProcessId, Record, Step};
 use crate::store::{ClaimId, Process};
 use crate::{Error, Name};
 
-/// How often to look whether the file is still the one that was opened.
+/// How often to check that the file is still the one that was opened.
 const FILE_CHECK: Duration = Duration::from_millis(100);
 
-/// Peers remembered before starting over.
+/// How many peers are remembered before the cache is emptied.
 const MAX_PEERS: usize = 1024;
 
-/// Device and inode of the file that was opened, of its log, and of the memory that programs share over it.
+/// Device and inode of the database, of its log (`-wal`) and of its shared memory (`-shm`).
 type Identity = [(u64, u64); 3];
 
 /// The time of one verb.
@@ -49,19 +52,20 @@ pub(super) struct Session {
     peers: HashMap<ProcessId, Option<Arc<Peer>>>,
 }
 
-/// What a transaction leaves to do once it is committed.
+/// What to do once a transaction is committed: whom to hint, and what to count.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    /// Claims that got a lock from the queue, and where they live if not here.
+    /// Claims that got a lock from the queue, each with the store that it is of, if that is another one.
     pub granted: Vec<(Name, ClaimId, Option<Arc<Peer>>)>,
-    /// Claims whose hold was broken, and where they live if not here.
+    /// Claims whose hold was broken, each with the store that it is of, if that is another one.
     pub broken: Vec<(ClaimId, Option<Arc<Peer>>)>,
-    /// Names about which something changed.
+    /// Names whose holders or queue changed.
     pub changed: Vec<Name>,
+    /// Latches that changed.
     pub latches: Vec<Name>,
     /// About how many pages the log grew by.
-    pub wrote: usize,
-    /// Names whose fence is new.
+    pub pages_written: usize,
+    /// How many names have a new fence.
     pub new_names: usize,
 }
 
@@ -98,8 +102,8 @@ impl Session {
         })
     }
 
-    /// From now on this store is that row of the process table.
-    pub fn sign_in(&mut self, me: ProcessId) {
+    /// Says which row of the process table this store is.
+    pub fn set_me(&mut self, me: ProcessId) {
         self.me = me;
         self.peers.clear();
     }
@@ -110,9 +114,9 @@ impl Session {
         verb: impl FnOnce(&mut Tx<'_>) -> Result<T, Fault>,
     ) -> Result<(T, Effects), Fault> {
         self.check_file()?;
-        self.execute(sql::BEGIN)?;
-        match self.body(verb) {
-            Ok(done) => match self.execute(sql::COMMIT) {
+        self.execute(statements::BEGIN)?;
+        match self.run(verb) {
+            Ok(done) => match self.execute(statements::COMMIT) {
                 Ok(()) => Ok(done),
                 Err(fault) => Err(self.roll_back(fault)),
             },
@@ -120,14 +124,15 @@ impl Session {
         }
     }
 
-    fn body<T>(
+    /// Runs `verb` inside the transaction that was begun.
+    fn run<T>(
         &mut self,
         verb: impl FnOnce(&mut Tx<'_>) -> Result<T, Fault>,
     ) -> Result<(T, Effects), Fault> {
-        self.notice_reboot()?;
+        self.check_boot()?;
         let mut tx = Tx {
             conn: &self.conn,
-            // Read while nobody else can write, so that no verb runs at an earlier time than the one before.
+            // Read while no other process can write, so that no verb runs at an earlier time than the one before.
             now: Time {
                 moment: self.clock.now(),
                 wall_micros: self.clock.unix_micros(),
@@ -141,8 +146,8 @@ impl Session {
         Ok((answer, tx.effects))
     }
 
-    /// Ends a lease for which surely nobody waits; `None` if there is more to it.
-    pub fn release_unwaited(
+    /// Ends a lease if it is certain that nobody waits for it. Returns `None` if the release needs the whole record.
+    pub fn release_uncontended(
         &mut self,
         name: &Name,
         claim: ClaimId,
@@ -152,11 +157,11 @@ impl Session {
             return Ok(None);
         }
         let now = nanos(self.clock.now());
-        let mut release = self.conn.prepare_cached(sql::RELEASE)?;
+        let mut release = self.conn.prepare_cached(statements::RELEASE)?;
         let ended = release.execute(params![name.as_str(), claim_bytes(claim), now])? > 0;
         Ok(ended.then(|| Effects {
             changed: vec![name.clone()],
-            wrote: 1,
+            pages_written: 1,
             ..Effects::default()
         }))
     }
@@ -164,7 +169,7 @@ impl Session {
     fn roll_back(&mut self, fault: Fault) -> Fault {
         // SQLite may have rolled back by itself, for instance when the disk is full.
         if !self.conn.is_autocommit()
-            && let Err(stuck) = self.conn.execute_batch(sql::ROLLBACK)
+            && let Err(stuck) = self.conn.execute_batch(statements::ROLLBACK)
         {
             tracing::warn!(%stuck, "a transaction could not be rolled back");
         }
@@ -176,8 +181,8 @@ impl Session {
         Ok(())
     }
 
-    /// Only a simulated machine reboots under an open store: nothing of before still runs.
-    fn notice_reboot(&mut self) -> Result<(), Fault> {
+    /// Ends what an earlier boot left. Only a simulated machine reboots while a store is open.
+    fn check_boot(&mut self) -> Result<(), Fault> {
         if self.clock.is_boot(&self.boot) {
             return Ok(());
         }
@@ -187,14 +192,14 @@ impl Session {
         Ok(())
     }
 
-    /// A file that was deleted or replaced keeps nobody out who opens its path now.
+    /// Refuses to go on with a file that was deleted or replaced: a program that opens its path now does not see our locks.
     fn check_file(&mut self) -> Result<(), Fault> {
         let now = Moment::now();
         if now < self.next_check {
             return Ok(());
         }
         if identity(&self.path).ok() != Some(self.identity) {
-            return Err(Fault::Told(refused(format!(
+            return Err(Fault::Explained(refused(format!(
                 "{:?}, or its -wal or -shm, was deleted or replaced while open; restart the programs that use it",
                 self.path
             ))));
@@ -205,13 +210,13 @@ impl Session {
 
     /// A number that changes whenever another connection changed the file.
     pub fn data_version(&self) -> Result<i64, Fault> {
-        let mut version = self.conn.prepare_cached(sql::DATA_VERSION)?;
+        let mut version = self.conn.prepare_cached(statements::DATA_VERSION)?;
         Ok(version.query_row([], |row| row.get(0))?)
     }
 
     /// How many fences are idle, or a little fewer.
     pub fn idle_fences(&self) -> Result<i64, Fault> {
-        let mut count = self.conn.prepare_cached(sql::FENCES_IDLE)?;
+        let mut count = self.conn.prepare_cached(statements::FENCES_IDLE)?;
         Ok(count.query_row([], |row| row.get(0))?)
     }
 
@@ -238,11 +243,12 @@ impl<'s> Tx<'s> {
     {
         let mut rows = Rows::load(self.conn, name)?;
         let was_new = !rows.exists();
-        let mut seen: Vec<(ProcessId, bool)> = Vec::new();
+        // Processes that the rule has asked about.
+        let mut checked: Vec<(ProcessId, bool)> = Vec::new();
         let step = loop {
             let lives = |process| {
-                let mut seen = seen.iter();
-                let found = seen.find(|(known, _)| *known == process);
+                let mut checked = checked.iter();
+                let found = checked.find(|(known, _)| *known == process);
                 found.map(|(_, lives)| *lives)
             };
             let now = Now {
@@ -256,7 +262,7 @@ impl<'s> Tx<'s> {
             match rule(&rows.record, now) {
                 Ok(step) => break step,
                 Err(Missing::Queue) => rows.load_more()?,
-                Err(Missing::Alive(process)) => seen.push((process, !self.is_dead(process)?)),
+                Err(Missing::Alive(process)) => checked.push((process, !self.is_dead(process)?)),
             }
         };
         for change in &step.changes {
@@ -269,7 +275,7 @@ impl<'s> Tx<'s> {
             self.effects.changed.push(name.clone());
         }
         if rows.save(step.changes, self.now.moment)? {
-            self.effects.wrote += 1;
+            self.effects.pages_written += 1;
             self.effects.new_names += usize::from(was_new);
         }
         Ok((step.answer, rows))
@@ -283,7 +289,7 @@ impl<'s> Tx<'s> {
         if let Some(known) = self.peers.get(&process) {
             return Ok(known.clone());
         }
-        let mut find = self.conn.prepare_cached(sql::PROCESS)?;
+        let mut find = self.conn.prepare_cached(statements::PROCESS)?;
         let mut rows = find.query([process])?;
         let peer = match rows.next()? {
             Some(row) => Some(Arc::new(Peer::read(row, self.folder)?)),
@@ -296,7 +302,7 @@ impl<'s> Tx<'s> {
         Ok(peer)
     }
 
-    /// The process behind a number, for people.
+    /// What people are shown of a process.
     pub fn process(&mut self, process: ProcessId) -> Result<Process, Fault> {
         if process == self.me {
             return Ok(Process::current());
@@ -313,20 +319,19 @@ impl<'s> Tx<'s> {
 }
 
 fn others(conn: &Connection, folder: &Path, me: ProcessId) -> Result<Vec<Arc<Peer>>, Fault> {
-    let mut all = conn.prepare_cached(sql::PROCESSES)?;
+    let mut all = conn.prepare_cached(statements::PROCESSES)?;
     let peers = all.query_map([], |row| Peer::read(row, folder))?;
     let others = peers.filter(|peer| !matches!(peer, Ok(peer) if peer.id == me));
-    Ok(others
-        .map(|peer| peer.map(Arc::new))
-        .collect::<Result<_, _>>()?)
+    let others = others.map(|peer| peer.map(Arc::new));
+    Ok(others.collect::<Result<_, _>>()?)
 }
 
-/// Begins a boot: if the file is of another, nothing in it still holds or waits.
+/// Begins a boot: if the file was last used in another one, nothing in it still holds or waits.
 pub(super) fn start_boot(conn: &Connection, boot: &str) -> Result<(), Fault> {
-    let last: String = conn.query_row(sql::BOOT, [], |row| row.get(0))?;
+    let last: String = conn.query_row(statements::BOOT, [], |row| row.get(0))?;
     if last != boot {
-        conn.execute_batch(sql::CLEAR)?;
-        conn.execute(sql::BOOT_SET, [boot])?;
+        conn.execute_batch(statements::CLEAR)?;
+        conn.execute(statements::BOOT_SET, [boot])?;
     }
     Ok(())
 }
@@ -334,7 +339,7 @@ pub(super) fn start_boot(conn: &Connection, boot: &str) -> Result<(), Fault> {
 fn identity(path: &Path) -> Result<Identity, Error> {
     let mut identity = Identity::default();
     for (one, end) in identity.iter_mut().zip(["", "-wal", "-shm"]) {
-        let path = beside(path, end);
+        let path = sibling(path, end);
         let file = std::fs::metadata(&path)
             .map_err(|error| refused(format!("{path:?} cannot be looked at: {error}")))?;
         *one = (file.dev(), file.ino());

@@ -1,4 +1,5 @@
-//! The verbs of the contract, each inside one transaction.
+//! The verbs of the contract, each inside one transaction, and what tidies the file in slices: what a dead process held,
+//! and fences that nobody needs.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -10,7 +11,7 @@ use super::fault::Fault;
 use super::liveness::Peer;
 use super::rows::claim_bytes;
 use super::session::Tx;
-use super::sql;
+use super::statements;
 use crate::Name;
 use crate::store::record::{Ended, Hold, Latch, LatchChange, Now, ProcessId, Record};
 use crate::store::{
@@ -18,23 +19,23 @@ use crate::store::{
     Release, Released, Renewal, Renewed,
 };
 
-/// How many fences are looked at in one transaction.
-const SLICE: usize = 500;
+/// How many fences are read in one transaction.
+const FENCE_SLICE: usize = 500;
 /// How many leases of a dead process are ended in one transaction.
-const BURY_SLICE: usize = 2000;
+const RECLAIM_SLICE: usize = 2000;
 
-/// One try, and which other stores are in its way.
+/// One try. If it is busy, returns the other stores that hold or wait before it, too: they may be dead.
 pub(super) fn acquire(tx: &mut Tx<'_>, claim: &Claim) -> Result<(Attempt, Vec<Arc<Peer>>), Fault> {
     let (attempt, rows) = tx.apply(&claim.name, |record, now| record.try_acquire(claim, now))?;
-    let mut in_the_way = Vec::new();
+    let mut blockers = Vec::new();
     if let Attempt::Busy { .. } = attempt {
-        in_the_way = peers(tx, &rows.record)?;
+        blockers = holders_and_head(tx, &rows.record)?;
     }
-    Ok((attempt, in_the_way))
+    Ok((attempt, blockers))
 }
 
-/// The other stores that hold, and that of the first waiter if the queue is loaded.
-fn peers(tx: &mut Tx<'_>, record: &Record) -> Result<Vec<Arc<Peer>>, Fault> {
+/// The other stores that hold, and that of the queue's head if the queue is loaded.
+fn holders_and_head(tx: &mut Tx<'_>, record: &Record) -> Result<Vec<Arc<Peer>>, Fault> {
     let mut processes: Vec<ProcessId> = record.holds.iter().map(|hold| hold.process).collect();
     processes.extend(record.queue.first.front().map(|head| head.process));
     processes.sort_unstable();
@@ -57,15 +58,15 @@ pub(super) fn release(tx: &mut Tx<'_>, release: &Release) -> Result<Released, Fa
 }
 
 pub(super) fn renew(tx: &mut Tx<'_>, renewals: &[Renewal]) -> Result<Vec<Renewed>, Fault> {
-    // Sorted by name, so that several share a page.
-    let wrote = tx.effects.wrote + 1 + renewals.len() / 8;
+    // Sorted by name, so that about eight leases share a page.
+    let pages_written = tx.effects.pages_written + 1 + renewals.len() / 8;
     let mut renewed = Vec::with_capacity(renewals.len());
     // Many holds may have one name. Its rows are loaded once for all of them.
     for of_one in renewals.chunk_by(|one, next| one.name == next.name) {
         let rule = |record: &Record, now: Now<'_>| record.renew_all(of_one, now);
         renewed.extend(tx.apply(&of_one[0].name, rule)?.0);
     }
-    tx.effects.wrote = wrote;
+    tx.effects.pages_written = pages_written;
     Ok(renewed)
 }
 
@@ -88,15 +89,15 @@ pub(super) fn inspect(tx: &mut Tx<'_>, name: &Name) -> Result<Option<LockInfo>, 
     describe(tx, name, true)
 }
 
-/// What is known about a name; with those that wait, or only their number.
-fn describe(tx: &mut Tx<'_>, name: &Name, listed: bool) -> Result<Option<LockInfo>, Fault> {
+/// What is known about a name, with its queue if `with_queue`, else with the length of that alone.
+fn describe(tx: &mut Tx<'_>, name: &Name, with_queue: bool) -> Result<Option<LockInfo>, Fault> {
     let ((), mut rows) = tx.apply(name, Record::inspect)?;
     if !rows.exists() {
         return Ok(None);
     }
     rows.load_broken()?;
     rows.record.queue.first.clear();
-    if listed {
+    if with_queue {
         rows.load_listed(tx.now.moment)?;
     }
     let record = &rows.record;
@@ -120,13 +121,13 @@ fn holders(tx: &mut Tx<'_>, holds: &[Hold]) -> Result<Vec<Holder>, Fault> {
 }
 
 /// The names in use that start with a prefix.
-pub(super) fn names(tx: &mut Tx<'_>, prefix: &str) -> Result<Vec<String>, Fault> {
-    let mut names = tx.conn.prepare_cached(sql::NAMES)?;
+pub(super) fn names_in_use(tx: &mut Tx<'_>, prefix: &str) -> Result<Vec<String>, Fault> {
+    let mut names = tx.conn.prepare_cached(statements::NAMES)?;
     let names = names.query_map([prefix], |row| row.get(0))?;
     Ok(names.collect::<Result<_, _>>()?)
 }
 
-/// Several names at once, without those that turned out to be free.
+/// What is known about several names, without those that are free by now.
 pub(super) fn inspect_all(tx: &mut Tx<'_>, names: &[Name]) -> Result<Vec<LockInfo>, Fault> {
     let mut infos = Vec::with_capacity(names.len());
     for name in names {
@@ -139,7 +140,7 @@ pub(super) fn inspect_all(tx: &mut Tx<'_>, names: &[Name]) -> Result<Vec<LockInf
 pub(super) fn latch(tx: &mut Tx<'_>, request: &LatchRequest) -> Result<LatchState, Fault> {
     let (name, id) = (request.name.as_str(), claim_bytes(request.id));
     let latch = {
-        let mut find = tx.conn.prepare_cached(sql::LATCH)?;
+        let mut find = tx.conn.prepare_cached(statements::LATCH)?;
         let mut rows = find.query(params![name, id])?;
         match rows.next()? {
             Some(row) => Latch {
@@ -153,51 +154,51 @@ pub(super) fn latch(tx: &mut Tx<'_>, request: &LatchRequest) -> Result<LatchStat
     let write = |sql, row: &[&dyn ToSql]| tx.conn.prepare_cached(sql)?.execute(row);
     match change {
         Some(LatchChange::Set(count)) => {
-            write(sql::LATCH_SET, params![name, count])?;
+            write(statements::LATCH_SET, params![name, count])?;
         }
         Some(LatchChange::Arrive) => {
-            write(sql::LATCH_ARRIVE, params![name, id])?;
-            write(sql::LATCH_DOWN, params![name])?;
+            write(statements::LATCH_ARRIVE, params![name, id])?;
+            write(statements::LATCH_DOWN, params![name])?;
         }
         Some(LatchChange::Open) => {
-            write(sql::LATCH_OPEN, params![name])?;
-            write(sql::LATCH_FORGET, params![name])?;
+            write(statements::LATCH_OPEN, params![name])?;
+            write(statements::LATCH_FORGET, params![name])?;
         }
         None => return Ok(state),
     }
-    tx.effects.wrote += 2;
+    tx.effects.pages_written += 2;
     tx.effects.latches.push(request.name.clone());
     Ok(state)
 }
 
-/// Ends what a dead process held and waited for, and lets the next ones in. Answers whether all is done;
-/// if not, call again: a process may have held very many locks.
-pub(super) fn bury(tx: &mut Tx<'_>, process: &ProcessId) -> Result<bool, Fault> {
+/// Ends what a dead process held and waited for, and grants to the heads of the queues. Returns whether all is done. If
+/// not, call again: a process may have held very many locks.
+pub(super) fn reclaim(tx: &mut Tx<'_>, process: &ProcessId) -> Result<bool, Fault> {
     let mut names: BTreeMap<String, bool> = BTreeMap::new();
     let mut ended = 0;
     {
-        let mut bury = tx.conn.prepare_cached(sql::BURY)?;
-        let mut rows = bury.query(params![process, BURY_SLICE as i64])?;
+        let mut reclaim = tx.conn.prepare_cached(statements::RECLAIM)?;
+        let mut rows = reclaim.query(params![process, RECLAIM_SLICE as i64])?;
         while let Some(row) = rows.next()? {
             ended += 1;
             *names.entry(row.get(0)?).or_default() |= row.get::<_, Option<bool>>(1)? != Some(false);
         }
     }
-    let done = ended < BURY_SLICE;
+    let done = ended < RECLAIM_SLICE;
     if done {
-        let mut leave = tx.conn.prepare_cached(sql::WAITERS_GONE)?;
-        let mut rows = leave.query([process])?;
+        let mut waiters = tx.conn.prepare_cached(statements::WAITERS_REMOVE)?;
+        let mut rows = waiters.query([process])?;
         while let Some(row) = rows.next()? {
             names.insert(row.get(0)?, true);
         }
-        let mut gone = tx.conn.prepare_cached(sql::PROCESS_GONE)?;
-        gone.execute([process])?;
+        let mut remove = tx.conn.prepare_cached(statements::PROCESS_REMOVE)?;
+        remove.execute([process])?;
     }
-    tx.effects.wrote += names.len();
+    tx.effects.pages_written += names.len();
     // Their fences are idle now.
     tx.effects.new_names += names.len();
     for (name, waited) in names {
-        // A row that does not hold a name is not ours to settle.
+        // Other programs can write to the file, and a row of theirs may have no valid name.
         let Ok(name) = Name::new(&name) else {
             continue;
         };
@@ -209,37 +210,45 @@ pub(super) fn bury(tx: &mut Tx<'_>, process: &ProcessId) -> Result<bool, Fault> 
     Ok(done)
 }
 
-/// Takes a process out of its table, unless it holds or waits. Answers whether it did.
-pub(super) fn leave(tx: &mut Tx<'_>, process: &ProcessId) -> Result<bool, Fault> {
-    Ok(tx.conn.execute(sql::PROCESS_LEAVE, [process])? > 0)
+/// Removes the row of a process, unless it holds or waits. Returns whether it did.
+pub(super) fn unregister(tx: &mut Tx<'_>, process: &ProcessId) -> Result<bool, Fault> {
+    Ok(tx
+        .conn
+        .execute(statements::PROCESS_REMOVE_IDLE, [process])?
+        > 0)
 }
 
-/// Forgets idle fences after a name; their tokens live on in the floor. Answers where to go on.
+/// Forgets the idle fences of the names that come after this one, up to a slice. The floor keeps their tokens. Returns
+/// the name after which to go on, if there is more.
 pub(super) fn forget_fences(tx: &mut Tx<'_>, after: &str) -> Result<Option<String>, Fault> {
     let mut slice: Vec<(String, i64, bool)> = Vec::new();
     {
-        let mut fences = tx.conn.prepare_cached(sql::FENCES)?;
-        let mut rows = fences.query(params![after, SLICE as i64])?;
+        let mut fences = tx.conn.prepare_cached(statements::FENCES)?;
+        let mut rows = fences.query(params![after, FENCE_SLICE as i64])?;
         while let Some(row) = rows.next()? {
             slice.push((row.get(0)?, row.get(1)?, row.get(2)?));
         }
     }
     let idle = slice.iter().filter(|(_, _, in_use)| !in_use);
     if let Some(floor) = idle.clone().map(|(_, last, _)| last).max() {
-        tx.conn.execute(sql::FLOOR_RAISE, [floor])?;
-        tx.effects.wrote += slice.len() / 8;
+        tx.conn.execute(statements::FLOOR_RAISE, [floor])?;
+        tx.effects.pages_written += slice.len() / 8;
     }
     for (name, _, _) in idle {
-        tx.conn.prepare_cached(sql::FENCE_FORGET)?.execute([name])?;
+        tx.conn
+            .prepare_cached(statements::FENCE_FORGET)?
+            .execute([name])?;
     }
     Ok(match slice.len() {
-        SLICE => slice.pop().map(|(name, _, _)| name),
+        FENCE_SLICE => slice.pop().map(|(name, _, _)| name),
         _ => None,
     })
 }
 
-/// Starts the log over, if it can be: see the worker.
-pub(super) fn turn_log(tx: &mut Tx<'_>) -> Result<(), Fault> {
-    tx.conn.prepare_cached(sql::TURN)?.execute([])?;
+/// Writes a page, so that a log which is copied back starts over with it.
+pub(super) fn restart_log(tx: &mut Tx<'_>) -> Result<(), Fault> {
+    tx.conn
+        .prepare_cached(statements::LOG_RESTART)?
+        .execute([])?;
     Ok(())
 }

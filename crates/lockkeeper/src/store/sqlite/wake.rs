@@ -1,9 +1,8 @@
-//! How a waiter learns that it is its turn, without asking all the time.
+//! How a waiter in another process learns that it is its turn.
 //!
-//! The store that frees a lock sends a datagram to the store of the claim that got it. The *sentry*, one thread a
-//! store, passes it on to the waiting task. What no datagram tells it looks at itself, and only while someone
-//! waits for it: whether a store that is waited for has died, and whether another process changed anything
-//! that is watched.
+//! The store that frees a lock sends a datagram to the store of the claim that got it. There the *watcher*, one thread a
+//! store, hints the waiting task. Two things send no datagram, so the watcher checks them at intervals, while a
+//! subscription needs it: whether another store has died, and whether another process changed the file.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,26 +16,26 @@ use std::time::{Duration, Instant};
 use super::core::Core;
 use super::fault::refused;
 use super::liveness::Peer;
-use super::rows::{claim_bytes, claim_of};
+use super::rows::{claim_bytes, claim_from_bytes};
 use crate::store::{ClaimId, Interest, Subscription};
 use crate::{Error, MAX_NAME_BYTES, Name};
 
-/// How often to look whether a store that is waited for has died.
-const PULSE_EVERY: Duration = Duration::from_millis(100);
-/// How often to look whether another process changed something that is watched.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long after the last subscription the sentry falls asleep for good: waits tend to come in rows.
-const LINGER: Duration = Duration::from_secs(1);
+/// How often to check whether another store has died, while a claim waits.
+const LIVENESS_EVERY: Duration = Duration::from_millis(100);
+/// How often to check whether another process changed the file, while a name or a latch is watched.
+const POLL_EVERY: Duration = Duration::from_millis(20);
+/// How long after the last subscription the watcher still wakes up by itself: one wait is often followed by the next.
+const SLEEP_AFTER: Duration = Duration::from_secs(1);
 
 /// Sends hints to other stores.
 #[derive(Debug)]
-pub(super) struct Outbox(UnixDatagram);
+pub(super) struct HintSender(UnixDatagram);
 
-impl Outbox {
-    pub fn new() -> io::Result<Outbox> {
+impl HintSender {
+    pub fn new() -> io::Result<HintSender> {
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
-        Ok(Outbox(socket))
+        Ok(HintSender(socket))
     }
 
     /// Hints a claim of another store that it was granted.
@@ -49,7 +48,7 @@ impl Outbox {
         self.send(peer, claim, "");
     }
 
-    /// Whatever fails: it is only a hint.
+    /// Ignores failures: hints may be lost.
     fn send(&self, peer: &Peer, claim: ClaimId, name: &str) {
         if let Some(socket) = &peer.socket {
             let mut message = Vec::with_capacity(24 + name.len());
@@ -60,236 +59,240 @@ impl Outbox {
     }
 }
 
-/// Where hints from other stores arrive, and the other end of it.
+/// The socket at which hints from other stores arrive.
 #[derive(Debug)]
-pub(super) struct Inbox {
+pub(super) struct HintReceiver {
     socket: UnixDatagram,
-    /// Connected to it, so it works even if the address is deleted.
-    kick: UnixDatagram,
-    /// Whether others can reach it.
+    /// Wakes the watcher. It is connected to `socket`, so it works even if the address is deleted.
+    waker: UnixDatagram,
+    /// Whether other stores can reach the socket.
     is_bound: bool,
 }
 
-impl Inbox {
-    /// Listens at `address`; where no socket can be made, nobody reaches it and the sentry looks instead.
-    pub fn new(address: &Path) -> io::Result<Inbox> {
+impl HintReceiver {
+    /// Listens at `address`. If no socket can be bound there, no store reaches it, and the watcher polls the file instead.
+    pub fn new(address: &Path) -> io::Result<HintReceiver> {
         let bound = UnixDatagram::bind(address).and_then(|socket| {
-            let kick = UnixDatagram::unbound()?;
-            kick.connect(address)?;
-            Ok((socket, kick))
+            let waker = UnixDatagram::unbound()?;
+            waker.connect(address)?;
+            Ok((socket, waker))
         });
         let is_bound = bound.is_ok();
-        let (socket, kick) = bound.or_else(|_| UnixDatagram::pair())?;
-        kick.set_nonblocking(true)?;
-        Ok(Inbox {
+        let (socket, waker) = bound.or_else(|_| UnixDatagram::pair())?;
+        waker.set_nonblocking(true)?;
+        Ok(HintReceiver {
             socket,
-            kick,
+            waker,
             is_bound,
         })
     }
 }
 
-/// The thread, and what it is to look at.
+/// The watcher's thread, and what it watches.
 #[derive(Debug)]
-pub(super) struct Sentry {
-    watch: Arc<Watch>,
-    kick: UnixDatagram,
+pub(super) struct Watcher {
+    watched: Arc<Watched>,
+    waker: UnixDatagram,
     thread: Option<JoinHandle<()>>,
 }
 
+/// What the running subscriptions are about.
 #[derive(Debug, Default)]
-struct Watch {
-    /// Running subscriptions to claims.
+struct Watched {
+    /// How many are about claims.
     claims: AtomicUsize,
-    /// Running subscriptions to names and latches, about which no datagram comes.
-    broad: Mutex<HashMap<Interest, usize>>,
-    broad_count: AtomicUsize,
-    /// The sentry sleeps until it is kicked.
-    dormant: AtomicBool,
+    /// Those about names and latches, with how many there are of each. No datagram comes for them.
+    polled: Mutex<HashMap<Interest, usize>>,
+    /// How many there are in `polled`.
+    polled_count: AtomicUsize,
+    /// The watcher sleeps until it is woken.
+    is_asleep: AtomicBool,
     stop: AtomicBool,
 }
 
-impl Sentry {
-    pub fn start(core: Arc<Core>, inbox: Inbox) -> Result<Sentry, Error> {
-        let watch = Arc::new(Watch::default());
-        let Inbox {
+impl Watcher {
+    pub fn start(core: Arc<Core>, receiver: HintReceiver) -> Result<Watcher, Error> {
+        let watched = Arc::new(Watched::default());
+        let HintReceiver {
             socket,
-            kick,
+            waker,
             is_bound,
-        } = inbox;
-        let mut rounds = Rounds {
+        } = receiver;
+        let mut watch_loop = WatchLoop {
             core,
-            watch: watch.clone(),
+            watched: watched.clone(),
             socket,
             is_bound,
             version: None,
-            next_pulse: Instant::now(),
-            last_busy: Instant::now(),
+            next_liveness_check: Instant::now(),
+            last_subscribed: Instant::now(),
             timeout: None,
         };
         let thread = thread::Builder::new()
             .name("lockkeeper-wake".into())
-            .spawn(move || rounds.walk())
+            .spawn(move || watch_loop.run())
             .map_err(|error| refused(format!("no thread can be started: {error}")))?;
-        Ok(Sentry {
-            watch,
-            kick,
+        Ok(Watcher {
+            watched,
+            waker,
             thread: Some(thread),
         })
     }
 
-    /// Keeps an eye on what the subscription is about, for as long as it runs.
-    pub fn accompany(&self, interest: Interest, subscription: Subscription) -> Subscription {
-        let attention = Attention::new(self.watch.clone(), interest);
-        if self.watch.dormant.swap(false, SeqCst) {
-            self.kick();
+    /// Watches what the subscription is about, for as long as it runs.
+    pub fn watch(&self, interest: Interest, subscription: Subscription) -> Subscription {
+        let guard = WatchGuard::new(self.watched.clone(), interest);
+        if self.watched.is_asleep.swap(false, SeqCst) {
+            self.wake();
         }
-        subscription.and(attention)
+        subscription.and(guard)
     }
 
     pub fn stop(&mut self) {
-        self.watch.stop.store(true, SeqCst);
-        self.kick();
+        self.watched.stop.store(true, SeqCst);
+        self.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 
-    fn kick(&self) {
-        // When it cannot be sent there are others to be read, which do as well.
-        let _ = self.kick.send(&[]);
+    fn wake(&self) {
+        // If the socket's buffer is full, the datagrams in it wake the watcher as well.
+        let _ = self.waker.send(&[]);
     }
 }
 
-/// One subscription's share of the sentry's attention.
-struct Attention {
-    watch: Arc<Watch>,
-    broad: Option<Interest>,
+/// Counts one subscription as watched until it is dropped.
+struct WatchGuard {
+    watched: Arc<Watched>,
+    /// What the subscription is about, unless it is about a claim.
+    polled: Option<Interest>,
 }
 
-impl Attention {
-    fn new(watch: Arc<Watch>, interest: Interest) -> Attention {
-        let broad = match interest {
+impl WatchGuard {
+    fn new(watched: Arc<Watched>, interest: Interest) -> WatchGuard {
+        let polled = match interest {
             Interest::Claim(..) => None,
-            broad => Some(broad),
+            polled => Some(polled),
         };
-        match &broad {
+        match &polled {
             None => {
-                watch.claims.fetch_add(1, SeqCst);
+                watched.claims.fetch_add(1, SeqCst);
             }
             Some(interest) => {
-                *watch.broad().entry(interest.clone()).or_default() += 1;
-                watch.broad_count.fetch_add(1, SeqCst);
+                *watched.polled().entry(interest.clone()).or_default() += 1;
+                watched.polled_count.fetch_add(1, SeqCst);
             }
         }
-        Attention { watch, broad }
+        WatchGuard { watched, polled }
     }
 }
 
-impl Drop for Attention {
+impl Drop for WatchGuard {
     fn drop(&mut self) {
-        let Some(interest) = &self.broad else {
-            self.watch.claims.fetch_sub(1, SeqCst);
+        let Some(interest) = &self.polled else {
+            self.watched.claims.fetch_sub(1, SeqCst);
             return;
         };
-        self.watch.broad_count.fetch_sub(1, SeqCst);
-        let mut broad = self.watch.broad();
-        if let Some(count) = broad.get_mut(interest) {
+        self.watched.polled_count.fetch_sub(1, SeqCst);
+        let mut polled = self.watched.polled();
+        if let Some(count) = polled.get_mut(interest) {
             *count -= 1;
             if *count == 0 {
-                broad.remove(interest);
+                polled.remove(interest);
             }
         }
     }
 }
 
-impl Watch {
-    fn broad(&self) -> MutexGuard<'_, HashMap<Interest, usize>> {
-        self.broad.lock().unwrap_or_else(PoisonError::into_inner)
+impl Watched {
+    fn polled(&self) -> MutexGuard<'_, HashMap<Interest, usize>> {
+        self.polled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_idle(&self) -> bool {
-        self.claims.load(SeqCst) == 0 && self.broad_count.load(SeqCst) == 0
+    fn is_empty(&self) -> bool {
+        self.claims.load(SeqCst) == 0 && self.polled_count.load(SeqCst) == 0
     }
 }
 
-/// The sentry's own state.
-struct Rounds {
+/// What the watcher's thread runs.
+struct WatchLoop {
     core: Arc<Core>,
-    watch: Arc<Watch>,
+    watched: Arc<Watched>,
     socket: UnixDatagram,
     is_bound: bool,
-    /// The file's version when last looked at.
+    /// The file's version when it was last polled.
     version: Option<i64>,
-    next_pulse: Instant,
-    /// When someone last waited.
-    last_busy: Instant,
+    next_liveness_check: Instant,
+    /// When there was last a subscription.
+    last_subscribed: Instant,
+    /// The time-out that the socket has.
     timeout: Option<Duration>,
 }
 
-impl Rounds {
-    fn walk(&mut self) {
-        // One byte more than any message, to notice what is none.
+impl WatchLoop {
+    fn run(&mut self) {
+        // One byte longer than any message: a longer datagram is cut to that, and its name is too long to be one.
         let mut buffer = [0; 24 + MAX_NAME_BYTES + 1];
         loop {
-            self.set_pace();
+            self.set_timeout();
             match self.socket.recv(&mut buffer) {
                 Ok(length) => self.pass_on(&buffer[..length]),
                 Err(error) if is_timeout(&error) => {}
-                Err(_) => thread::sleep(PULSE_EVERY),
+                Err(_) => thread::sleep(LIVENESS_EVERY),
             }
-            self.watch.dormant.store(false, SeqCst);
-            if self.watch.stop.load(SeqCst) {
+            self.watched.is_asleep.store(false, SeqCst);
+            if self.watched.stop.load(SeqCst) {
                 return;
             }
-            self.look();
-            self.feel_pulses();
+            self.poll_file();
+            self.check_liveness();
         }
     }
 
-    /// Decides how long to wait for a message at most.
-    fn set_pace(&mut self) {
-        let pace = if self.looks() {
-            Some(LOOK_EVERY)
-        } else if !self.watch.is_idle() || self.last_busy.elapsed() < LINGER {
-            Some(PULSE_EVERY)
+    /// Decides how long to wait for a datagram at most. `None` is for ever.
+    fn set_timeout(&mut self) {
+        let timeout = if self.has_to_poll() {
+            Some(POLL_EVERY)
+        } else if !self.watched.is_empty() || self.last_subscribed.elapsed() < SLEEP_AFTER {
+            Some(LIVENESS_EVERY)
         } else {
-            // Said before it is checked again: a new subscription either is seen here or kicks.
-            self.watch.dormant.store(true, SeqCst);
-            let stays = self.watch.is_idle() && !self.watch.stop.load(SeqCst);
-            (!stays).then_some(LOOK_EVERY)
+            // Set before the second check: a new subscription is either seen by it, or wakes this thread.
+            self.watched.is_asleep.store(true, SeqCst);
+            let sleeps = self.watched.is_empty() && !self.watched.stop.load(SeqCst);
+            (!sleeps).then_some(POLL_EVERY)
         };
-        if !self.watch.is_idle() {
-            self.last_busy = Instant::now();
+        if !self.watched.is_empty() {
+            self.last_subscribed = Instant::now();
         }
-        if pace != self.timeout && self.socket.set_read_timeout(pace).is_ok() {
-            self.timeout = pace;
+        if timeout != self.timeout && self.socket.set_read_timeout(timeout).is_ok() {
+            self.timeout = timeout;
         }
     }
 
-    /// Whether there is something about which no message would come.
-    fn looks(&self) -> bool {
-        let claims = self.watch.claims.load(SeqCst) > 0;
-        self.watch.broad_count.load(SeqCst) > 0 || (claims && !self.is_bound)
+    /// Whether a subscription is about something for which no datagram comes.
+    fn has_to_poll(&self) -> bool {
+        let claims = self.watched.claims.load(SeqCst) > 0;
+        self.watched.polled_count.load(SeqCst) > 0 || (claims && !self.is_bound)
     }
 
-    /// Hints everything watched when another process has changed the file.
-    fn look(&mut self) {
-        if !self.looks() {
+    /// Hints all polled subscriptions if another process has changed the file.
+    fn poll_file(&mut self) {
+        if !self.has_to_poll() {
             self.version = None;
             return;
         }
         let Ok(version) = self.core.session().data_version() else {
             return;
         };
-        // The first look may come after the change.
+        // The first poll hints as well: the change may have come before it.
         if self.version.replace(version) == Some(version) {
             return;
         }
         if !self.is_bound {
             self.core.hints.everyone();
         }
-        for interest in self.watch.broad().keys() {
+        for interest in self.watched.polled().keys() {
             match interest {
                 Interest::Name(name) => self.core.hints.name(name),
                 Interest::Latch(name) => self.core.hints.latch(name),
@@ -299,29 +302,30 @@ impl Rounds {
         }
     }
 
-    /// Frees what dead stores hold, which hints those that get it.
-    fn feel_pulses(&mut self) {
-        if self.watch.claims.load(SeqCst) == 0 || Instant::now() < self.next_pulse {
+    /// Frees what dead stores hold, which hints the claims that get it.
+    fn check_liveness(&mut self) {
+        if self.watched.claims.load(SeqCst) == 0 || Instant::now() < self.next_liveness_check {
             return;
         }
-        if let Err(fault) = self.core.bury_dead() {
+        if let Err(fault) = self.core.reclaim_dead() {
             tracing::debug!(?fault, "could not look for dead processes; trying again");
         }
-        self.next_pulse = Instant::now() + PULSE_EVERY;
+        self.next_liveness_check = Instant::now() + LIVENESS_EVERY;
     }
 
+    /// Gives the hint in a datagram to the subscriptions of this process.
     fn pass_on(&self, message: &[u8]) {
         let Some((claim, name)) = message.split_first_chunk::<24>() else {
             return;
         };
         if name.is_empty() {
-            return self.core.hints.keeper(claim_of(*claim).keeper);
+            return self.core.hints.keeper(claim_from_bytes(*claim).keeper);
         }
         let name = std::str::from_utf8(name)
             .ok()
             .and_then(|name| Name::new(name).ok());
         if let Some(name) = name {
-            self.core.hints.claim(&name, claim_of(*claim));
+            self.core.hints.claim(&name, claim_from_bytes(*claim));
             self.core.hints.name(&name);
         }
     }

@@ -1,18 +1,20 @@
-//! Which processes have SQLite's locks on a file just now, and whether they run: the kernel knows (`/proc/locks`).
+//! Which processes have SQLite's locks on a file just now, and whether they run, by the kernel's table of locks
+//! (`/proc/locks`).
 //!
-//! A process that is stopped inside a transaction keeps everybody else from writing. No design on one file can take
-//! its lock away, but it can be named. Where the kernel does not tell, nobody is.
+//! A process that is stopped inside a transaction keeps all others from writing. Nothing can take its lock away, but an error
+//! can name it. Where the kernel has no such table, no process is named.
 //!
 //! The files themselves are never opened here: to close `-shm` again would drop this process's own locks on it.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
+
+use super::file::sibling;
 
 /// SQLite's locks, as bytes of the `-shm` file (`walformat.html` of its documentation).
 const SHARED_LOCKS: RangeInclusive<u64> = 120..=128;
@@ -22,15 +24,15 @@ const READ_MARKS: RangeInclusive<u64> = 123..=127;
 /// The bytes of the database file that SQLite locks: a process that locks them to write keeps everybody out.
 const DATABASE_LOCKS: RangeInclusive<u64> = 0x4000_0000..=0x4000_01ff;
 
-/// How often to look. The kernel hands its table out page by page, and while others lock and unlock a line may be missed
-/// between two pages: one look says little about who is not there.
-const LOOKS: u32 = 20;
-/// How long to wait between two looks.
-const LOOK_PAUSE: Duration = Duration::from_millis(8);
-/// In how many looks a process that runs has to be seen to count as one that stays. One that only reads, and writes
-/// never, is no busy user of ours.
-const STAYS_WRITING: u32 = 14;
-const STAYS_READING: u32 = 7;
+/// How often to read the table. The kernel gives it out page by page, and while other processes lock and unlock, a line may be
+/// missed between two pages. So one sample does not prove that a lock is free.
+const SAMPLES: u32 = 20;
+/// How long to wait between two samples.
+const SAMPLE_PAUSE: Duration = Duration::from_millis(8);
+/// In how many samples a running process has to be seen to count as one that keeps a lock. Fewer are enough for one that only
+/// reads: a busy store writes as well.
+const LASTING_WRITES: u32 = 14;
+const LASTING_READS: u32 = 7;
 
 /// A SQLite file in use, as the operating system sees it.
 ///
@@ -50,9 +52,9 @@ const STAYS_READING: u32 = 7;
 pub struct FileStatus {
     /// The size of the log (`-wal`).
     pub log_bytes: u64,
-    /// The process that keeps everybody else from writing, if that process is stopped or stays.
+    /// The process that keeps all others from writing, if it is stopped or goes on writing.
     pub writer: Option<FileUser>,
-    /// Which process copies the log back, if that process is stopped or stays: no other can, and the log grows.
+    /// The process that copies the log back, if it is stopped or goes on copying: no other can meanwhile, and the log grows.
     pub checkpointer: Option<FileUser>,
     /// The processes that have a read transaction open and stay in it: the log cannot start over, and grows.
     pub readers: Vec<FileUser>,
@@ -83,14 +85,14 @@ pub enum UserState {
 }
 
 impl FileStatus {
-    /// Looks at the file at `path` without opening it, for a fifth of a second if anybody uses it.
+    /// Inspects the file at `path` without opening it. It takes a fifth of a second if any process uses the file.
     pub fn of(path: &Path) -> FileStatus {
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mut writers: BTreeMap<u32, u32> = BTreeMap::new();
         let mut checkpointers: BTreeMap<u32, u32> = BTreeMap::new();
         let mut readers: BTreeMap<u32, u32> = BTreeMap::new();
-        for _ in 0..LOOKS {
-            let seen = Locks::look(&path);
+        for _ in 0..SAMPLES {
+            let seen = Locks::sample(&path);
             for (pids, all) in [
                 (seen.writers, &mut writers),
                 (seen.checkpointers, &mut checkpointers),
@@ -101,17 +103,17 @@ impl FileStatus {
                 }
             }
             if !(writers.is_empty() && checkpointers.is_empty() && readers.is_empty()) {
-                std::thread::sleep(LOOK_PAUSE);
+                std::thread::sleep(SAMPLE_PAUSE);
             }
         }
         // A writer reads as well, and may have every lock.
         checkpointers.retain(|pid, _| !writers.contains_key(pid));
         readers.retain(|pid, _| !writers.contains_key(pid));
-        let writers = those_who_stay(writers, STAYS_WRITING);
-        let checkpointers = those_who_stay(checkpointers, STAYS_WRITING);
-        let readers = those_who_stay(readers, STAYS_READING);
+        let writers = lasting_users(writers, LASTING_WRITES);
+        let checkpointers = lasting_users(checkpointers, LASTING_WRITES);
+        let readers = lasting_users(readers, LASTING_READS);
         FileStatus {
-            log_bytes: fs::metadata(beside(&path, "-wal")).map_or(0, |log| log.len()),
+            log_bytes: fs::metadata(sibling(&path, "-wal")).map_or(0, |log| log.len()),
             writer: writers.into_iter().next(),
             checkpointer: checkpointers.into_iter().next(),
             readers,
@@ -119,8 +121,8 @@ impl FileStatus {
     }
 }
 
-/// Of processes that were seen so often: those that are stopped, and those that were seen often enough.
-fn those_who_stay(seen: BTreeMap<u32, u32>, enough: u32) -> Vec<FileUser> {
+/// Of these processes, each with the number of samples that saw it: those that are stopped, and those in enough samples.
+fn lasting_users(seen: BTreeMap<u32, u32>, enough: u32) -> Vec<FileUser> {
     let users = seen
         .into_iter()
         .map(|(pid, times)| (FileUser::of(pid), times));
@@ -138,7 +140,7 @@ impl FileUser {
         }
     }
 
-    /// That it keeps others from writing to the file at `path`, and what can be done about it.
+    /// A sentence that says how it keeps the file at `path` locked, and what can be done about it.
     fn keeps_locked(&self, path: &Path) -> String {
         let remedy = self.remedy();
         match self.state {
@@ -154,7 +156,7 @@ impl FileUser {
         }
     }
 
-    /// How to have it go on, or end.
+    /// What to do so that it goes on or ends.
     pub(super) fn remedy(&self) -> String {
         match self.state {
             UserState::Runs => "let it finish, or end it".to_owned(),
@@ -168,7 +170,7 @@ impl FileUser {
 impl fmt::Display for FileUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.program {
-            // A program may call itself anything.
+            // A program can give itself any name, also one with control characters.
             Some(program) => write!(f, "process {} ({})", self.pid, program.escape_debug()),
             None => write!(f, "process {}", self.pid),
         }
@@ -186,19 +188,19 @@ impl fmt::Display for UserState {
     }
 }
 
-/// Which process keeps everybody else from writing just now, and what to do about it.
-pub(super) fn who_writes(path: &Path) -> Option<String> {
+/// Which process keeps all others from writing just now, and what to do about it.
+pub(super) fn describe_writer(path: &Path) -> Option<String> {
     writer(path).map(|user| user.keeps_locked(path))
 }
 
-/// The same, of a process that cannot be expected to finish by itself.
-pub(super) fn who_is_stuck(path: &Path) -> Option<String> {
+/// The same, if that process is stopped and will not finish by itself.
+pub(super) fn describe_stuck_writer(path: &Path) -> Option<String> {
     let stuck = writer(path).filter(|user| user.state != UserState::Runs);
     stuck.map(|user| user.keeps_locked(path))
 }
 
 fn writer(path: &Path) -> Option<FileUser> {
-    let pid = (0..LOOKS).find_map(|_| Locks::look(path).writers.first().copied());
+    let pid = (0..SAMPLES).find_map(|_| Locks::sample(path).writers.first().copied());
     pid.map(FileUser::of)
 }
 
@@ -211,16 +213,16 @@ struct Locks {
 }
 
 impl Locks {
-    fn look(path: &Path) -> Locks {
+    fn sample(path: &Path) -> Locks {
         let Ok(table) = fs::read_to_string("/proc/locks") else {
             return Locks::default();
         };
         let file = |path: &Path| fs::metadata(path).map_or((0, 0), |file| (file.dev(), file.ino()));
-        Locks::read(&table, file(path), file(&beside(path, "-shm")))
+        Locks::find_in(&table, file(path), file(&sibling(path, "-shm")))
     }
 
-    /// Reads the kernel's table, of the database and its shared memory: device and inode of each.
-    fn read(table: &str, database: (u64, u64), shared: (u64, u64)) -> Locks {
+    /// Finds the locks of the database and of its `-shm`, given by device and inode, in the kernel's table.
+    fn find_in(table: &str, database: (u64, u64), shared: (u64, u64)) -> Locks {
         let lines: Vec<Line> = table.lines().filter_map(Line::read).collect();
         let mut locks = Locks::default();
         for line in of_file(&lines, shared, SHARED_LOCKS) {
@@ -241,8 +243,8 @@ impl Locks {
     }
 }
 
-/// SQLite's locks of one file, which lie in this range. Some file systems tell `stat` another device than they tell here:
-/// then the file's number alone has to do, which files of other devices may have as well. These are hardly SQLite's.
+/// SQLite's locks of one file, which lie in this range of bytes. Some file systems tell `stat` another device than this
+/// table. Then the inode alone decides: a file of another device may have the same one, but hardly with locks in this range.
 fn of_file<'l>(
     lines: &'l [Line<'l>],
     (device, inode): (u64, u64),
@@ -337,13 +339,6 @@ fn is_frozen(pid: u32) -> bool {
     })
 }
 
-/// The file with this ending, next to the database.
-pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
-    let mut path = OsString::from(path);
-    path.push(ending);
-    path.into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -369,9 +364,9 @@ nonsense
 ";
 
     #[test]
-    fn writers_and_readers_are_read_from_the_kernels_table() {
+    fn the_kernels_table_says_which_processes_write_and_read() {
         let device = 0xfe00;
-        let read = |database, shared| Locks::read(TABLE, (device, database), (device, shared));
+        let read = |database, shared| Locks::find_in(TABLE, (device, database), (device, shared));
         let locks = |writers: &[u32], readers: &[u32]| Locks {
             writers: writers.to_vec(),
             checkpointers: vec![],
@@ -383,7 +378,7 @@ nonsense
         assert_eq!(read(0, 0), locks(&[], &[]));
         // A file system whose device has two numbers.
         let other = 0x0909;
-        let others = Locks::read(TABLE, (other, 75), (other, 77));
+        let others = Locks::find_in(TABLE, (other, 75), (other, 77));
         assert_eq!(others, locks(&[11, 15, 17], &[13]));
         // A file of another device that has the same number, locked as daemons lock theirs, is no SQLite file.
         assert_eq!(read(73, 74), locks(&[], &[]));
@@ -393,7 +388,7 @@ nonsense
     }
 
     #[test]
-    fn devices_are_written_as_the_kernel_does() {
+    fn device_names_are_those_of_the_kernel() {
         assert_eq!(device_name(0xfe00), "fe:00");
         assert_eq!(device_name(0x0801), "08:01");
         // Minor numbers of more than a byte stand above the major number.
@@ -401,7 +396,7 @@ nonsense
     }
 
     #[test]
-    fn a_program_cannot_choose_what_is_written_of_it() {
+    fn a_program_name_is_shown_without_control_characters() {
         let user = FileUser {
             pid: 7,
             program: Some("a\u{1b}[2J\u{202e}\nb".to_owned()),
@@ -411,23 +406,23 @@ nonsense
     }
 
     #[test]
-    fn this_process_is_found_and_runs() {
+    fn this_process_is_found_as_a_running_writer_and_reader() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("locks.db");
         let conn = rusqlite::Connection::open(&path).expect("opens");
         let all = "PRAGMA journal_mode=WAL; CREATE TABLE t(x); BEGIN IMMEDIATE";
         conn.execute_batch(all).expect("locks");
-        let told = who_writes(&path);
+        let description = describe_writer(&path);
         let status = FileStatus::of(&path);
         if cfg!(target_os = "linux") {
-            assert!(told.is_some_and(|told| told.contains("this process keeps")));
+            assert!(description.is_some_and(|text| text.contains("this process keeps")));
             let writer = status.writer.expect("it writes");
             assert_eq!(
                 (writer.pid, writer.state),
                 (std::process::id(), UserState::Runs)
             );
         }
-        assert_eq!(who_is_stuck(&path), None);
+        assert_eq!(describe_stuck_writer(&path), None);
         conn.execute_batch("COMMIT; BEGIN; SELECT * FROM t")
             .expect("reads");
         let status = FileStatus::of(&path);

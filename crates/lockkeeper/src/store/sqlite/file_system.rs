@@ -1,14 +1,14 @@
-//! What kind of file system the database is on. Network file systems do not share memory between machines
-//! and often fake locks, so SQLite's log would be corrupted and nobody excluded.
+//! Refuses a database on a network file system. These do not share memory between machines and often fake locks, so
+//! SQLite's log would be corrupted and no program excluded.
 
 use std::path::Path;
 
 use super::fault::refused;
 use crate::Error;
 
-/// Refuses a folder on a network file system. One that cannot be looked at is left to what comes next.
+/// Refuses a folder on a network file system. A folder that cannot be inspected passes: opening the file tells why.
 pub(super) fn check(folder: &Path) -> Result<(), Error> {
-    match network(folder) {
+    match network_kind(folder) {
         None => Ok(()),
         Some(kind) => Err(refused(format!(
             "{folder:?} is on a network file system ({kind}), where locks do not hold; put the file on a \
@@ -18,7 +18,7 @@ pub(super) fn check(folder: &Path) -> Result<(), Error> {
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn network(folder: &Path) -> Option<String> {
+fn network_kind(folder: &Path) -> Option<String> {
     let kind = rustix::fs::statfs(folder).ok()?.f_type as u32;
     if kind == FUSE {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -29,18 +29,18 @@ fn network(folder: &Path) -> Option<String> {
 }
 
 #[cfg(target_vendor = "apple")]
-fn network(folder: &Path) -> Option<String> {
+fn network_kind(folder: &Path) -> Option<String> {
     const MNT_LOCAL: u32 = 0x1000;
     let found = rustix::fs::statfs(folder).ok()?;
     (found.f_flags & MNT_LOCAL == 0).then(|| "not local".to_owned())
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
-fn network(_: &Path) -> Option<String> {
+fn network_kind(_: &Path) -> Option<String> {
     None
 }
 
-/// From `linux/magic.h` and the file systems' own sources.
+/// The magic numbers of file systems, from `linux/magic.h` and their own sources.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const NETWORK: &[(u32, &str)] = &[
     (0x6969, "NFS"),
@@ -62,7 +62,7 @@ const NETWORK: &[(u32, &str)] = &[
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const FUSE: u32 = 0x6573_5546;
 
-/// FUSE is local or not depending on who serves it; the mount table tells.
+/// Whether a FUSE file system is remote depends on the program that serves it, which the table of mounts names.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn remote_fuse(mounts: &str, folder: &Path) -> Option<String> {
     const REMOTE: &[&str] = &[
@@ -93,8 +93,8 @@ fn remote_fuse(mounts: &str, folder: &Path) -> Option<String> {
         folder.starts_with(&point).then_some((depth, kind))
     });
     let (_, kind) = kinds.max_by_key(|(depth, _)| *depth)?;
-    let served_by = kind.strip_prefix("fuse.")?;
-    REMOTE.contains(&served_by).then(|| kind.to_owned())
+    let program = kind.strip_prefix("fuse.")?;
+    REMOTE.contains(&program).then(|| kind.to_owned())
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -105,12 +105,12 @@ mod tests {
     fn a_local_disk_passes() {
         let folder = tempfile::tempdir().expect("folder");
         assert_eq!(check(folder.path()), Ok(()));
-        // Left to the check for a missing folder.
+        // A missing folder is refused elsewhere.
         assert_eq!(check(Path::new("/nowhere/at/all")), Ok(()));
     }
 
     #[test]
-    fn fuse_is_judged_by_who_serves_it() {
+    fn fuse_is_refused_if_a_remote_program_serves_it() {
         let folder = tempfile::tempdir().expect("folder");
         let folder = std::fs::canonicalize(folder.path()).expect("real path");
         let table = |kind: &str| {

@@ -1,6 +1,6 @@
--- Ends some leases of a process that is gone.
+-- Ends some leases of a dead process.
 -- ?1 process, ?2 how many at most.
--- Rows: the names they were of, and whether anyone may wait for them, who is then due.
+-- Rows: the names of the leases, and whether anyone may wait for each.
 
 DELETE FROM lock WHERE (name, claim) IN (SELECT name, claim FROM lock WHERE process = ?1 LIMIT ?2)
 RETURNING name, (SELECT waited FROM lock AS fence WHERE fence.name = lock.name AND fence.claim = x'')
