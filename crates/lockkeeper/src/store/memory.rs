@@ -1,7 +1,7 @@
 //! Locks among the tasks and threads of one process, and the reference model of the contract.
 //!
-//! The other stores are compared with this one. It is the rule book of [`record`] and little else: one
-//! mutex, one record a name, and every verb applies a rule, keeps what it changes and sends hints.
+//! The other stores are compared with this one. It is the rules of [`record`] and little else: one mutex and one record a
+//! name. Each verb applies a rule to the record, commits the changes and sends hints.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -15,7 +15,7 @@ use crate::clock::Clock;
 
 type Applied<T> = Result<Step<T>, Missing>;
 
-/// Records without holder or waiter are kept for their last token until there are this many of them.
+/// Records without a holder or a waiter are kept, for their last token, until there are more of them than this.
 const IDLE_RECORDS: usize = 4096;
 
 /// Keeps locks in this process's memory. Share it by `Arc`: keepers on one store exclude each other.
@@ -38,21 +38,22 @@ pub struct MemoryStore {
     clock: Clock,
     process: Process,
     hints: HintBoard,
-    state: Mutex<State>,
+    contents: Mutex<Contents>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Contents {
     locks: BTreeMap<Name, Record>,
-    latches: HashMap<Name, Arrivals>,
+    latches: HashMap<Name, ClosedLatch>,
     /// At least every token of a forgotten record.
     floor: u64,
+    /// How many records are idle.
     idle: usize,
 }
 
-/// A latch that is not open.
+/// A latch that is not open, and the ids that have counted it down.
 #[derive(Debug)]
-struct Arrivals {
+struct ClosedLatch {
     initial: u32,
     arrived: HashSet<ClaimId>,
 }
@@ -75,18 +76,20 @@ impl MemoryStore {
             clock,
             process: Process::current(),
             hints: HintBoard::default(),
-            state: Mutex::default(),
+            contents: Mutex::default(),
         }
     }
 
     /// Names that are held or waited for, and running subscriptions: both 0 when nothing is left behind.
     pub fn in_use(&self) -> (usize, usize) {
-        let locks = self.state().locks.values().filter(|r| !r.is_idle()).count();
+        let contents = self.contents();
+        let locks = contents.locks.values().filter(|r| !r.is_idle()).count();
+        drop(contents);
         (locks, self.hints.len())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> Now<'static> {
@@ -97,32 +100,32 @@ impl MemoryStore {
             wall_micros: self.clock.unix_micros(),
             may_grant: true,
             me: 0,
-            // What is in this memory ends with the process.
+            // A process that dies takes this memory with it.
             lives: &|_| Some(true),
         }
     }
 
-    /// Applies one rule to the record of a name, and hints those whom it concerns.
+    /// Applies one rule to the record of a name, and hints the waiters and watchers that it concerns.
     fn apply<T>(&self, name: &Name, rule: impl FnOnce(&Record, Now<'_>) -> Applied<T>) -> T {
-        self.apply_and_look(name, rule, |answer, _, _| answer)
+        self.apply_and_read(name, rule, |answer, _, _| answer)
     }
 
-    /// The same, with a look at the record afterwards.
-    fn apply_and_look<T, R>(
+    /// The same. What it returns is made by `read` from the record after the rule.
+    fn apply_and_read<T, R>(
         &self,
         name: &Name,
         rule: impl FnOnce(&Record, Now<'_>) -> Applied<T>,
-        look: impl FnOnce(T, &Record, Now<'_>) -> R,
+        read: impl FnOnce(T, &Record, Now<'_>) -> R,
     ) -> R {
         let now = self.now();
-        let mut guard = self.state();
-        let state = &mut *guard;
-        let record = match state.locks.entry(name.clone()) {
+        let mut guard = self.contents();
+        let contents = &mut *guard;
+        let record = match contents.locks.entry(name.clone()) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                state.idle += 1;
+                contents.idle += 1;
                 entry.insert(Record {
-                    last_token: state.floor,
+                    last_token: contents.floor,
                     ..Record::default()
                 })
             }
@@ -136,12 +139,12 @@ impl MemoryStore {
         let granted: Vec<ClaimId> = granted.collect();
         record.commit(step.changes);
         match (was_idle, record.is_idle()) {
-            (true, false) => state.idle -= 1,
-            (false, true) => state.idle += 1,
+            (true, false) => contents.idle -= 1,
+            (false, true) => contents.idle += 1,
             _ => {}
         }
-        let answer = look(step.answer, record, now);
-        state.forget_idle();
+        let answer = read(step.answer, record, now);
+        contents.forget_idle();
         drop(guard);
         for claim in granted {
             self.hints.claim(name, claim);
@@ -154,7 +157,7 @@ impl MemoryStore {
 
     fn break_holds(&self, request: &Break) -> BreakOutcome {
         let rule = |record: &Record, now: Now<'_>| record.break_lock(request, now);
-        let outcome = self.apply_and_look(&request.name, rule, |ended, _, now| {
+        let outcome = self.apply_and_read(&request.name, rule, |ended, _, now| {
             let holders = |holds: Vec<Hold>| {
                 let holders = holds.iter();
                 let holders = holders.map(|hold| hold.holder(now.moment, self.process.clone()));
@@ -174,28 +177,28 @@ impl MemoryStore {
         outcome
     }
 
-    fn look(&self, name: &Name) -> Option<LockInfo> {
+    fn inspect_name(&self, name: &Name) -> Option<LockInfo> {
         let floor = {
-            let state = self.state();
-            state.locks.get(name)?;
-            state.floor
+            let contents = self.contents();
+            contents.locks.get(name)?;
+            contents.floor
         };
-        self.apply_and_look(name, Record::inspect, |(), record, now| {
-            // A record that a late request made and nobody ever held says nothing.
+        self.apply_and_read(name, Record::inspect, |(), record, now| {
+            // A request that did nothing leaves an empty record.
             let known = !record.is_idle() || record.broken.is_some() || record.last_token > floor;
             known.then(|| record.info(name, now.moment, |_| self.process.clone()))
         })
     }
 
-    fn look_all(&self, prefix: &str) -> Vec<LockInfo> {
+    fn list_names(&self, prefix: &str) -> Vec<LockInfo> {
         let names: Vec<Name> = self
-            .state()
+            .contents()
             .locks
             .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
             .take_while(|(name, _)| name.starts_with(prefix))
             .map(|(name, _)| name.clone())
             .collect();
-        let infos = names.iter().filter_map(|name| self.look(name));
+        let infos = names.iter().filter_map(|name| self.inspect_name(name));
         infos
             .filter(|info| !info.holders.is_empty() || info.waiters > 0)
             .map(|info| LockInfo {
@@ -205,10 +208,10 @@ impl MemoryStore {
             .collect()
     }
 
-    fn count(&self, request: &LatchRequest) -> LatchState {
+    fn apply_to_latch(&self, request: &LatchRequest) -> LatchState {
         let now = self.clock.now();
-        let mut state = self.state();
-        let closed = state.latches.get(&request.name);
+        let mut contents = self.contents();
+        let closed = contents.latches.get(&request.name);
         let latch = closed.map_or_else(Latch::default, |closed| Latch {
             count: closed.initial - closed.arrived.len() as u32,
             arrived: closed.arrived.contains(&request.id),
@@ -217,17 +220,17 @@ impl MemoryStore {
         match change {
             Some(LatchChange::Set(initial)) => {
                 let arrived = HashSet::new();
-                let closed = Arrivals { initial, arrived };
-                state.latches.insert(request.name.clone(), closed);
+                let closed = ClosedLatch { initial, arrived };
+                contents.latches.insert(request.name.clone(), closed);
             }
             Some(LatchChange::Arrive) => {
-                let closed = state.latches.get_mut(&request.name);
+                let closed = contents.latches.get_mut(&request.name);
                 closed.map(|closed| closed.arrived.insert(request.id));
             }
-            Some(LatchChange::Open) => drop(state.latches.remove(&request.name)),
+            Some(LatchChange::Open) => drop(contents.latches.remove(&request.name)),
             None => {}
         }
-        drop(state);
+        drop(contents);
         if answer.changed {
             self.hints.latch(&request.name);
         }
@@ -235,8 +238,8 @@ impl MemoryStore {
     }
 }
 
-impl State {
-    /// Keeps memory flat: idle records go once there are many, and their tokens live on in the floor.
+impl Contents {
+    /// Removes idle records once there are many, so that memory does not grow with every name. The floor keeps their tokens.
     fn forget_idle(&mut self) {
         if self.idle <= IDLE_RECORDS {
             return;
@@ -285,20 +288,20 @@ impl Store for MemoryStore {
         Box::pin(async move { Ok(self.hints.subscribe(interest)) })
     }
     fn inspect<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<LockInfo>> {
-        Box::pin(async move { Ok(self.look(name)) })
+        Box::pin(async move { Ok(self.inspect_name(name)) })
     }
     fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>> {
-        Box::pin(async move { Ok(self.look_all(prefix)) })
+        Box::pin(async move { Ok(self.list_names(prefix)) })
     }
     fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, BreakOutcome> {
         Box::pin(async move { Ok(self.break_holds(request)) })
     }
     fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState> {
-        Box::pin(async move { Ok(self.count(request)) })
+        Box::pin(async move { Ok(self.apply_to_latch(request)) })
     }
 }
 
-/// What it can do.
+/// What a [`MemoryStore`] can do.
 pub const CAPABILITIES: Capabilities = Capabilities {
     store: "memory",
     reach: Reach::Process,

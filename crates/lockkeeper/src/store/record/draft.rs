@@ -1,4 +1,5 @@
-//! The working copy of a record on which one verb acts.
+//! The working copy of a record on which one verb acts. It reads as the record will be after the verb, and collects the
+//! [`Change`]s that make it so.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -15,70 +16,71 @@ pub(super) struct Draft<'a> {
     pub now: Now<'a>,
     /// The holds as they are now. Copied only once they differ from the record: most verbs change one or none.
     pub holds: Cow<'a, [Hold]>,
-    /// Entries before this place have left the queue.
-    head: usize,
-    /// Claims that left the queue from behind the head.
-    left: Vec<ClaimId>,
+    /// The queue entries before this index have left the queue.
+    front: usize,
+    /// Claims that left the queue from behind `front`.
+    removed: Vec<ClaimId>,
     /// Processes that turned out to be dead. Their entries have left the queue.
     dead: Vec<ProcessId>,
-    /// Whether lapsed entries were seen.
-    lapsed: bool,
+    /// Whether an entry before `front` has lapsed.
+    has_lapsed: bool,
     last_token: u64,
     changes: Vec<Change>,
 }
 
 impl<'a> Draft<'a> {
-    /// A copy of the record with time applied to it.
+    /// A copy of the record with time applied to it: leases that are over have ended, and the head of the queue has been
+    /// granted what fits.
     pub fn new(record: &'a Record, now: Now<'a>) -> Result<Draft<'a>, Missing> {
         let mut draft = Draft {
             record,
             now,
             holds: Cow::Borrowed(&record.holds),
-            head: 0,
-            left: Vec::new(),
+            front: 0,
+            removed: Vec::new(),
             dead: Vec::new(),
-            lapsed: false,
+            has_lapsed: false,
             last_token: record.last_token,
             changes: Vec::new(),
         };
-        draft.end(|hold| hold.expires <= now.moment);
-        draft.settle()?;
+        draft.end_holds(|hold| hold.expires <= now.moment);
+        draft.grant_queue()?;
         Ok(draft)
     }
 
-    /// Makes the head of the queue a holder for as long as its mode admits it.
-    pub fn settle(&mut self) -> Result<(), Missing> {
-        // A server that may not grant leaves the queue as it is, and so does a hold beside which nothing can stand.
-        let closed = |hold: &Hold| hold.mode.is_exclusive();
-        while self.now.may_grant && !self.holds.iter().any(closed) {
+    /// Makes the head of the queue a holder, and then the next head, for as long as their modes fit.
+    pub fn grant_queue(&mut self) -> Result<(), Missing> {
+        // Without a look at the queue, which may not be loaded, while nothing can be granted from it.
+        let is_exclusive = |hold: &Hold| hold.mode.is_exclusive();
+        while self.now.may_grant && !self.holds.iter().any(is_exclusive) {
             let Some(head) = self.head()? else {
                 break;
             };
             if !head.mode.admits(self.holds.iter().map(|hold| hold.mode)) {
                 break;
             }
-            if !self.lives(head.process)? {
+            if !self.is_alive(head.process)? {
                 self.changes.push(Change::LeaveAll(head.process));
                 self.dead.push(head.process);
                 continue;
             }
-            self.leave(head.claim);
+            self.dequeue(head.claim);
             let lease = head.lease.min(GRANT_LEASE);
-            self.start(Queued { lease, ..head }, true);
+            self.start_hold(Queued { lease, ..head }, true);
         }
         Ok(())
     }
 
     /// The first live entry of the queue.
     pub fn head(&mut self) -> Result<Option<Queued>, Missing> {
-        while let Some(entry) = self.record.queue.first.get(self.head) {
+        while let Some(entry) = self.record.queue.first.get(self.front) {
             let lapsed = entry.until <= self.now.moment;
-            self.lapsed |= lapsed;
-            let gone = self.left.contains(&entry.claim) || self.dead.contains(&entry.process);
+            self.has_lapsed |= lapsed;
+            let gone = self.removed.contains(&entry.claim) || self.dead.contains(&entry.process);
             if !lapsed && !gone {
                 return Ok(Some(entry.clone()));
             }
-            self.head += 1;
+            self.front += 1;
         }
         if self.record.queue.more {
             return Err(Missing::Queue);
@@ -86,7 +88,7 @@ impl<'a> Draft<'a> {
         Ok(None)
     }
 
-    fn lives(&self, process: ProcessId) -> Result<bool, Missing> {
+    fn is_alive(&self, process: ProcessId) -> Result<bool, Missing> {
         if process == self.now.me {
             return Ok(true);
         }
@@ -95,12 +97,12 @@ impl<'a> Draft<'a> {
 
     /// Grants to a claim of the process that asks.
     pub fn grant(&mut self, claim: &Claim) -> Grant {
-        let entry = self.entry(claim);
-        self.start(entry, false)
+        let entry = self.queue_entry(claim);
+        self.start_hold(entry, false)
     }
 
-    /// A claim of the process that asks, as the queue has it.
-    fn entry(&self, claim: &Claim) -> Queued {
+    /// The entry that a claim of the process that asks would have in the queue.
+    fn queue_entry(&self, claim: &Claim) -> Queued {
         Queued {
             claim: claim.id,
             process: self.now.me,
@@ -113,7 +115,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn start(&mut self, entry: Queued, direct: bool) -> Grant {
+    fn start_hold(&mut self, entry: Queued, direct: bool) -> Grant {
         let (token, tokens) = next_run(self.last_token, self.now.wall_micros, entry.reserve);
         self.last_token = token + u64::from(tokens) - 1;
         let grant = Grant {
@@ -130,7 +132,7 @@ impl<'a> Draft<'a> {
             since_micros: self.now.wall_micros,
             label: entry.label,
         };
-        // A claim that is granted by its own request ends the verb, so nothing looks at the holds after it.
+        // A claim that is granted by its own request ends the verb, so nothing reads the holds after it.
         if direct {
             self.holds.to_mut().push(hold.clone());
         }
@@ -138,17 +140,17 @@ impl<'a> Draft<'a> {
         grant
     }
 
-    /// Lets a hold go on for at least `lease` from now. Returns its grant.
+    /// Lets a hold go on for at least `lease` from now. Returns its grant; `None` if the claim does not hold.
     pub fn prolong(&mut self, claim: ClaimId, lease: Duration) -> Option<Grant> {
-        let place = self.holds.iter().position(|hold| hold.claim == claim)?;
-        let hold = &self.holds[place];
+        let index = self.holds.iter().position(|hold| hold.claim == claim)?;
+        let hold = &self.holds[index];
         let (mut expires, mut lease) = (self.now.moment + lease, lease);
         if expires <= hold.expires {
             // After the clock was set back, a longer lease may end before the one that runs.
             (expires, lease) = (hold.expires, hold.lease.max(lease));
         }
         if (expires, lease) != (hold.expires, hold.lease) {
-            let hold = &mut self.holds.to_mut()[place];
+            let hold = &mut self.holds.to_mut()[index];
             (hold.expires, hold.lease) = (expires, lease);
             self.changes.push(Change::Prolong {
                 claim,
@@ -156,11 +158,11 @@ impl<'a> Draft<'a> {
                 lease,
             });
         }
-        Some(self.holds[place].grant)
+        Some(self.holds[index].grant)
     }
 
     /// Ends the holds that match. Returns whether there were any.
-    pub fn end(&mut self, ends: impl Fn(&Hold) -> bool) -> bool {
+    pub fn end_holds(&mut self, ends: impl Fn(&Hold) -> bool) -> bool {
         let ended = self.holds.iter().filter(|hold| ends(hold));
         let before = self.changes.len();
         self.changes
@@ -173,39 +175,39 @@ impl<'a> Draft<'a> {
         any
     }
 
-    /// Puts a claim at the end of the queue, or keeps its place. The last step of a verb: [`Draft::head`] does not see it.
+    /// Puts a claim at the end of the queue, or keeps its position. The last step of a verb: [`Draft::head`] does not see it.
     pub fn enqueue(&mut self, claim: &Claim) {
         let until = self.now.moment + QUEUE_TTL;
-        let mut known = self.record.queue.first.iter().skip(self.head);
-        let kept = known.any(|entry| {
+        let mut waiting = self.record.queue.first.iter().skip(self.front);
+        let waits = waiting.any(|entry| {
             entry.claim == claim.id
                 && entry.until > self.now.moment
                 && !self.dead.contains(&entry.process)
         });
-        if kept {
+        if waits {
             let claim = claim.id;
             self.changes.push(Change::Keep { claim, until });
             return;
         }
-        let entry = self.entry(claim);
+        let entry = self.queue_entry(claim);
         self.changes.push(Change::Enqueue(entry));
     }
 
     /// Takes a claim out of the queue.
-    pub fn leave(&mut self, claim: ClaimId) {
+    pub fn dequeue(&mut self, claim: ClaimId) {
         let queue = &self.record.queue;
         let is_it = |entry: &Queued| entry.claim == claim;
-        if queue.first.get(self.head).is_some_and(is_it) {
-            self.head += 1;
-        } else if queue.more || queue.first.iter().skip(self.head).any(is_it) {
-            self.left.push(claim);
+        if queue.first.get(self.front).is_some_and(is_it) {
+            self.front += 1;
+        } else if queue.more || queue.first.iter().skip(self.front).any(is_it) {
+            self.removed.push(claim);
         } else {
             return;
         }
         self.changes.push(Change::Leave(claim));
     }
 
-    /// Moves the fence past every token given out, and remembers why.
+    /// Moves the fence past every token given out, and keeps the reason.
     pub fn mark_broken(&mut self, reason: &str) {
         self.last_token = next_run(self.last_token, self.now.wall_micros, 1).0;
         self.changes.push(Change::Break(Broken {
@@ -214,9 +216,9 @@ impl<'a> Draft<'a> {
         }));
     }
 
-    /// The step that this draft has become.
-    pub fn done<T>(mut self, answer: T) -> Step<T> {
-        if self.lapsed {
+    /// The step with this answer and the changes so far.
+    pub fn into_step<T>(mut self, answer: T) -> Step<T> {
+        if self.has_lapsed {
             self.changes.insert(0, Change::Lapse(self.now.moment));
         }
         if self.last_token != self.record.last_token {
@@ -236,9 +238,9 @@ mod tests {
     use crate::clock::Moment;
     use crate::store::{KeeperId, Mode, Renewal, Renewed};
 
-    /// A clock that was set back leaves a lease that ends later than its length allows, and a store then cuts it to its length.
+    /// A clock that was set back leaves a lease that ends later than its length allows. A store then cuts it to its length.
     #[test]
-    fn a_longer_renewal_that_moves_no_end_makes_the_lease_longer() {
+    fn a_renewal_that_is_longer_and_ends_earlier_makes_the_lease_longer() {
         let claim = ClaimId {
             keeper: KeeperId::from_bits(1),
             number: 1,

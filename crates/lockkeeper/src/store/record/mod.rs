@@ -41,27 +41,28 @@
 //! ```
 //!
 //! # The rules
-//! * First, time is applied: a hold whose lease is over ends, and a waiter that has not asked for
+//! * First, time is applied: a hold whose lease is over ends, and a waiter that has not tried again for
 //!   [`QUEUE_TTL`](super::QUEUE_TTL) leaves the queue.
 //! * Then the head of the queue becomes a holder, and the next head, for as long as their modes admit it.
 //!   This *direct grant* lasts at most [`GRANT_LEASE`](super::GRANT_LEASE) until the waiter confirms it.
-//! * A claim is granted by its own try only while no live claim waits. One exception: a claim `beside` an exclusive
-//!   hold of its keeper.
+//! * A claim is granted by its own try only while no live claim waits. The one exception is a reader that stands
+//!   [`beside`](super::Claim::beside) an exclusive hold of its keeper.
 //! * Each grant takes the next run of tokens: above the last one, and at least the wall clock.
 //! * A request past its `not_after` does nothing.
 //!
 //! The types here are exhaustive on purpose, unlike those of the contract: a store has to save every field and every
 //! [`Change`]. A field that is added later makes a store fail to compile, where it would otherwise forget the field.
 //!
-//! `rules` has the verbs, `draft` the working copy on which they act, `latch` the rules of a latch, `show` what people see
-//! of a record.
+//! # Layout
+//! `rules` has the verbs, and `draft` the working copy of a record on which a verb acts. `latch` has the rules of a latch, and
+//! `info` makes of a record what [`inspect`](super::Store::inspect) returns.
 
 mod draft;
+mod info;
 mod latch;
 #[cfg(test)]
 mod properties;
 mod rules;
-mod show;
 
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -148,8 +149,8 @@ pub struct Hold {
     pub mode: Mode,
     /// Its tokens.
     pub grant: Grant,
-    /// The whole length of the lease that runs now: the longest that was asked for since the end was last moved. A lease that ends later
-    /// than this from now is the work of a clock that was set back.
+    /// The whole length of the lease that runs now: the longest that was asked for since the end was last moved. Only a clock
+    /// that was set back makes a lease end later than this from now.
     pub lease: Duration,
     /// The lease ends at this moment.
     pub expires: Moment,
@@ -234,7 +235,7 @@ pub struct Now<'a> {
     pub may_grant: bool,
     /// Which process makes the request.
     pub me: ProcessId,
-    /// Whether a process lives; `None` if the store has not looked yet.
+    /// Whether a process lives; `None` if the store has not checked yet.
     pub lives: &'a dyn Fn(ProcessId) -> Option<bool>,
 }
 
@@ -290,7 +291,7 @@ pub enum Missing {
 /// #     me: 0,
 /// #     lives: &|_| Some(true),
 /// # };
-/// // To look at a name may change it: a lease that is over ends. Here there is none.
+/// // An inspection may change a record: a lease that is over ends. Here there is none.
 /// let Ok(Step { answer: (), changes }) = Record::default().inspect(now) else { unreachable!() };
 /// assert!(changes.is_empty());
 /// ```
@@ -308,7 +309,7 @@ pub struct Step<T> {
 /// use lockkeeper::store::record::Change;
 ///
 /// let fence = Change::Fence(8);
-/// assert!(!fence.is_visible());              // nobody who watches the name is told
+/// assert!(!fence.is_visible());              // no watcher of the name is hinted
 /// assert_eq!(fence.direct_grant(), None);    // and no waiter is hinted
 /// ```
 #[derive(Clone, PartialEq, Debug)]
@@ -349,7 +350,7 @@ pub enum Change {
     LeaveAll(ProcessId),
     /// The last token is this one.
     Fence(u64),
-    /// The name was broken.
+    /// An administrator broke the lock.
     Break(Broken),
 }
 
@@ -434,7 +435,7 @@ impl Record {
                     entry.into_iter().for_each(|entry| entry.until = until);
                 }
                 Change::Leave(claim) => match queue.front() {
-                    // The usual case, without a walk along the queue.
+                    // The usual case, without a search of the queue.
                     Some(head) if head.claim == claim => drop(queue.pop_front()),
                     _ => queue.retain(|entry| entry.claim != claim),
                 },
@@ -447,7 +448,7 @@ impl Record {
     }
 }
 
-/// The time that a number of microseconds since 1970 means.
+/// The time at so many microseconds since 1970.
 pub(crate) fn wall(micros: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(micros)
 }

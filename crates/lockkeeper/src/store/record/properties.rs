@@ -1,8 +1,8 @@
-//! What holds of the rules whatever happens: random verbs of several keepers on a simulated clock.
+//! Tests what the rules guarantee, by random verbs of several keepers on a simulated clock.
 //!
 //! Requests are also late and repeated, processes die, the server restarts, and the wall clock is set. Each step is
-//! checked against what was true before it (`checks`). The same step is also taken on a view in which most of the queue and
-//! the lives of processes have to be asked for, and must come to the same.
+//! checked against the record before it (`checks`). Then the same verb is applied as by a store that loads the queue and the
+//! liveness of processes only when a rule asks for them, and must do the same.
 
 mod checks;
 
@@ -22,10 +22,10 @@ use crate::{Label, Name, Token};
 const KEEPERS: u64 = 5;
 const STEPS: u32 = 250_000;
 
-/// Numbers by chance that a seed repeats.
-struct Chance(u64);
+/// Random numbers, the same for the same seed.
+struct Random(u64);
 
-impl Chance {
+impl Random {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -38,7 +38,7 @@ impl Chance {
         self.below(n) == 0
     }
 
-    fn of<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
+    fn pick<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
         let at = self.below(all.len().max(1) as u64);
         all.get(at as usize)
     }
@@ -66,7 +66,7 @@ enum Outcome {
 }
 
 impl Verb {
-    fn on(&self, record: &Record, now: Now<'_>) -> Result<Step<Outcome>, Missing> {
+    fn apply(&self, record: &Record, now: Now<'_>) -> Result<Step<Outcome>, Missing> {
         fn with<T>(step: Step<T>, outcome: impl FnOnce(T) -> Outcome) -> Step<Outcome> {
             Step {
                 answer: outcome(step.answer),
@@ -84,46 +84,48 @@ impl Verb {
     }
 }
 
-struct World {
-    chance: Chance,
+/// Keepers, a record that they use, and time.
+struct Simulation {
+    random: Random,
     name: Name,
     record: Record,
     now: u64,
     next: u64,
-    /// Claims that were sent at some time, also those that have ended: late and repeated requests name them.
+    /// The last claims that were sent, also those that have ended: late and repeated requests name them.
     claims: Vec<Claim>,
     alive: HashMap<ProcessId, bool>,
-    sits_out_until: u64,
-    /// How far the wall clock is ahead of the other, in microseconds.
+    /// The server has restarted and may not grant until then.
+    grants_from: u64,
+    /// How far the wall clock is ahead of the clock of the leases, in microseconds.
     wall_ahead: u64,
 }
 
-impl World {
-    fn new(seed: u64) -> World {
-        World {
-            chance: Chance(seed),
+impl Simulation {
+    fn new(seed: u64) -> Simulation {
+        Simulation {
+            random: Random(seed),
             name: Name::new("x").expect("a name"),
             record: Record::default(),
             now: 1_000_000_000,
             next: 1,
             claims: Vec::new(),
             alive: HashMap::new(),
-            sits_out_until: 0,
+            grants_from: 0,
             wall_ahead: 10_000_000,
         }
     }
 
     fn claim(&mut self) -> Claim {
-        let keeper = KeeperId::from_bits(u128::from(self.chance.below(KEEPERS)));
+        let keeper = KeeperId::from_bits(u128::from(self.random.below(KEEPERS)));
         self.next += 1;
-        let mode = match self.chance.below(7) {
+        let mode = match self.random.below(7) {
             0 | 1 => Mode::Exclusive,
             2 => Mode::Fair,
             3 | 4 => Mode::Read,
             5 => Mode::Write,
             _ => Mode::Permit {
-                limit: 1 + self.chance.below(4) as u32,
-                count: 1 + self.chance.below(3) as u32,
+                limit: 1 + self.random.below(4) as u32,
+                count: 1 + self.random.below(3) as u32,
             },
         };
         let exclusive = self
@@ -132,10 +134,10 @@ impl World {
             .iter()
             .find(|hold| hold.mode.is_exclusive());
         let beside = exclusive.map(|hold| hold.claim);
-        // Mostly of a reader, and of the same keeper; only then it counts.
-        let beside = beside.filter(|_| self.chance.one_in(if mode == Mode::Read { 3 } else { 40 }));
-        let own = beside.filter(|_| !self.chance.one_in(10));
-        let late = self.chance.one_in(20);
+        // Mostly by a reader of the same keeper: only such a claim may stand beside it.
+        let beside = beside.filter(|_| self.random.one_in(if mode == Mode::Read { 3 } else { 40 }));
+        let own = beside.filter(|_| !self.random.one_in(10));
+        let late = self.random.one_in(20);
         let claim = Claim {
             id: ClaimId {
                 keeper: own.map_or(keeper, |own| own.keeper),
@@ -143,14 +145,14 @@ impl World {
             },
             name: self.name.clone(),
             mode,
-            lease: Duration::from_millis(100 + self.chance.below(3000)),
-            reserve: 1 + self.chance.below(64) as u32,
+            lease: Duration::from_millis(100 + self.random.below(3000)),
+            reserve: 1 + self.random.below(64) as u32,
             not_after: Moment::from_nanos(if late {
                 self.asked() - 1
             } else {
                 self.asked() + 900_000_000
             }),
-            enqueue: !self.chance.one_in(4),
+            enqueue: !self.random.one_in(4),
             beside,
             label: Label::new(&format!("order {}", self.next)).ok(),
         };
@@ -162,11 +164,11 @@ impl World {
     }
 
     fn verb(&mut self) -> Verb {
-        let known = self.chance.of(&self.claims).cloned();
+        let known = self.random.pick(&self.claims).cloned();
         let holds = self.record.holds.iter().map(|hold| hold.claim);
         let holds: Vec<ClaimId> = holds.collect();
-        let held = self.chance.of(&holds).copied();
-        match (self.chance.below(16), known, held) {
+        let held = self.random.pick(&holds).copied();
+        match (self.random.below(16), known, held) {
             (0..=1, Some(again), _) => Verb::Try(again),
             (2..=3, Some(again), _) => Verb::Try(Claim {
                 not_after: Moment::from_nanos(self.asked() + 900_000_000),
@@ -177,7 +179,7 @@ impl World {
             (6, _, Some(held)) => Verb::Renew(self.renewal(held)),
             (7, Some(claim), _) => Verb::Release(self.release(claim.id)),
             (8..=10, _, Some(held)) => Verb::Release(self.release(held)),
-            (11, _, held) if self.chance.one_in(8) => Verb::Break(self.break_of(held)),
+            (11, _, held) if self.random.one_in(8) => Verb::Break(self.break_of(held)),
             (12, ..) => Verb::Inspect,
             _ => Verb::Try(self.claim()),
         }
@@ -187,19 +189,19 @@ impl World {
         Renewal {
             name: self.name.clone(),
             claim,
-            lease: Duration::from_millis(self.chance.below(3000)),
-            not_after: Moment::from_nanos(self.asked() - 1 + 2 * self.chance.below(9)),
+            lease: Duration::from_millis(self.random.below(3000)),
+            not_after: Moment::from_nanos(self.asked() - 1 + 2 * self.random.below(9)),
         }
     }
 
     fn break_of(&mut self, held: Option<ClaimId>) -> Break {
         let mut holds = self.record.holds.iter();
         let hold = holds.find(|hold| Some(hold.claim) == held);
-        let target = match (self.chance.below(3), hold) {
+        let target = match (self.random.below(3), hold) {
             (0, Some(hold)) => BreakTarget::Claim(hold.claim),
             (1, Some(hold)) => {
-                // Any of its run, or the one behind it.
-                let at = self.chance.below(u64::from(hold.grant.tokens) + 1);
+                // Any token of its run, or the one after it.
+                let at = self.random.below(u64::from(hold.grant.tokens) + 1);
                 BreakTarget::Token(Token::new(hold.grant.token.get() + at))
             }
             _ => BreakTarget::All,
@@ -208,16 +210,16 @@ impl World {
             name: self.name.clone(),
             target,
             reason: "a test".into(),
-            not_after: Moment::from_nanos(self.asked() - 1 + 2 * self.chance.below(9)),
+            not_after: Moment::from_nanos(self.asked() - 1 + 2 * self.random.below(9)),
         }
     }
 
     fn release(&mut self, claim: ClaimId) -> Release {
-        let requeue = self.chance.one_in(2).then(|| {
+        let requeue = self.random.one_in(2).then(|| {
             let mut next = self.claim();
             next.beside = None;
             next.id.keeper = claim.keeper;
-            // One id, one claim.
+            // Later requests name the claim as it was sent.
             self.claims.pop();
             self.claims.push(next.clone());
             next
@@ -229,67 +231,67 @@ impl World {
         }
     }
 
-    /// Time passes, processes die, the server restarts.
-    fn weather(&mut self) {
-        self.now += match self.chance.below(60) {
+    /// Lets time pass, and at random sets the wall clock, restarts the server, or kills a process or revives one.
+    fn pass_time(&mut self) {
+        self.now += match self.random.below(60) {
             0 => 6_000_000_000,
-            1..=5 => self.chance.below(2_000_000_000),
-            _ => self.chance.below(20_000_000),
+            1..=5 => self.random.below(2_000_000_000),
+            _ => self.random.below(20_000_000),
         };
-        // At the very end of a lease.
+        // To the very end of a lease.
         if let Some(hold) = self.record.holds.first()
-            && self.chance.one_in(100)
+            && self.random.one_in(100)
         {
             self.now = self.now.max(hold.expires.as_nanos());
         }
-        if self.chance.one_in(200) {
-            self.wall_ahead = self.chance.below(20_000_000);
+        if self.random.one_in(200) {
+            self.wall_ahead = self.random.below(20_000_000);
         }
-        if self.chance.one_in(500) {
-            self.sits_out_until = self.now + 3_000_000_000;
+        if self.random.one_in(500) {
+            self.grants_from = self.now + 3_000_000_000;
         }
-        if self.chance.one_in(50) {
-            let process = self.chance.below(KEEPERS) as ProcessId;
+        if self.random.one_in(50) {
+            let process = self.random.below(KEEPERS) as ProcessId;
             let lives = self.alive.entry(process).or_insert(true);
             *lives = !*lives;
         }
     }
 
-    /// The time on the clock of the requests, which is another one than that of the leases.
+    /// The time on the clock of the requests, which is not that of the leases.
     fn asked(&self) -> u64 {
         self.now / 2 + 7_000_000_000
     }
 
     fn step(&mut self) {
-        self.weather();
+        self.pass_time();
         let verb = self.verb();
         let me = match &verb {
             Verb::Try(claim) => claim.id.keeper.to_bits() as ProcessId,
             Verb::Release(release) => release.claim.keeper.to_bits() as ProcessId,
-            _ => self.chance.below(KEEPERS) as ProcessId,
+            _ => self.random.below(KEEPERS) as ProcessId,
         };
         let lives = |process: ProcessId| Some(*self.alive.get(&process).unwrap_or(&true));
         let now = Now {
             moment: Moment::from_nanos(self.now),
             asked: Moment::from_nanos(self.asked()),
             wall_micros: self.now / 1000 + self.wall_ahead,
-            may_grant: self.now >= self.sits_out_until,
+            may_grant: self.now >= self.grants_from,
             me,
             lives: &lives,
         };
-        let step = verb.on(&self.record, now).expect("all of it is loaded");
+        let step = verb.apply(&self.record, now).expect("all of it is loaded");
         let mut after = self.record.clone();
         after.commit(step.changes.clone());
         check(&self.record, &verb, &step, &after, now);
-        let (answer, partial) = piecemeal(&self.record, &verb, now);
-        assert_eq!(answer, step.answer, "{verb:?} on a view");
-        assert_eq!(partial, after, "{verb:?} on a view");
+        let (answer, partial) = apply_to_partial(&self.record, &verb, now);
+        assert_eq!(answer, step.answer, "{verb:?} on a partly loaded record");
+        assert_eq!(partial, after, "{verb:?} on a partly loaded record");
         check_after(&after, now);
         self.record = after;
     }
 }
 
-/// The record after a store has saved the changes.
+/// The record after a store has saved changes that were made on a part of it.
 fn saved(record: &Record, mut changes: Vec<Change>, now: Now<'_>) -> Record {
     let mut after = record.clone();
     for change in &mut changes {
@@ -306,104 +308,101 @@ fn saved(record: &Record, mut changes: Vec<Change>, now: Now<'_>) -> Record {
     after
 }
 
-/// The same verb by a store that loads only what it is asked for.
-fn piecemeal(record: &Record, verb: &Verb, now: Now<'_>) -> (Outcome, Record) {
-    let looked = RefCell::new(Vec::new());
+/// What the verb does in a store that loads only what a rule asks for.
+fn apply_to_partial(record: &Record, verb: &Verb, now: Now<'_>) -> (Outcome, Record) {
+    let checked = RefCell::new(Vec::new());
     let lives = |process: ProcessId| {
-        let seen = looked.borrow().contains(&process);
-        seen.then(|| (now.lives)(process)).flatten()
+        let known = checked.borrow().contains(&process);
+        known.then(|| (now.lives)(process)).flatten()
     };
-    let mut view = record.clone();
-    view.queue.first.clear();
-    view.queue.more = true;
+    let mut part = record.clone();
+    part.queue.first.clear();
+    part.queue.more = true;
     loop {
         let now = Now {
             lives: &lives,
             ..now
         };
-        match verb.on(&view, now) {
+        match verb.apply(&part, now) {
             Ok(step) => return (step.answer, saved(record, step.changes, now)),
-            Err(Missing::Alive(process)) => looked.borrow_mut().push(process),
+            Err(Missing::Alive(process)) => checked.borrow_mut().push(process),
             Err(Missing::Queue) => {
-                let loaded = view.queue.first.len();
+                let loaded = part.queue.first.len();
                 let next = record.queue.first.iter().skip(loaded).take(2);
-                view.queue.first.extend(next.cloned());
-                view.queue.more = view.queue.first.len() < record.queue.first.len();
+                part.queue.first.extend(next.cloned());
+                part.queue.more = part.queue.first.len() < record.queue.first.len();
             }
         }
     }
 }
 
 fn run(seed: u64) {
-    let mut world = World::new(seed);
-    let (mut granted, mut waited) = (0_u32, 0_u32);
+    let mut simulation = Simulation::new(seed);
+    let (mut held, mut waited) = (0_u32, 0_u32);
     for step in 0..STEPS {
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.step()));
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| simulation.step()));
         assert!(caught.is_ok(), "seed {seed}, step {step}");
-        granted += u32::from(!world.record.holds.is_empty());
-        waited += u32::from(!world.record.queue.first.is_empty());
+        held += u32::from(!simulation.record.holds.is_empty());
+        waited += u32::from(!simulation.record.queue.first.is_empty());
     }
-    // Otherwise the steps have shown nothing.
-    assert!(
-        granted > STEPS / 4 && waited > STEPS / 20,
-        "{granted} {waited}"
-    );
+    // A run in which the lock is mostly free proves nothing.
+    assert!(held > STEPS / 4 && waited > STEPS / 20, "{held} {waited}");
     // Once time has passed, nothing is stuck.
-    world.now += 60_000_000_000;
+    simulation.now += 60_000_000_000;
     let lives = |_| Some(true);
     let now = Now {
-        moment: Moment::from_nanos(world.now),
-        asked: Moment::from_nanos(world.asked()),
-        wall_micros: world.now / 1000,
+        moment: Moment::from_nanos(simulation.now),
+        asked: Moment::from_nanos(simulation.asked()),
+        wall_micros: simulation.now / 1000,
         may_grant: true,
         me: 0,
         lives: &lives,
     };
-    let step = world.record.inspect(now).expect("all of it is loaded");
-    world.record.commit(step.changes);
-    assert!(world.record.is_idle(), "{:?}", world.record);
+    let step = simulation.record.inspect(now).expect("all of it is loaded");
+    simulation.record.commit(step.changes);
+    assert!(simulation.record.is_idle(), "{:?}", simulation.record);
 }
 
 #[test]
-fn the_rules_hold_whatever_happens_1() {
+fn random_verbs_keep_the_rules_seed_1() {
     run(1);
 }
 
 #[test]
-fn the_rules_hold_whatever_happens_2() {
+fn random_verbs_keep_the_rules_seed_2() {
     run(2);
 }
 
 #[test]
-fn the_rules_hold_whatever_happens_3() {
+fn random_verbs_keep_the_rules_seed_3() {
     run(3);
 }
 
 #[test]
-fn the_rules_hold_whatever_happens_4() {
+fn random_verbs_keep_the_rules_seed_4() {
     run(4);
 }
 
 #[test]
-fn an_arrival_at_a_latch_counts_once_whatever_is_repeated() {
-    let mut chance = Chance(5);
+fn a_repeated_arrival_at_a_latch_counts_once() {
+    let mut random = Random(5);
     // The count that was set, and the ids that arrived since.
     let (mut initial, mut arrived) = (0_u32, HashSet::new());
     for step in 0..STEPS {
         let id = ClaimId {
             keeper: KeeperId::from_bits(1),
-            number: chance.below(6),
+            number: random.below(6),
         };
         let request = LatchRequest {
             name: Name::new("latch").expect("a name"),
             id,
             not_after: Moment::from_nanos(
-                (u64::from(step) + 2 * chance.below(9)).saturating_sub(1),
+                (u64::from(step) + 2 * random.below(9)).saturating_sub(1),
             ),
-            op: match chance.below(8) {
+            op: match random.below(8) {
                 0..4 => LatchOp::CountDown,
-                4..6 => LatchOp::Set(chance.below(5) as u32),
-                6 if chance.one_in(4) => LatchOp::Open,
+                4..6 => LatchOp::Set(random.below(5) as u32),
+                6 if random.one_in(4) => LatchOp::Open,
                 _ => LatchOp::Read,
             },
         };

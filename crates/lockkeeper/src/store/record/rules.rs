@@ -12,33 +12,33 @@ impl Record {
     pub fn try_acquire(&self, claim: &Claim, now: Now<'_>) -> Result<Step<Attempt>, Missing> {
         let mut draft = Draft::new(self, now)?;
         if now.asked > claim.not_after {
-            return Ok(draft.done(Attempt::TooLate));
+            return Ok(draft.into_step(Attempt::TooLate));
         }
-        if let Some(grant) = draft.admit(claim)? {
-            return Ok(draft.done(Attempt::Granted(grant)));
+        if let Some(grant) = draft.try_grant(claim)? {
+            return Ok(draft.into_step(Attempt::Granted(grant)));
         }
         if claim.enqueue && claim.beside.is_none() && can_ever_hold(claim) {
             draft.enqueue(claim);
         }
         let first_end = draft.holds.iter().map(|hold| hold.expires).min();
         let free_in = first_end.map(|end| end.since(now.moment));
-        Ok(draft.done(Attempt::Busy { free_in }))
+        Ok(draft.into_step(Attempt::Busy { free_in }))
     }
 
     /// Takes a claim back, queued or granted.
     pub fn withdraw(&self, claim: ClaimId, now: Now<'_>) -> Result<Step<()>, Missing> {
         let mut draft = Draft::new(self, now)?;
-        draft.leave(claim);
-        draft.end(|hold| hold.claim == claim);
-        draft.settle()?;
-        Ok(draft.done(()))
+        draft.dequeue(claim);
+        draft.end_holds(|hold| hold.claim == claim);
+        draft.grant_queue()?;
+        Ok(draft.into_step(()))
     }
 
     /// Lets a hold go on.
     pub fn renew(&self, renewal: &Renewal, now: Now<'_>) -> Result<Step<Renewed>, Missing> {
         let mut draft = Draft::new(self, now)?;
         let renewed = draft.renew(renewal);
-        Ok(draft.done(renewed))
+        Ok(draft.into_step(renewed))
     }
 
     /// Lets several holds of the name go on, in one step.
@@ -50,58 +50,55 @@ impl Record {
         let mut draft = Draft::new(self, now)?;
         let renewed = renewals.iter().map(|renewal| draft.renew(renewal));
         let renewed = renewed.collect();
-        Ok(draft.done(renewed))
+        Ok(draft.into_step(renewed))
     }
 
     /// Ends a hold, and queues the next claim of the same keeper in the same step.
     pub fn release(&self, release: &Release, now: Now<'_>) -> Result<Step<Released>, Missing> {
         let mut draft = Draft::new(self, now)?;
-        let was_held = draft.end(|hold| hold.claim == release.claim);
+        let was_held = draft.end_holds(|hold| hold.claim == release.claim);
         let next = release
             .requeue
             .as_ref()
             .filter(|next| was_held && now.asked <= next.not_after && can_ever_hold(next));
-        draft.settle()?;
+        draft.grant_queue()?;
         let mut regrant = None;
         if let Some(next) = next {
-            regrant = draft.admit(next)?;
+            regrant = draft.try_grant(next)?;
             if regrant.is_none() {
                 draft.enqueue(next);
             }
         }
-        Ok(draft.done(Released { was_held, regrant }))
+        Ok(draft.into_step(Released { was_held, regrant }))
     }
 
-    /// Ends the holds that are meant, moves the fence past them and keeps the reason. Where none is there, nothing changes.
+    /// Ends the holds that the request names, moves the fence past them and keeps the reason. If there are none, nothing changes.
     pub fn break_lock(&self, request: &Break, now: Now<'_>) -> Result<Step<Ended>, Missing> {
         let mut draft = Draft::new(self, now)?;
         if now.asked > request.not_after {
-            return Ok(draft.done(Ended::TooLate));
+            return Ok(draft.into_step(Ended::TooLate));
         }
-        let meant = |hold: &Hold| request.target.means(hold.claim, hold.grant);
+        let is_target = |hold: &Hold| request.target.means(hold.claim, hold.grant);
         let ended: Vec<Hold> = draft
             .holds
             .iter()
-            .filter(|hold| meant(hold))
+            .filter(|hold| is_target(hold))
             .cloned()
             .collect();
-        draft.end(meant);
-        if ended.is_empty() {
-            if request.target == BreakTarget::All {
-                draft.settle()?;
-                return Ok(draft.done(Ended::These(ended)));
-            }
+        if ended.is_empty() && request.target != BreakTarget::All {
             let holds = draft.holds.to_vec();
-            return Ok(draft.done(Ended::NotHeld(holds)));
+            return Ok(draft.into_step(Ended::NotHeld(holds)));
         }
-        draft.mark_broken(&request.reason);
-        draft.settle()?;
-        Ok(draft.done(Ended::These(ended)))
+        if draft.end_holds(is_target) {
+            draft.mark_broken(&request.reason);
+        }
+        draft.grant_queue()?;
+        Ok(draft.into_step(Ended::These(ended)))
     }
 
     /// Applies what time has changed, and nothing else.
     pub fn inspect(&self, now: Now<'_>) -> Result<Step<()>, Missing> {
-        Ok(Draft::new(self, now)?.done(()))
+        Ok(Draft::new(self, now)?.into_step(()))
     }
 }
 
@@ -116,8 +113,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Lets a claim of the process that asks hold, if it fits and nobody waits before it. Returns its grant.
-    fn admit(&mut self, claim: &Claim) -> Result<Option<Grant>, Missing> {
+    /// Grants to a claim of the process that asks, if it fits and no live claim waits before it.
+    fn try_grant(&mut self, claim: &Claim) -> Result<Option<Grant>, Missing> {
         // A claim id is granted once: a request that finds itself holding is the same request.
         if let Some(grant) = self.prolong(claim.id, claim.lease) {
             return Ok(Some(grant));
@@ -126,12 +123,12 @@ impl Draft<'_> {
         let others = self.holds.iter();
         let others = others.filter(|hold| Some(hold.claim) != beside);
         let fits = self.now.may_grant && claim.mode.admits(others.map(|hold| hold.mode));
-        // The queue is settled: a live head does not fit yet, and goes first.
-        let first = fits && (beside.is_some() || self.head()?.is_none());
-        Ok(first.then(|| self.grant(claim)))
+        // All of the queue that fits has been granted: a live head does not fit yet, and goes first.
+        let is_first = fits && (beside.is_some() || self.head()?.is_none());
+        Ok(is_first.then(|| self.grant(claim)))
     }
 
-    /// The exclusive hold of the same keeper beside which a reader may stand, if it still holds.
+    /// The exclusive hold [`beside`](Claim::beside) which this reader may stand, if it is still held.
     fn beside(&self, claim: &Claim) -> Option<ClaimId> {
         claim.beside.filter(|&beside| {
             let hold = self.holds.iter().find(|hold| hold.claim == beside);
@@ -142,8 +139,8 @@ impl Draft<'_> {
     }
 }
 
-/// Whether a claim could be granted if it were alone. One that wants more permits than there are would block the
-/// queue for ever.
+/// Whether a claim could be granted if it were alone. A claim for more permits than there are would block the queue for
+/// ever.
 fn can_ever_hold(claim: &Claim) -> bool {
     claim.mode.admits([])
 }

@@ -1,4 +1,6 @@
 //! What has to be true of one step, and of the record after it.
+//!
+//! The checks say the rules a second time, in other words than `rules` and `draft`: by what a step may change.
 
 use std::time::Duration;
 
@@ -17,8 +19,9 @@ pub(super) fn check(
     after: &Record,
     now: Now<'_>,
 ) {
-    let looked = before.inspect(now).expect("all of it is loaded");
-    let settled = saved(before, looked.changes, now);
+    let inspected = before.inspect(now).expect("all of it is loaded");
+    // The record with time applied to it: leases ended, and the queue granted what fits.
+    let settled = saved(before, inspected.changes, now);
     check_order(before, verb, step, now);
     check_queue(before, verb, step, after, now);
     check_holds(&settled, verb, after, now);
@@ -42,19 +45,22 @@ fn check_order(before: &Record, verb: &Verb, step: &Step<Outcome>, now: Now<'_>)
             }
             Change::LeaveAll(process) => {
                 let lives = (now.lives)(*process);
-                assert_eq!(lives, Some(false), "{verb:?} buried the living");
+                assert_eq!(lives, Some(false), "{verb:?} removed a live process");
                 queue.retain(|entry| entry.process != *process);
             }
             Change::Start { hold, direct } => {
-                assert!(now.may_grant, "{verb:?} granted while the server sits out");
+                assert!(now.may_grant, "{verb:?} granted while the server may not");
                 let (first, tokens) = (hold.grant.token.get(), u64::from(hold.grant.tokens));
                 assert!(first > last, "{verb:?}: tokens go back");
-                assert!(first >= now.wall_micros, "{verb:?}: behind the clock");
+                assert!(
+                    first >= now.wall_micros,
+                    "{verb:?}: a token below the clock"
+                );
                 last = first + tokens - 1;
                 let ahead = last.saturating_sub(now.wall_micros);
                 assert!(
                     tokens == 1 || ahead < MAX_LEAD_MICROS,
-                    "{verb:?}: far ahead"
+                    "{verb:?}: tokens far ahead of the clock"
                 );
                 if *direct {
                     assert_eq!(head, Some(hold.claim), "{verb:?} passed over a waiter");
@@ -69,7 +75,7 @@ fn check_order(before: &Record, verb: &Verb, step: &Step<Outcome>, now: Now<'_>)
     assert!(last >= before.last_token, "{verb:?}: the fence goes back");
 }
 
-/// Those that wait keep their places, and newcomers stand at the end. Nobody leaves without a reason.
+/// A waiter keeps its position, and a new one is put at the end. No waiter leaves the queue without a reason.
 fn check_queue(before: &Record, verb: &Verb, step: &Step<Outcome>, after: &Record, now: Now<'_>) {
     let newcomer = newcomer(verb);
     let mut old = live(before, now);
@@ -89,7 +95,11 @@ fn check_queue(before: &Record, verb: &Verb, step: &Step<Outcome>, after: &Recor
             assert_eq!(**entry, kept, "{verb:?} changed a waiter");
             continue;
         }
-        assert_eq!(place, waiting.len() - 1, "{verb:?} put somebody forward");
+        assert_eq!(
+            place,
+            waiting.len() - 1,
+            "{verb:?} put a claim before others"
+        );
         let claim = newcomer.expect("only those that ask join the queue");
         let joined = Queued {
             claim: claim.id,
@@ -102,9 +112,12 @@ fn check_queue(before: &Record, verb: &Verb, step: &Step<Outcome>, after: &Recor
             until: now.moment + QUEUE_TTL,
         };
         assert_eq!(**entry, joined, "{verb:?}");
-        assert!(claim.mode.admits([]), "{verb:?} waits in vain");
+        assert!(
+            claim.mode.admits([]),
+            "{verb:?} queued a claim that is never granted"
+        );
         let once = !live(before, now).any(|was| was.claim == entry.claim);
-        assert!(once, "{verb:?} lost its place");
+        assert!(once, "{verb:?} lost its position");
     }
     for gone in live(before, now) {
         let starts = |change: &Change| matches!(change, Change::Start { hold, .. } if hold.claim == gone.claim);
@@ -117,7 +130,7 @@ fn check_queue(before: &Record, verb: &Verb, step: &Step<Outcome>, after: &Recor
     }
 }
 
-/// What holds and is not meant goes on as it was.
+/// A hold that the verb does not name goes on as it was.
 fn check_holds(settled: &Record, verb: &Verb, after: &Record, now: Now<'_>) {
     for hold in &after.holds {
         let Some(was) = find(settled, hold.claim) else {
@@ -150,7 +163,7 @@ fn check_holds(settled: &Record, verb: &Verb, after: &Record, now: Now<'_>) {
     }
 }
 
-/// A hold that began in this step is what was asked for, by a waiter or by the verb.
+/// A hold that began in this step is as its claim asked for, which waited or came with the verb.
 fn check_grants(before: &Record, verb: &Verb, after: &Record, now: Now<'_>) {
     let held = |claim| find(before, claim).is_some_and(|hold| hold.expires > now.moment);
     for hold in after.holds.iter().filter(|hold| !held(hold.claim)) {
@@ -174,7 +187,7 @@ fn check_grants(before: &Record, verb: &Verb, after: &Record, now: Now<'_>) {
     }
 }
 
-/// The answer is true. A verb that says that it did nothing has done nothing but what time has.
+/// The answer is true. A verb that reports that it did nothing has only applied time.
 fn check_answer(settled: &Record, verb: &Verb, answer: &Outcome, after: &Record, now: Now<'_>) {
     let late = |not_after: Moment| now.asked > not_after;
     let did = match (verb, answer) {
@@ -254,7 +267,7 @@ fn check_answer(settled: &Record, verb: &Verb, answer: &Outcome, after: &Record,
     }
 }
 
-/// A try is granted exactly if nobody is in the way and nobody waits, and a busy one waits exactly if it wants to and can.
+/// A try is granted exactly if it fits and no claim waits before it. A busy one is queued exactly if it asks for that and may be.
 fn check_try(settled: &Record, claim: &Claim, attempt: &Attempt, after: &Record, now: Now<'_>) {
     let beside = claim.beside.and_then(|beside| find(settled, beside));
     let beside = beside.filter(|hold| {
@@ -268,16 +281,19 @@ fn check_try(settled: &Record, claim: &Claim, attempt: &Attempt, after: &Record,
     let held = find(settled, claim.id);
     match attempt {
         Attempt::Granted(grant) => {
-            let hold = find(after, claim.id).expect("who is granted holds");
+            let hold = find(after, claim.id).expect("a granted claim holds");
             assert_eq!(hold.grant, *grant, "{claim:?}");
             assert!(
                 held.is_some() || fits,
-                "{claim:?} was granted past somebody"
+                "{claim:?} was granted before others"
             );
             assert!(hold.expires >= now.moment + claim.lease, "{claim:?}");
         }
         Attempt::Busy { free_in } => {
-            assert!(held.is_none() && !fits, "{claim:?} was refused for nothing");
+            assert!(
+                held.is_none() && !fits,
+                "{claim:?} was busy without a reason"
+            );
             let first_end = settled.holds.iter().map(|hold| hold.expires).min();
             assert_eq!(*free_in, first_end.map(|end| end.since(now.moment)));
             let waited = waits(settled, claim.id, now);
@@ -290,10 +306,10 @@ fn check_try(settled: &Record, claim: &Claim, attempt: &Attempt, after: &Record,
     }
 }
 
-/// Holds stand beside each other, a waiter that could hold does, and no claim has two places.
+/// All holds fit together, a head that fits holds, and no claim has two positions.
 pub(super) fn check_after(after: &Record, now: Now<'_>) {
     for (at, hold) in after.holds.iter().enumerate() {
-        assert!(hold.expires > now.moment, "a lease that ended holds");
+        assert!(hold.expires > now.moment, "a hold whose lease is over");
         assert!(!waits(after, hold.claim, now), "{hold:?} waits as well");
         let others = after.holds[..at].iter();
         let mut same = others.clone().map(|other| other.claim);
@@ -315,7 +331,10 @@ pub(super) fn check_after(after: &Record, now: Now<'_>) {
     }
     if let Some(head) = live(after, now).next().filter(|_| now.may_grant) {
         let holds = after.holds.iter().map(|hold| hold.mode);
-        assert!(!head.mode.admits(holds), "stuck: {after:?}");
+        assert!(
+            !head.mode.admits(holds),
+            "the head fits and waits: {after:?}"
+        );
     }
 }
 

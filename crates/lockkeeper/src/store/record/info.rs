@@ -1,4 +1,4 @@
-//! What people see of a record.
+//! What people see of a record: [`LockInfo`], [`Holder`] and [`Waiter`].
 
 use super::{Hold, ProcessId, Queued, Record, wall};
 use crate::clock::Moment;
@@ -16,7 +16,7 @@ impl Record {
         entries.filter(move |entry| entry.until > now)
     }
 
-    /// The record as [`inspect`](crate::store::Store::inspect) returns it. `process` tells who is behind a number.
+    /// The record as [`inspect`](crate::store::Store::inspect) returns it. `process` names the process of a number.
     pub fn info(
         &self,
         name: &Name,
