@@ -105,7 +105,7 @@ async fn has_to_give_way(lock: &Lock, ordered: bool, alike: bool, insists: &mut 
         let info = core.answer(core.store().inspect(lock.name())).await;
         // A keeper that cannot tell goes on waiting.
         let holders = info.ok().flatten().map_or(Vec::new(), |info| info.holders);
-        if holders.iter().any(|holder| holder.is_stranger()) {
+        if holders.iter().any(|holder| holder.is_foreign()) {
             return;
         }
     }

@@ -1,29 +1,36 @@
-//! The contract between the engine and whatever keeps the locks.
+//! The contract between the engine and a store, which keeps the locks.
 //!
-//! A store knows *claims*: one try of one keeper to hold one name. It makes each verb atomic, grants in the
-//! order of its queue, and never calls back into the engine. Everything else (waiting, renewal, re-entry,
-//! hand-off between tasks) is built once, in the engine, over any store.
+//! A store knows *claims*: a claim is one try of one keeper to hold one name. The store makes each verb atomic, grants in
+//! the order of its queue, and never calls the engine. Everything else (waiting, renewal, re-entry, hand-off between tasks)
+//! is built once, in the engine, over any store.
+//!
+//! A claim goes one way: a [try](Store::try_acquire) grants it, or is busy and queues it; a granted claim holds until it is
+//! [released](Store::release), [broken](Store::break_lock), or not [renewed](Store::renew) in time. A queued claim
+//! [subscribes](Store::subscribe) to hints that its turn may have come, or is [withdrawn](Store::withdraw).
 //!
 //! # Rules every store keeps
 //! 1. **A claim id is granted once.** Release, renew and withdraw name exactly that grant, so a delayed or
-//!    repeated request can never touch a later hold. An acquire that finds its own id holding *is* that
-//!    acquire: it answers the same tokens again. The engine sends an id no more once it was granted; a store
-//!    whose transport may repeat a request by itself must also refuse, with `TooLate`, ids that have ended.
+//!    repeated request never touches a later hold. A try that finds its own id holding is the try that was granted, and
+//!    returns the same tokens again. The engine does not try with an id again once it was granted. A store whose transport
+//!    may repeat a request by itself also has to refuse, with `TooLate`, ids that have ended.
 //! 2. **`not_after`** is the moment past which a request that arrives late does nothing. Every verb that changes
 //!    something has one, except release and withdraw: they name one grant that is never given again, and what they undo
 //!    has to be undone however late it is.
 //! 3. **The queue is first come, first served.** While a live claim waits, no other claim is granted before
-//!    it. A release makes the head of the queue the holder in the same step (a *direct grant*)
-//!    under a lease of at most [`GRANT_LEASE`], and hints it; the waiter confirms by `try_acquire` with the
-//!    same id. Or the hint brings the grant itself, a [`DirectGrant`], and a renewal confirms it.
-//!    A waiter that says nothing for [`QUEUE_TTL`] has left the queue.
-//!    A store without a queue says so in its [`Capabilities`] and answers `Busy` instead.
+//!    it. A release makes the head of the queue the holder in the same step, under a lease of at most [`GRANT_LEASE`],
+//!    and hints it. This is a *direct grant*: the waiter confirms it by `try_acquire` with the same id, or, if the hint
+//!    brought the grant itself as a [`DirectGrant`], by a renewal. A waiter that does not try for [`QUEUE_TTL`] has left
+//!    the queue. A store without a queue says so in its [`Capabilities`], and never queues a claim.
 //! 4. **Tokens** of a name grow with every grant and outlive the lock record. By [`Fencing::DataOrClock`] they are at
 //!    least the wall clock in microseconds, so that a store that lost its data goes on above what it gave out. By
 //!    [`Fencing::Native`] they follow an order of the store's own, and no clock has a part in which of two is higher.
-//! 5. **Hints may be lost, late or doubled.** Nobody relies on them alone.
+//! 5. **Hints may be lost, late or doubled.** A waiter tries now and then without one.
 //! 6. **A failed verb changed nothing**, unless it failed with [`Error::OutcomeUnknown`]. A batch of renewals
-//!    may be done in parts; it fails with that once a part was done, or says [`Renewed::Unknown`] where it was not.
+//!    may be done in parts. It fails with that error once a part was done, or says [`Renewed::Unknown`] of the rest.
+//!
+//! # Layout
+//! `api` has what a store is asked and what it returns. [`record`] has the rules above as code, for every store that can run
+//! them; [`common`] has what network stores share. `catalog` lists the kinds of stores and opens one by its URL.
 
 #[cfg(feature = "redis")]
 mod admission;
@@ -82,19 +89,19 @@ pub(crate) use self::catalog::{added_examples, open};
 /// A future that a store returns. Boxed, so that `Arc<dyn Store>` works.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The answer of a store's verb.
+/// What a verb of a store returns.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, Error>>;
 
-/// The longest a direct grant stays unconfirmed before it lapses: what a waiter that died costs the others.
+/// How long a direct grant lasts at most until it is confirmed. A waiter that died keeps the others waiting for that long.
 pub const GRANT_LEASE: Duration = Duration::from_secs(1);
 
-/// How long a queued claim counts as waiting after it last tried.
+/// How long a queued claim counts as waiting after its last try.
 pub const QUEUE_TTL: Duration = Duration::from_secs(5);
 
-/// Keeps locks. See the [module](self) for the rules.
+/// Keeps locks. The [module](self) has the rules.
 ///
-/// Futures may be dropped at any point: the verb then happens entirely or not at all, and the caller treats
-/// it as [`Error::OutcomeUnknown`].
+/// A future that is returned here may be dropped at any point. The verb then happens entirely or not at all, and the
+/// caller treats it as [`Error::OutcomeUnknown`].
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -115,11 +122,11 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// What this store can do: the same for as long as it is open.
     fn capabilities(&self) -> Capabilities;
 
-    /// Where it is, without secrets: tells stores of one kind apart, the same in every process that uses it. A store that
-    /// no other process can use names itself, for instance by its address (`{self:p}`).
+    /// Where the store is, without secrets. It tells stores of one kind apart, and is the same in every process that uses the
+    /// store. A store that no other process can use names itself, for instance by its address (`{self:p}`).
     fn place(&self) -> String;
 
-    /// Whether it can keep a lock and a latch of this name. It asks nobody, and every verb refuses what it refuses.
+    /// Checks that the store can keep a lock and a latch of this name, without a request. Every verb refuses what this refuses.
     ///
     /// # Errors
     /// [`Error::InvalidName`] says why not.
@@ -127,59 +134,59 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         Ok(())
     }
 
-    /// One atomic try. Busy is a value. With [`Claim::enqueue`], a busy try also queues the claim (or keeps
-    /// its place, when it is queued already).
+    /// One atomic try. Busy is a value. With [`Claim::enqueue`], a busy try also queues the claim, or keeps its position if
+    /// it is queued already.
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt>;
 
-    /// Leaves the queue, and lets go if the claim holds: undoes an acquire whose outcome is unknown.
+    /// Takes a claim out of the queue, and releases it if it holds. This undoes a try whose outcome is unknown.
     fn withdraw<'a>(&'a self, name: &'a Name, claim: ClaimId) -> Answer<'a, ()>;
 
-    /// Renews several holds in one go; one answer each, in their order. Never shortens a lease.
+    /// Renews several holds, and returns what became of each, in their order. Never shortens a lease.
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Answer<'a, Vec<Renewed>>;
 
-    /// Lets go of a hold, and may queue another claim in the same step.
+    /// Ends a hold, and may queue another claim in the same step.
     fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released>;
 
-    /// Asks for hints. Returns once no hint that follows can be missed.
+    /// Subscribes to hints. Returns once no hint that follows can be missed.
     fn subscribe<'a>(&'a self, interest: Interest) -> Answer<'a, Subscription>;
 
-    /// What is known about a name, with the first [`MAX_LISTED`] that wait for it; `None` when nothing is.
+    /// What is known about a name, with the first [`MAX_LISTED`] claims of its queue; `None` if nothing is.
     fn inspect<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<LockInfo>>;
 
-    /// Every name starting with `prefix` that is held or waited for, in order. It counts who waits and does not list them.
+    /// Every name starting with `prefix` that is held or waited for, in order. Waiters are counted and not listed.
     fn list<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<LockInfo>>;
 
-    /// An administrator's release: ends every hold of the name, or the one that is named, moves the fence past what it
-    /// ended, keeps the reason for [`inspect`](Store::inspect), and hints the keepers that held. One that ends nothing leaves no
-    /// reason behind.
+    /// An administrator's release. It ends every hold of the name, or the one that is named, moves the fence past what it
+    /// ended, keeps the reason for [`inspect`](Store::inspect), and hints the keepers that held. A break that ends nothing
+    /// leaves no reason behind.
     fn break_lock<'a>(&'a self, request: &'a Break) -> Answer<'a, BreakOutcome>;
 
     /// Reads or changes a count-down latch. Latches have names of their own, apart from locks.
     fn latch<'a>(&'a self, request: &'a LatchRequest) -> Answer<'a, LatchState>;
 
-    /// How it is just now. It does not ask anybody and reads no file: an acquire that ends in vain wants to know.
+    /// The state of the store just now, from memory alone: every acquire that ends in vain asks for it.
     fn health(&self) -> Health {
         Health::default()
     }
 
-    /// Which nodes keep a hold of this store's, where nodes vote.
+    /// Which nodes keep a hold, for a store whose nodes vote.
     fn votes(&self, _claim: ClaimId) -> Option<Vec<NodeVote>> {
         None
     }
 
-    /// Waits until nothing is on its way that no caller waits for any more, as the rest of what a majority has decided. It
-    /// does not wait for a server that is known to be away or silent.
+    /// Waits for requests that no caller waits for any more, such as those to the other nodes after a majority has decided.
+    /// It does not wait for a server that is known to be down or silent.
     fn settled(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// What it can do besides if it lives on this machine, in the processes that use it.
+    /// What else the store can do if it has no server and lives in the processes that use it.
     fn embedded(&self) -> Option<&dyn Embedded> {
         None
     }
 }
 
-/// What a store can do that lives on this machine, in the processes that use it: one in a file.
+/// What else a store can do that has no server and lives in the processes that use it, such as one in a file.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -194,14 +201,14 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 /// # });
 /// ```
 pub trait Embedded {
-    /// Something that, kept open in another process, keeps this store's holds from being taken for those of
-    /// a dead process. `None` where only the lease decides.
+    /// A file that keeps this store's holds alive for as long as another process has it open, also when this process has
+    /// ended. `None` where the lease alone decides.
     fn liveness(&self) -> Option<std::os::fd::OwnedFd>;
 
-    /// What keeps the store from answering just now, and what to do about it. To find out may take milliseconds.
+    /// What keeps the store from answering just now, and what to do about it. This may take milliseconds.
     fn obstacle(&self) -> Option<String>;
 
-    /// Calls `then` while this process is in the middle of nothing that would keep others from the store. `then` must
-    /// not use the store.
+    /// Calls `then` at a moment when this process has no lock that keeps others from the store: it may be stopped there.
+    /// `then` must not use the store.
     fn at_rest(&self, then: &mut dyn FnMut());
 }

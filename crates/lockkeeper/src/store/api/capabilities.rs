@@ -1,4 +1,4 @@
-//! What a store can do, and how it is.
+//! What a store can do, and the state that it is in.
 
 use std::time::Duration;
 
@@ -60,8 +60,8 @@ pub struct Capabilities {
     /// The longest lease that it grants, at most [`MAX_LEASE`](crate::MAX_LEASE). In [`schemes`](crate::store::schemes): unless
     /// the URL says otherwise.
     pub longest_lease: Duration,
-    /// Whether each verb ends within a time of the store's own, with an answer or an error, whatever happens. If
-    /// not, the engine sets a timer for every answer that is not there at once.
+    /// Whether the store itself ends each verb in time, with an answer or an error, whatever happens. If not, the engine sets
+    /// a timer for every answer that does not come at once.
     pub ends_in_time: bool,
 }
 
@@ -200,7 +200,7 @@ impl Capabilities {
     }
 }
 
-/// How a store is just now, as far as it knows without asking anybody.
+/// The state of a store just now, as far as it knows without a request.
 ///
 /// ```
 /// use std::time::Duration;
@@ -212,14 +212,14 @@ impl Capabilities {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Health {
-    /// For how long it is known to be unable to grant anything, because it waits for that time to pass.
+    /// How long the store still waits before it grants anything. Zero if it does not.
     pub ready_in: Duration,
-    /// The nodes of a store that has several which vote.
+    /// The nodes, in a store that has several which vote.
     pub nodes: Vec<NodeStatus>,
 }
 
 impl Health {
-    /// Can grant nothing for so long: [`ready_in`](Health::ready_in).
+    /// Grants nothing for so long: [`ready_in`](Health::ready_in).
     pub fn with_ready_in(mut self, ready_in: Duration) -> Self {
         self.ready_in = ready_in;
         self
@@ -232,7 +232,7 @@ impl Health {
     }
 }
 
-/// Among whom a store's locks exclude.
+/// How far a store's locks reach.
 ///
 /// ```
 /// use lockkeeper::store::{Reach, memory};
@@ -278,11 +278,11 @@ pub enum Fencing {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Wakeups {
-    /// The one whose turn it is is told.
+    /// The store hints the waiter whose turn it is.
     Direct,
-    /// Everyone who waits is told that it may be free.
+    /// The store hints every waiter when the lock may be free.
     Broadcast,
-    /// Everyone tries now and then.
+    /// The store sends no hints. Every waiter tries now and then.
     Polling,
 }
 
@@ -290,7 +290,7 @@ pub enum Wakeups {
 ///
 /// ```
 /// use lockkeeper::store::memory;
-/// println!("leases of memory: end by {:?}", memory::CAPABILITIES.time);
+/// println!("leases of memory end by the clock {:?}", memory::CAPABILITIES.time);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -307,14 +307,14 @@ pub enum TimeAuthority {
 ///
 /// ```
 /// use lockkeeper::store::memory;
-/// println!("who is late on memory: {:?}", memory::CAPABILITIES.lease_end);
+/// println!("leases of memory end {:?}", memory::CAPABILITIES.lease_end);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LeaseEnd {
     /// The store itself, when the time of that lease is over.
     ByItself,
-    /// The session of the process with the store. While the process runs, its own side ends each lease in time; once it
-    /// does not, all its leases last until the store gives up the session, which may be later.
+    /// The session of the process with the store. While the process runs, its own side ends each lease in time. Once it
+    /// does not, all its leases last until the store ends the session, which may be later.
     WithSession,
 }

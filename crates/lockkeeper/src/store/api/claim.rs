@@ -1,4 +1,4 @@
-//! One try to hold one name, and what became of it.
+//! Claims: one try to hold one name, and what became of it.
 
 use std::fmt;
 use std::time::Duration;
@@ -64,7 +64,7 @@ pub struct ClaimId {
 }
 
 impl ClaimId {
-    /// What stands for the claim of a hold where a store cannot tell it. It is nobody's.
+    /// The id of a hold whose claim a store cannot tell. No claim has it.
     pub const UNKNOWN: ClaimId = ClaimId {
         keeper: KeeperId(0),
         number: 0,
@@ -99,7 +99,7 @@ impl std::str::FromStr for ClaimId {
     }
 }
 
-/// In which way a claim wants a name, and so which holds it can stand beside.
+/// How a claim wants to hold a name, and so beside which other holds it fits.
 ///
 /// ```
 /// use lockkeeper::store::Mode;
@@ -166,7 +166,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// One keeper's wish to hold one name.
+/// One try of one keeper to hold one name.
 ///
 /// ```
 /// use std::time::Duration;
@@ -180,7 +180,7 @@ impl fmt::Display for Mode {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Claim {
-    /// Fresh for every wish.
+    /// Fresh for every claim.
     pub id: ClaimId,
     /// What to hold.
     pub name: Name,
@@ -188,9 +188,9 @@ pub struct Claim {
     pub mode: Mode,
     /// For how long, from the grant on, unless renewed.
     pub lease: Duration,
-    /// How many tokens to reserve, at least 1: the run is handed on between local tasks.
+    /// How many tokens to reserve, at least 1: local tasks that hand the lock on use one each.
     pub reserve: u32,
-    /// When this request, arriving late, must do nothing.
+    /// A request that arrives after this moment does nothing.
     pub not_after: Moment,
     /// Whether to wait in the queue when busy.
     pub enqueue: bool,
@@ -198,7 +198,7 @@ pub struct Claim {
     /// without letting go. It counts for readers only. While that hold stands, the claim goes before the queue; it never
     /// joins it.
     pub beside: Option<ClaimId>,
-    /// What the caller calls it. Stored with the hold and with the place in the queue, and shown beside them.
+    /// What the caller calls it. Stored with the hold and with the entry in the queue, and shown with them.
     pub label: Option<Label>,
 }
 
@@ -218,13 +218,13 @@ impl Claim {
         }
     }
 
-    /// The same wish under another id.
+    /// The same claim under another id.
     pub fn with_id(mut self, id: ClaimId) -> Self {
         self.id = id;
         self
     }
 
-    /// The same wish for another name.
+    /// The same claim to another name.
     pub fn with_name(mut self, name: Name) -> Self {
         self.name = name;
         self
@@ -299,9 +299,9 @@ pub(crate) fn may_stand_beside(
 pub enum Attempt {
     /// The claim holds.
     Granted(Grant),
-    /// Others hold, or wait before it.
+    /// Other claims hold, or wait before it.
     Busy {
-        /// When the earliest lease in the way ends at the latest, if known.
+        /// After how long the first of the holders' leases ends at the latest, if known.
         free_in: Option<Duration>,
     },
     /// The request arrived past its `not_after` and did nothing.
@@ -332,7 +332,7 @@ impl Grant {
     }
 }
 
-/// A grant that came with a hint: the claim holds since the lock was let go of.
+/// A grant that came with a hint: the claim holds since another one was released.
 ///
 /// ```
 /// use std::time::Duration;

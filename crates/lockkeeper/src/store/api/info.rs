@@ -1,4 +1,4 @@
-//! What a store knows about a name, and who is behind it.
+//! What `inspect` and `list` return: the holders and the queue of a name, and the processes behind them.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -32,8 +32,9 @@ pub struct LockInfo {
     pub name: Name,
     /// The holders; empty when free.
     pub holders: Vec<Holder>,
-    /// How many claims wait in the store. Tasks of one process that want a lock alike wait with one claim, and with none while
-    /// their process holds: they are not counted one by one. A task with a label, a lease or a mode of its own has a claim of its own.
+    /// How many claims wait in the store. This is not how many tasks wait: tasks of one process that want a lock in the same way
+    /// share one claim, and have none while their process holds. A task with a label, a lease or a mode of its own has a claim
+    /// of its own.
     pub waiters: usize,
     /// The first [`MAX_LISTED`] claims of the queue, in its order. Empty in what [`list`](crate::store::Store::list) returns, and
     /// where a store has no queue.
@@ -42,8 +43,8 @@ pub struct LockInfo {
     pub last_token: Option<Token>,
     /// The last time it was broken.
     pub broken: Option<Broken>,
-    /// How many permits are free, where a client of another project has said how many there are. Such a client may leave no record
-    /// of the permits that it has: nobody is among the [`holders`](LockInfo::holders) then.
+    /// How many permits are free, where a client of another project has said how many there are. Such a client may leave no
+    /// record of the permits that it has, and is not among the [`holders`](LockInfo::holders) then.
     pub free_permits: Option<u32>,
 }
 
@@ -142,7 +143,7 @@ pub struct Holder {
     pub lease: Option<Duration>,
     /// What its caller calls it.
     pub label: Option<Label>,
-    /// How deep its owner has re-entered. Known only to the keeper that holds.
+    /// How deep its owner has re-entered. Only the keeper that holds knows.
     pub depth: Option<u32>,
 }
 
@@ -184,7 +185,7 @@ impl Holder {
         }
     }
 
-    /// [`Since`](Holder::since) then.
+    /// Held [`since`](Holder::since) this time.
     pub fn with_since(mut self, since: Option<SystemTime>) -> Self {
         self.since = since;
         self
@@ -215,7 +216,7 @@ impl Holder {
     }
 
     /// Whether a client of another project holds: only keepers have tokens that others see.
-    pub(crate) fn is_stranger(&self) -> bool {
+    pub(crate) fn is_foreign(&self) -> bool {
         self.token.is_none()
     }
 }
@@ -265,7 +266,7 @@ impl Waiter {
         self
     }
 
-    /// Waits [`since`](Waiter::since) then.
+    /// Waits [`since`](Waiter::since) this time.
     pub fn with_since(mut self, since: Option<SystemTime>) -> Self {
         self.since = since;
         self

@@ -1,9 +1,9 @@
-//! How the nodes of a store are, and which of them keep a hold.
+//! The nodes of a store: the state of each, and whether it keeps a hold.
 
 use std::fmt;
 use std::time::Duration;
 
-/// One node of a store that has several, and how it is.
+/// The state of one node of a store that has several.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -18,12 +18,12 @@ use std::time::Duration;
 pub struct NodeStatus {
     /// Where it is.
     pub node: String,
-    /// How it is.
+    /// Its state.
     pub state: NodeState,
 }
 
 impl NodeStatus {
-    /// How the node at this address is.
+    /// The node at this address is in this state.
     pub fn new(node: impl Into<String>, state: NodeState) -> NodeStatus {
         NodeStatus {
             node: node.into(),
@@ -32,7 +32,7 @@ impl NodeStatus {
     }
 }
 
-/// How a node is.
+/// The state of a node.
 ///
 /// ```
 /// use lockkeeper::store::{NodeState, NodeStatus};
@@ -44,14 +44,14 @@ impl NodeStatus {
 pub enum NodeState {
     /// It votes.
     Up,
-    /// It is connected, but has not answered in time. It is asked again when it has.
+    /// It is connected, but has not answered a request in time. It gets no more requests until it does.
     Behind,
-    /// It has started not long ago and may have forgotten locks: it does not vote yet.
+    /// It started not long ago and may have forgotten locks, so it does not vote yet.
     SittingOut {
-        /// For how long.
+        /// How long until it votes.
         ready_in: Duration,
     },
-    /// It can be asked but does not vote: it is not known which longest lease its clients have agreed on.
+    /// It can be reached but does not vote: it is not known which longest lease its clients have agreed on.
     NotVoting {
         /// Why that is not known.
         reason: String,
@@ -95,7 +95,7 @@ impl fmt::Display for NodeState {
 pub struct NodeVote {
     /// Which node.
     pub node: String,
-    /// Whether it keeps the hold, as far as it has said.
+    /// Whether it keeps the hold, by its last answer.
     pub holds: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What else a store is asked for, and what it answers.
+//! Requests to renew, release and break a hold or to use a latch, and what became of them.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub struct Renewal {
     pub claim: ClaimId,
     /// For how long from now on, at least. Zero asks whether the claim still holds and changes nothing.
     pub lease: Duration,
-    /// When this request, arriving late, must do nothing: its holder has given up by then.
+    /// A request that arrives after this moment does nothing: its holder has given up by then.
     pub not_after: Moment,
 }
 
@@ -77,13 +77,13 @@ pub enum Renewed {
     Renewed,
     /// The claim holds nothing: its lease had ended, or it was broken.
     NotHeld,
-    /// The request arrived past its `not_after` and did nothing. Whether the claim holds is not said.
+    /// The request arrived past its `not_after` and did nothing. The claim may or may not hold.
     TooLate,
     /// The part of the store that has it did not answer, while others did. It may have been renewed.
     Unknown,
 }
 
-/// A hold to let go of.
+/// A hold to end.
 ///
 /// ```
 /// use lockkeeper::{Name, store::{ClaimId, KeeperId, Release}};
@@ -100,13 +100,13 @@ pub struct Release {
     pub name: Name,
     /// By which claim.
     pub claim: ClaimId,
-    /// A claim to put at the end of the queue in the same step, only if the release takes effect. It is a fresh one. As with
-    /// a try, a claim for more permits than there are is not queued.
+    /// A fresh claim to put at the end of the queue in the same step, only if the release takes effect. As with a try, a claim
+    /// for more permits than there are is not queued.
     pub requeue: Option<Claim>,
 }
 
 impl Release {
-    /// Lets go of what a claim holds, and queues nothing.
+    /// Ends the hold of a claim, and queues nothing.
     pub const fn new(name: Name, claim: ClaimId) -> Release {
         Release {
             name,
@@ -186,8 +186,8 @@ pub struct Break {
     pub target: BreakTarget,
     /// Why; shown by `inspect`.
     pub reason: String,
-    /// When this request, arriving late, must do nothing: another may hold by then. A store that no longer waits for an
-    /// answer before that may choose an earlier moment.
+    /// A request that arrives after this moment does nothing: another claim may hold by then. A store that stops waiting for
+    /// an answer earlier may choose an earlier moment.
     pub not_after: Moment,
 }
 
@@ -216,8 +216,8 @@ impl Break {
 
 /// Which hold a break ends.
 ///
-/// Between a look at a lock and the break that follows, it may change hands. Name the hold that was seen, and the next
-/// one is safe.
+/// A lock may change hands between an inspection and the break that follows. A break that names the hold which was seen
+/// does nothing to the next one.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -237,26 +237,26 @@ impl Break {
 pub enum BreakTarget {
     /// Every hold of the name, of whatever client.
     All,
-    /// The hold that has this token, whichever of its run.
+    /// The hold that has this token, anywhere in its run.
     Token(Token),
-    /// The hold of this claim. Clients of Redisson have such ids too, and are named by what `inspect` shows.
+    /// The hold of this claim. A Redisson client's hold has such an id as well, which `inspect` shows.
     Claim(ClaimId),
 }
 
 impl BreakTarget {
-    /// Whether a hold is meant that has this claim and these tokens.
+    /// Whether this names a hold of this claim with these tokens.
     pub(in crate::store) fn means(self, claim: ClaimId, grant: Grant) -> bool {
         match self {
             BreakTarget::All => true,
             BreakTarget::Token(token) => {
-                let at = token.get().checked_sub(grant.token.get());
-                at.is_some_and(|at| at < u64::from(grant.tokens))
+                let offset = token.get().checked_sub(grant.token.get());
+                offset.is_some_and(|offset| offset < u64::from(grant.tokens))
             }
             BreakTarget::Claim(meant) => meant == claim,
         }
     }
 
-    /// The claim and the token, as the scripts have them.
+    /// The claim and the token, as arguments of the Redis scripts.
     #[cfg(feature = "redis")]
     pub(in crate::store) fn as_args(self) -> [String; 2] {
         match self {
@@ -286,7 +286,7 @@ impl BreakTarget {
 pub enum BreakOutcome {
     /// These holds were ended; none if nobody held, and then no record of a break is left.
     Ended(Vec<Holder>),
-    /// The hold that was named is not there, and nothing was done. These are.
+    /// There is no hold as named, and nothing was done. These are the holds there are.
     NotHeld(Vec<Holder>),
     /// The request arrived past its `not_after` and did nothing.
     TooLate,
@@ -315,14 +315,14 @@ pub struct LatchRequest {
     pub name: Name,
     /// Counting down twice with one id counts once.
     pub id: ClaimId,
-    /// When this request, arriving late, must do nothing.
+    /// A request that arrives after this moment does nothing.
     pub not_after: Moment,
     /// What to do.
     pub op: LatchOp,
 }
 
 impl LatchRequest {
-    /// Asks a latch for one operation, once for each id.
+    /// One operation on a latch, which counts once for each id.
     pub const fn new(name: Name, id: ClaimId, op: LatchOp, not_after: Moment) -> LatchRequest {
         LatchRequest {
             name,
@@ -352,7 +352,7 @@ impl LatchRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LatchOp {
-    /// Nothing; just answer the count.
+    /// Change nothing, and return the count.
     Read,
     /// Set the count, if the latch is open (its count is 0).
     Set(u32),

@@ -1,4 +1,4 @@
-//! Hints, and the grants that come with them.
+//! Subscriptions: hints that a claim may succeed now, and the grants that some hints bring.
 
 use std::any::Any;
 use std::fmt;
@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::{ClaimId, DirectGrant, KeeperId};
 use crate::Name;
 
-/// What to be hinted about.
+/// What a subscription is about.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -47,7 +47,7 @@ pub enum Interest {
 /// use lockkeeper::store::Subscription;
 /// use tokio::sync::Notify;
 ///
-/// // As a store makes it: what it gives as the second part ends with the subscription.
+/// // As a store makes it. The second part is dropped with the subscription.
 /// let hints = Arc::new(Notify::new());
 /// let subscription = Subscription::new(hints.clone(), ());
 /// hints.notify_one();
@@ -57,53 +57,53 @@ pub enum Interest {
 pub struct Subscription {
     hints: Arc<Notify>,
     grants: Option<Arc<GrantSlot>>,
-    _ends: Ends,
+    _resources: DropUnlessForked,
 }
 
-/// What ends a subscription when it is dropped. In a fork it is kept: a thread that is not there may have locked a mutex
-/// that it needs.
-struct Ends {
-    home: Pid,
-    what: Option<Box<dyn Any + Send + Sync>>,
+/// Drops a value, but leaks it in a forked process: its drop may need a mutex that a thread of the parent had locked, and
+/// the fork does not have that thread.
+struct DropUnlessForked {
+    process: Pid,
+    value: Option<Box<dyn Any + Send + Sync>>,
 }
 
-impl Ends {
-    fn new(what: impl Any + Send + Sync) -> Ends {
-        Ends {
-            home: getpid(),
-            what: Some(Box::new(what)),
+impl DropUnlessForked {
+    fn new(value: impl Any + Send + Sync) -> DropUnlessForked {
+        DropUnlessForked {
+            process: getpid(),
+            value: Some(Box::new(value)),
         }
     }
 }
 
-impl Drop for Ends {
+impl Drop for DropUnlessForked {
     fn drop(&mut self) {
-        if getpid() != self.home {
-            std::mem::forget(self.what.take());
+        if getpid() != self.process {
+            std::mem::forget(self.value.take());
         }
     }
 }
 
 impl Subscription {
-    /// A subscription that wakes when `hints` is notified; `ends` is dropped with it.
-    pub fn new(hints: Arc<Notify>, ends: impl Any + Send + Sync) -> Subscription {
+    /// A subscription that is hinted when `hints` is notified. `resources` is dropped with it, and ends what feeds it.
+    pub fn new(hints: Arc<Notify>, resources: impl Any + Send + Sync) -> Subscription {
         Subscription {
             hints,
             grants: None,
-            _ends: Ends::new(ends),
+            _resources: DropUnlessForked::new(resources),
         }
     }
 
-    /// What the hints bring is found in `grants`.
+    /// The same subscription. A grant that a hint brings is put into `grants`.
     pub(in crate::store) fn with_grants(mut self, grants: Option<Arc<GrantSlot>>) -> Subscription {
         self.grants = grants;
         self
     }
 
-    /// The same subscription, that drops this as well when it is dropped.
-    pub fn and(self, ends: impl Any + Send + Sync) -> Subscription {
+    /// The same subscription, which drops this as well when it is dropped.
+    pub fn and(self, resources: impl Any + Send + Sync) -> Subscription {
         Subscription {
-            _ends: Ends::new((self._ends, ends)),
+            _resources: DropUnlessForked::new((self._resources, resources)),
             ..self
         }
     }
@@ -121,13 +121,13 @@ impl Subscription {
         std::pin::pin!(self.hints.notified()).enable();
     }
 
-    /// Takes the grant that the last hint brought, if it did.
+    /// Takes the grant that the last hint brought, if it brought one.
     pub fn granted(&self) -> Option<DirectGrant> {
         self.grants.as_ref()?.lock().take()
     }
 }
 
-/// Where a grant waits until its claim takes it.
+/// Keeps a grant until its claim takes it.
 #[derive(Debug, Default)]
 pub(in crate::store) struct GrantSlot(Mutex<Option<DirectGrant>>);
 

@@ -160,7 +160,7 @@ impl Inner {
                 claim: holder.claim,
                 number: *round,
             };
-            if holder.is_stranger() || told.contains(&round) {
+            if holder.is_foreign() || told.contains(&round) {
                 continue;
             }
             told.push(round);
