@@ -28,7 +28,7 @@ pub struct Scheme {
     pub example: &'static str,
     /// The cargo feature that compiles it in; `None` when it is always there.
     pub feature: Option<&'static str>,
-    /// What it can do unless the URL says otherwise; `None` when this build does not have it.
+    /// What such a store can do unless the URL says otherwise; `None` if this build does not have it.
     pub capabilities: Option<Capabilities>,
 }
 
@@ -63,7 +63,7 @@ impl Scheme {
     }
 }
 
-/// A row of [`schemes`]. What it can do is known only where its feature is compiled in.
+/// A row of [`schemes`]. Its capabilities are known only if its feature is compiled in.
 macro_rules! scheme {
     ($feature:literal, $scheme:literal, $dialect:expr, $example:literal, $capabilities:expr) => {
         Scheme {
@@ -79,7 +79,7 @@ macro_rules! scheme {
     };
 }
 
-/// A row of Redis in its first dialect.
+/// A row of Redis in the dialect of Redisson.
 macro_rules! redisson {
     ($scheme:literal, $example:literal) => {
         scheme!(
@@ -234,7 +234,7 @@ pub trait Opener: Send + Sync + fmt::Debug + 'static {
     /// The kinds of URL that it opens, with schemes in lower case. Errors show their examples.
     fn schemes(&self) -> &[Scheme];
 
-    /// Whether it opens URLs of this scheme: of those that it lists, unless it says otherwise.
+    /// Whether it opens URLs of this scheme. By default it opens those that it lists.
     fn serves(&self, scheme: &str) -> bool {
         self.schemes().iter().any(|one| one.scheme == scheme)
     }
@@ -257,7 +257,7 @@ pub(crate) async fn open(
     match opener.or_else(|| built_in().find(serves)) {
         Some(opener) => opener.open(url).await,
         None => Err(Error::InvalidUrl {
-            reason: missing(url.scheme(), added),
+            reason: no_opener(url.scheme(), added),
         }),
     }
 }
@@ -320,7 +320,7 @@ impl Opener for Redis {
     fn schemes(&self) -> &[Scheme] {
         REDIS
     }
-    /// Each of them with TLS too.
+    /// Those that it lists, and each of them with TLS.
     fn serves(&self, scheme: &str) -> bool {
         let plain = scheme.replacen("rediss", "redis", 1);
         REDIS.iter().any(|one| one.scheme == plain)
@@ -404,13 +404,13 @@ impl Opener for ZooKeeper {
     }
 }
 
-/// `memory:NAME` is one store for the whole process, for as long as someone uses it.
+/// The store of `memory:NAME`: one for the whole process, for as long as a keeper uses it.
 fn shared_memory(name: &str) -> Arc<dyn Store> {
     type Stores = HashMap<String, Weak<memory::MemoryStore>>;
     static STORES: Mutex<Option<(u32, Stores)>> = Mutex::new(None);
     let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();
-    // A fork has a copy of its parent's, and a thread that is not there may be at work in it.
+    // A fork has a copy of its parent's stores. Their mutexes may be locked by threads that the fork does not have.
     if let Some(parents) = stores.take_if(|(of, _)| *of != process) {
         std::mem::forget(parents);
     }
@@ -424,8 +424,8 @@ fn shared_memory(name: &str) -> Arc<dyn Store> {
     store
 }
 
-/// Why no opener of this build takes URLs of a scheme.
-fn missing(scheme: &str, added: &[Arc<dyn Opener>]) -> String {
+/// Why no opener takes URLs of a scheme: a feature is off, or there is no such store.
+fn no_opener(scheme: &str, added: &[Arc<dyn Opener>]) -> String {
     let enabled = schemes()
         .iter()
         .filter(|known| known.capabilities.is_some());
@@ -449,7 +449,7 @@ fn missing(scheme: &str, added: &[Arc<dyn Opener>]) -> String {
     )
 }
 
-/// A URL that an added opener takes, for an error.
+/// URLs that added openers take, for an error.
 pub(crate) fn added_examples(added: &[Arc<dyn Opener>]) -> String {
     examples(added.iter().flat_map(|one| one.schemes()))
 }
@@ -488,7 +488,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_features_that_are_missing_are_named_and_no_others() {
+    fn the_error_names_exactly_the_missing_features() {
         for (scheme, enabled, expected) in [
             ("sqlite", &[][..], Some("feature `sqlite`")),
             ("redis+cluster", &[], Some("feature `redis`")),
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_url_of_a_store_that_is_left_out_names_its_feature() {
+    async fn the_error_for_a_store_that_is_left_out_names_its_feature() {
         for scheme in schemes().iter().filter(|one| one.capabilities.is_none()) {
             let url = StoreUrl::parse(scheme.example).expect("a URL");
             let feature = format!("`{}`", scheme.feature.expect("it is left out"));

@@ -1,10 +1,11 @@
-//! Stores over stores: what a wrapper does not change, it passes on.
+//! The macro [`forward!`](crate::forward), for a store over another store: a wrapper forwards the methods that it does not
+//! change.
 
-/// Passes methods of [`Store`](crate::store::Store) on to the store in a field, for a store over another one.
+/// Forwards methods of [`Store`](crate::store::Store) to the store in a field, for a store over another one.
 ///
-/// `facts` are all methods that are no verbs, but for `capabilities`: a wrapper that adds waiting has to say there that verbs do
-/// not end in time. With `#[deny(clippy::missing_trait_methods)]` on the implementation, none is left to its default by
-/// oversight.
+/// `facts` stands for all methods that are no verbs, except `capabilities`: a wrapper that adds waiting has to say there
+/// that verbs do not end in time. With `#[deny(clippy::missing_trait_methods)]` on the implementation, no method keeps its
+/// default by oversight.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -144,7 +145,7 @@ mod tests {
     use crate::store::{NodeState, NodeStatus, NodeVote, Store};
     use crate::{Error, Name};
 
-    /// Says what no default does.
+    /// A store that returns no default.
     #[derive(Debug)]
     struct Odd(MemoryStore);
 
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_wrapper_forwards_is_what_its_store_says() {
+    fn a_wrapper_returns_what_its_store_does() {
         let (odd, wrapped) = (Odd(MemoryStore::new()), Wrapped(Odd(MemoryStore::new())));
         let claim = ClaimId {
             keeper: KeeperId::new(),

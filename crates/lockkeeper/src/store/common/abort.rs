@@ -1,4 +1,4 @@
-//! Tasks that end with what they are for.
+//! Aborts a task when its owner is dropped.
 
 use tokio::task::{AbortHandle, JoinHandle};
 

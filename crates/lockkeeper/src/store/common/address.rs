@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_is_told() {
+    fn each_mistake_has_an_error() {
         for (text, word) in [
             ("", "toy://localhost"),
             (":1", "no host"),

@@ -1,4 +1,4 @@
-//! The user and the password that a server is shown, from the URL or from a file.
+//! The user and the password for a server, from the URL or from a file.
 
 use std::fmt;
 use std::io::Read;
@@ -7,8 +7,8 @@ use super::StoreKind;
 use super::url::{decode, refuse};
 use crate::{Error, SETUP_TARGET};
 
-/// A password is a line; a longer file is another one.
-const MOST_PASSWORD: u64 = 64 * 1024;
+/// How much of a password file is read. A password is one line.
+const MAX_PASSWORD_FILE: u64 = 64 * 1024;
 
 /// A password. Its `Debug` does not show it.
 ///
@@ -23,7 +23,7 @@ const MOST_PASSWORD: u64 = 64 * 1024;
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps a password.
+    /// Wraps a password.
     pub fn new(password: impl Into<String>) -> Secret {
         Secret(password.into())
     }
@@ -35,8 +35,8 @@ impl Secret {
     pub fn from_file(path: &str) -> Result<Secret, Error> {
         let mut text = String::new();
         let read = std::fs::File::open(path).and_then(|file| {
-            warn_of_readers(path, &file);
-            file.take(MOST_PASSWORD).read_to_string(&mut text)
+            warn_if_world_readable(path, &file);
+            file.take(MAX_PASSWORD_FILE).read_to_string(&mut text)
         });
         if let Err(error) = read {
             return refuse(format!(
@@ -57,8 +57,8 @@ impl Secret {
     }
 }
 
-/// Warns of a password that every user of this machine can read.
-fn warn_of_readers(path: &str, file: &std::fs::File) {
+/// Warns of a password file that every user of this machine can read.
+fn warn_if_world_readable(path: &str, file: &std::fs::File) {
     use std::os::unix::fs::PermissionsExt;
     let mode = file
         .metadata()
@@ -80,8 +80,8 @@ impl fmt::Debug for Secret {
 
 /// A user and a password. Its `Debug` shows no password.
 ///
-/// They come from the URL, which the environment has in `LOCKKEEPER_STORE`, and the password from a file that an option
-/// names: [`Options::password_file`](super::Options::password_file).
+/// Both come from the URL, or the password comes from a file that an option of the URL names:
+/// [`Options::password_file`](super::Options::password_file).
 ///
 /// ```
 /// use lockkeeper::store::common::{Credentials, Secret};
@@ -119,7 +119,7 @@ impl Credentials {
     }
 }
 
-/// Warns that a password crosses the network in plain text, to this server.
+/// Warns that the password for this server crosses the network in plain text.
 pub fn warn_of_plain_text(server: &dyn fmt::Display, kind: &StoreKind) {
     tracing::warn!(
         target: SETUP_TARGET,

@@ -1,4 +1,4 @@
-//! Which subscriptions of this process a hint is for.
+//! The hint board: routes each hint to the subscriptions of this process that it is for.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,8 +10,8 @@ use crate::store::{ClaimId, DirectGrant, GrantSlot, Interest, KeeperId, Subscrip
 
 /// Routes hints to the subscriptions of this process. Clones share it.
 ///
-/// A store keeps one board. [`subscribe`](HintBoard::subscribe) serves [`Store::subscribe`](crate::store::Store::subscribe)
-/// once the server is asked to tell; the task that reads what the server tells calls the other methods.
+/// A store keeps one board. [`Store::subscribe`](crate::store::Store::subscribe) subscribes at the server and returns what
+/// [`subscribe`](HintBoard::subscribe) does. The task that reads the server's messages calls the other methods.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -19,7 +19,7 @@ use crate::store::{ClaimId, DirectGrant, GrantSlot, Interest, KeeperId, Subscrip
 ///
 /// let (board, name) = (HintBoard::default(), Name::new("stock:42")?);
 /// let subscription = board.subscribe(Interest::Name(name.clone()));
-/// board.name(&name);              // the server said so
+/// board.name(&name);              // a message of the server was about it
 /// subscription.hint().await;
 /// drop(subscription);
 /// assert!(board.is_empty());
@@ -38,12 +38,12 @@ struct Board {
 struct Listener {
     number: u64,
     hints: Arc<Notify>,
-    /// Of a claim: where its grant goes.
+    /// Where a grant is put, if the subscription is about a claim.
     grants: Option<Arc<GrantSlot>>,
 }
 
 impl HintBoard {
-    /// A subscription that is hinted about this from now on, until it is dropped.
+    /// A subscription to hints about this, until it is dropped.
     pub fn subscribe(&self, interest: Interest) -> Subscription {
         let hints = Arc::new(Notify::new());
         let is_claim = matches!(interest, Interest::Claim(..));
@@ -60,12 +60,12 @@ impl HintBoard {
                 hints: hints.clone(),
                 grants: grants.clone(),
             });
-        let leave = Leave {
+        let unsubscribe = Unsubscribe {
             board: self.clone(),
             interest,
             number,
         };
-        Subscription::new(hints, leave).with_grants(grants)
+        Subscription::new(hints, unsubscribe).with_grants(grants)
     }
 
     /// Hints a waiting claim.
@@ -73,7 +73,7 @@ impl HintBoard {
         self.notify(&Interest::Claim(name.clone(), claim));
     }
 
-    /// Hints a waiting claim that it holds, and hands it the grant.
+    /// Hints a waiting claim that it holds, and gives it the grant.
     pub fn granted(&self, name: &Name, claim: ClaimId, granted: DirectGrant) {
         let interest = Interest::Claim(name.clone(), claim);
         for listener in self.lock().by_interest.get(&interest).into_iter().flatten() {
@@ -109,15 +109,14 @@ impl HintBoard {
         }
     }
 
-    /// Hints every subscription: something was missed, or may have been, as after a connection was lost.
+    /// Hints every subscription: hints may have been lost, as when a connection ends.
     pub fn everyone(&self) {
         for listener in self.lock().by_interest.values().flatten() {
             listener.hints.notify_one();
         }
     }
 
-    /// How many waiters and watchers there are. A keeper's own subscription, which every keeper has for its
-    /// whole life, is neither.
+    /// How many subscriptions there are, except those of keepers: every keeper has one for its whole life.
     pub fn len(&self) -> usize {
         let board = self.lock();
         let running = board.by_interest.iter();
@@ -125,7 +124,7 @@ impl HintBoard {
         running.map(|(_, subscriptions)| subscriptions.len()).sum()
     }
 
-    /// Whether there are no waiters and watchers: [`len`](HintBoard::len) is 0.
+    /// Whether [`len`](HintBoard::len) is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -147,13 +146,13 @@ impl HintBoard {
 }
 
 /// Takes a subscription off the board when it is dropped.
-struct Leave {
+struct Unsubscribe {
     board: HintBoard,
     interest: Interest,
     number: u64,
 }
 
-impl Drop for Leave {
+impl Drop for Unsubscribe {
     fn drop(&mut self) {
         let mut board = self.board.lock();
         if let Some(list) = board.by_interest.get_mut(&self.interest) {

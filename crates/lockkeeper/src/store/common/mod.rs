@@ -2,13 +2,13 @@
 //!
 //! | | |
 //! | --- | --- |
-//! | a URL | [`ServerUrl`] takes it apart into [`Credentials`], [`Address`]es, a path and [`Options`]; a [`StoreKind`] says how errors name the store |
-//! | TLS | [`Trust`] is what the options say of it; `tls`, with the feature of that name, is the handshake |
+//! | a URL | [`ServerUrl`] parses it into [`Credentials`], [`Address`]es, a path and [`Options`]; a [`StoreKind`] says how errors name the store |
+//! | TLS | [`Trust`] is what the options say of it; `tls`, with the feature of that name, does the handshake |
 //! | time | [`ServerClock`] says in the server's time when a request is too late |
-//! | hints | [`HintBoard`] brings them to subscriptions; [`polling`] makes them where a server tells nothing |
-//! | a connection | [`supervise`] keeps it alive, with a [`Backoff`] between tries; [`Silence`] says when to give it up |
+//! | hints | [`HintBoard`] routes them to subscriptions; [`polling`] makes them for a server that sends none |
+//! | a connection | [`supervise`] keeps it alive, with a [`Backoff`] between tries; [`Silence`] decides when to end it |
 //!
-//! Errors say what to write instead, and none has a secret in it, nor has any `Debug`.
+//! Errors say what to write instead. No error and no `Debug` shows a secret.
 //!
 //! ```
 //! use std::time::Duration;
@@ -30,7 +30,7 @@
 //!     credentials.password = Some(password);
 //! }
 //! let trust = Trust::read(&mut options, server.scheme() == "toys", &TOY)?;
-//! options.finish()?;              // refuses an option that was not asked for, and names those that were
+//! options.finish()?;              // refuses any other option, and names those that were taken
 //!
 //! assert_eq!(servers[1].to_string(), "b:7000");
 //! assert_eq!((database.as_str(), timeout.as_millis()), ("my locks", 500));

@@ -1,4 +1,4 @@
-//! What a URL says after its `?`.
+//! The options of a URL, which follow its `?`.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -10,13 +10,13 @@ use super::url::{decode, refuse};
 use crate::error::excerpt;
 use crate::{Error, duration};
 
-/// How long an answer of a server may take: less is noise, and more outlives a lease.
+/// The range of a time-out. Less is shorter than usual delays of a network, and more outlives a lease.
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(10);
 
-/// The options of a URL. A store takes each option that it knows by one of the methods here, and calls
-/// [`finish`](Options::finish) at last, which refuses the others.
+/// The options of a URL. A store takes each option that it knows by one of the methods here, and then calls
+/// [`finish`](Options::finish), which refuses the others.
 ///
-/// Errors do not repeat values: one may be a password in the wrong place. For the same reason `Debug` shows no option.
+/// Errors do not repeat values, as a password may be given in the wrong place. For the same reason `Debug` shows no option.
 ///
 /// ```
 /// use lockkeeper::store::common::{ServerUrl, StoreKind};
@@ -34,7 +34,7 @@ const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration:
 pub struct Options {
     scheme: String,
     given: Vec<(String, String)>,
-    /// What was asked for: all that the store knows.
+    /// The options that the store has taken, given or not: all that it knows.
     known: Vec<&'static str>,
 }
 
@@ -44,7 +44,7 @@ impl Options {
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             if given.iter().any(|(before, _)| before == name) {
-                return twice(name);
+                return refuse_twice(name);
             }
             given.push((name.to_owned(), decode(value)?));
         }
@@ -65,13 +65,13 @@ impl Options {
         names.iter().copied().find(|name| self.is_given(name))
     }
 
-    /// Refuses an option for what the URL says elsewhere, as in its path.
+    /// Refuses an option whose value the URL has elsewhere, as in its path.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`] when the URL has the option.
     pub fn is_said_elsewhere(&self, name: &str) -> Result<(), Error> {
         if self.is_given(name) {
-            return twice(name);
+            return refuse_twice(name);
         }
         Ok(())
     }
@@ -87,7 +87,7 @@ impl Options {
     /// Takes an option that `read` understands.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`] with `expected`, a sentence that says what the option has to be, when `read` returns `None`.
+    /// [`Error::InvalidUrl`] with `expected`, a sentence that says what the option has to be, if `read` returns `None`.
     pub fn read<T>(
         &mut self,
         name: &'static str,
@@ -103,7 +103,7 @@ impl Options {
         }
     }
 
-    /// Takes an option that has this value, or is left out.
+    /// Takes an option that has this one value, or is left out.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`] with `expected`, as of [`read`](Options::read).
@@ -145,10 +145,10 @@ impl Options {
             .transpose()
     }
 
-    /// Refuses the options that no method was asked for.
+    /// Refuses the options that were not taken.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`] names the first of them, and all that there are.
+    /// [`Error::InvalidUrl`] names the first of them, and all that the store knows.
     pub fn finish(self) -> Result<(), Error> {
         let mut unknown = self.given.iter().map(|(name, _)| name.as_str());
         let unknown = unknown.find(|name| !self.known.contains(name));
@@ -183,7 +183,7 @@ impl Options {
     }
 }
 
-fn twice<T>(name: &str) -> Result<T, Error> {
+fn refuse_twice<T>(name: &str) -> Result<T, Error> {
     refuse(format!("{} is given twice", excerpt(name)))
 }
 
@@ -201,7 +201,7 @@ mod tests {
         Options::parse("toy", query).expect(query)
     }
 
-    fn told<T: fmt::Debug>(result: Result<T, Error>) -> String {
+    fn error_text<T: fmt::Debug>(result: Result<T, Error>) -> String {
         result.expect_err("a mistake").to_string()
     }
 
@@ -227,31 +227,32 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_is_told_and_no_value_is_shown() {
+    fn each_mistake_has_an_error_that_shows_no_value() {
         let twice = Options::parse("toy", "a=canary&b=1&a=canary");
-        assert!(told(twice).contains("\"a\" is given twice"));
-        assert!(told(Options::parse("toy", "a=canary%")).contains("%25"));
+        assert!(error_text(twice).contains("\"a\" is given twice"));
+        assert!(error_text(Options::parse("toy", "a=canary%")).contains("%25"));
         for value in ["canary", "5", "9ms", "11s", ""] {
-            let error = told(options(&format!("wait={value}")).timeout("wait"));
+            let error = error_text(options(&format!("wait={value}")).timeout("wait"));
             assert!(
                 error.contains("wait is a duration from 10ms to 10s"),
                 "{error}"
             );
             assert!(!error.contains("canary"), "{error}");
         }
-        let error = told(options("ca=").pem_file("ca"));
+        let error = error_text(options("ca=").pem_file("ca"));
         assert!(error.contains("ca=/PATH"), "{error}");
-        let error = told(options("quiet=canary").flag("quiet", "yes", "quiet=yes, or nothing"));
+        let error =
+            error_text(options("quiet=canary").flag("quiet", "yes", "quiet=yes, or nothing"));
         assert!(error.ends_with("quiet=yes, or nothing"), "{error}");
         assert!(!format!("{:?}", options("a=canary&canary=1")).contains("canary"));
     }
 
     #[test]
-    fn an_unknown_option_is_named_with_those_there_are() {
+    fn the_error_for_an_unknown_option_names_the_known_ones() {
         let refusal = |query: &str, known: &[&'static str]| {
             let mut options = options(query);
             known.iter().for_each(|name| drop(options.text(name)));
-            told(options.finish())
+            error_text(options.finish())
         };
         let error = refusal("b=1&colour=canary", &["a", "b", "c"]);
         assert!(

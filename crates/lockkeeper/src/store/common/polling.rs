@@ -1,4 +1,4 @@
-//! Hints where the server tells nothing: another inspection, or another try, now and then.
+//! Subscriptions for a server that sends no hints: the client inspects or tries again at intervals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ const INSPECT_EVERY: Duration = Duration::from_millis(100);
 /// How often a waiter tries, on average.
 const TRY_EVERY: Duration = Duration::from_millis(25);
 
-/// How long a waiter that gets no hints sleeps until its next try: 25 ms on average. Spread out, so that waiters do not
-/// all try at once.
+/// How long a waiter that gets no hints sleeps until its next try: 25 ms on average. It is random, so that waiters do not all
+/// try at once.
 pub fn pause() -> Duration {
     let spread = Uuid::new_v4().as_u128() % TRY_EVERY.as_micros();
     TRY_EVERY / 2 + Duration::from_micros(spread as u64)
 }
 
-/// A subscription that hints after every [`pause`], for a claim that no server tells anything.
+/// A subscription that hints after every [`pause`], for a claim.
 pub fn poll(runtime: &Handle) -> Subscription {
     let hints = Arc::new(Notify::new());
     let hint = hints.clone();
@@ -36,8 +36,8 @@ pub fn poll(runtime: &Handle) -> Subscription {
     Subscription::new(hints, AbortOnDrop::of(&task))
 }
 
-/// A subscription that inspects a name now and then, and hints when something else is to be seen. `inspect` returns `None`
-/// when the store is gone.
+/// A subscription that inspects a name every 100 ms, and hints when its holders, waiters, token or break have changed.
+/// `inspect` returns `None` when the store is gone.
 ///
 /// # Errors
 /// That of the first inspection; [`Error::Closed`] when there is none. Later errors are passed over.
@@ -48,7 +48,7 @@ pub async fn watch<F>(
 where
     F: Future<Output = Result<Option<LockInfo>, Error>> + Send,
 {
-    let mut seen = sight(inspect().ok_or(Error::Closed)?.await?);
+    let mut seen = snapshot(inspect().ok_or(Error::Closed)?.await?);
     let hints = Arc::new(Notify::new());
     let hint = hints.clone();
     let task = runtime.spawn(async move {
@@ -56,7 +56,7 @@ where
             tokio::time::sleep(INSPECT_EVERY).await;
             let Some(inspecting) = inspect() else { return };
             if let Ok(info) = inspecting.await {
-                let now = sight(info);
+                let now = snapshot(info);
                 if now != seen {
                     seen = now;
                     hint.notify_one();
@@ -67,10 +67,10 @@ where
     Ok(Subscription::new(hints, AbortOnDrop::of(&task)))
 }
 
-/// What changes about a name when somebody takes it, waits for it, lets go of it or breaks it.
-type Sight = (Vec<ClaimId>, usize, Option<Token>, Option<Broken>);
+/// What changes about a name when it is acquired, waited for, released or broken.
+type Snapshot = (Vec<ClaimId>, usize, Option<Token>, Option<Broken>);
 
-fn sight(info: Option<LockInfo>) -> Option<Sight> {
+fn snapshot(info: Option<LockInfo>) -> Option<Snapshot> {
     let info = info?;
     let holders = info.holders.iter().map(|holder| holder.claim).collect();
     Some((holders, info.waiters, info.last_token, info.broken))
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiters_do_not_all_try_at_once() {
+    fn pauses_are_spread_over_their_range() {
         let pauses: Vec<Duration> = (0..100).map(|_| pause()).collect();
         assert!(pauses.iter().any(|pause| *pause != pauses[0]));
         let range = TRY_EVERY / 2..TRY_EVERY * 3 / 2;

@@ -1,20 +1,20 @@
-//! What the server's clock shows at a moment of ours.
+//! Converts a moment of this machine into the time on the server's clock.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// For how long an estimate is good after the server's time was seen: the server's clock may be set.
+/// How long an estimate is good after a response with the server's time: the server's clock may be set.
 const FRESH: Duration = Duration::from_secs(1);
-/// A response that took longer than this says too little for a good estimate.
+/// A response that took longer than this is too vague for a good estimate.
 const PROMPT: Duration = Duration::from_millis(50);
 
-/// How far the server's clock is from ours.
+/// The offset between the server's clock and the clock of this machine.
 ///
-/// Every response that carries the server's time narrows it down: the server read its clock between our sending and our
-/// receiving. So a request can say in the server's time when it is [too late](ServerClock::at), and no clock of a client
-/// has to be right.
+/// Every response that carries the server's time narrows it down: the server read its clock after the request was sent and
+/// before the response was received. So a request can say in the server's time when it is [too late](ServerClock::at), and no
+/// clock of a client has to be right.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,11 +41,11 @@ struct Known {
 impl ServerClock {
     /// The server's clock showed `server_micros` at some time from `sent` to `received`.
     pub fn saw(&self, server_micros: u64, sent: Moment, received: Moment) {
-        // A server may say anything.
+        // A server may send any number.
         let server = i64::try_from(server_micros).unwrap_or(i64::MAX);
         let (least, most) = (server - micros(received), server - micros(sent));
         let mut known = self.known();
-        // At first the least: a request then counts as late rather too early than too late.
+        // At first the least offset: a request may then count as late too early, but never too late.
         let offset = known.offset.map(|offset| offset.clamp(least, most));
         known.offset = Some(offset.unwrap_or(least));
         if received.since(sent) < PROMPT {
@@ -53,22 +53,22 @@ impl ServerClock {
         }
     }
 
-    /// Whether anything is known of the server's clock.
+    /// Whether a response has carried the server's time.
     pub fn is_known(&self) -> bool {
         self.known().offset.is_some()
     }
 
     /// The server's time at a moment, in microseconds, if a prompt response showed it within the last second.
     ///
-    /// A client that names a token by this must have the server check it: the server's clock may have been set since.
+    /// A client that proposes a token by this must have the server check it: the server's clock may have been set since.
     pub fn estimate(&self, now: Moment) -> Option<u64> {
         let known = self.known();
         let offset = known.offset.filter(|_| known.fresh_until > Some(now))?;
         u64::try_from(micros(now).saturating_add(offset)).ok()
     }
 
-    /// The server's time at a moment, in microseconds: when a request is too late, from its `not_after`. 0 for a moment
-    /// that never comes, and while nothing is known of the server's clock.
+    /// The server's time at a moment, in microseconds: for a request's `not_after`, the time past which it is too late. 0 for a
+    /// moment that never comes, and while nothing is known of the server's clock.
     pub fn at(&self, moment: Moment) -> u64 {
         if moment == Moment::NEVER {
             return 0;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_estimate_is_good_only_while_the_time_was_seen_lately() {
+    fn an_estimate_needs_a_prompt_response_within_the_last_second() {
         const T: u64 = 1_700_000_000_000_000;
         let clock = ServerClock::default();
         assert_eq!(clock.estimate(at(10)), None);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_may_say_any_time() {
+    fn any_time_of_a_server_is_accepted() {
         for time in [0, 1, i64::MAX as u64, u64::MAX] {
             let clock = ServerClock::default();
             clock.saw(time, at(100), at(300));

@@ -1,4 +1,4 @@
-//! Keeps a connection alive: when to connect again, and when a server counts as silent.
+//! Keeps a connection alive: connects again when it ends, and decides when a server counts as silent.
 
 use std::future::Future;
 use std::pin::pin;
@@ -9,10 +9,10 @@ use uuid::Uuid;
 use crate::Error;
 use crate::clock::Clock;
 
-/// How long to wait before the next try, after each that failed: up to twice as long each time, at most 1 s.
+/// How long to wait after a try to connect that failed. The longest pause doubles with each failure, up to 1 s.
 ///
-/// The jitter is full: a pause is anything from nothing to that. A server that comes back is then not met by all its
-/// clients at once, however many lost it at the same moment.
+/// The jitter is full: a pause is any time from zero to the longest. So the clients that lost a server at the same moment
+/// do not all come back at once.
 ///
 /// ```
 /// use lockkeeper::store::common::Backoff;
@@ -20,7 +20,7 @@ use crate::clock::Clock;
 /// let mut backoff = Backoff::default();
 /// assert!(backoff.pause() <= Backoff::FIRST);
 /// assert!(backoff.pause() <= 2 * Backoff::FIRST);
-/// backoff.reset();    // a connection stood for a while
+/// backoff.reset();    // a connection lasted for a while
 /// ```
 #[derive(Clone, Debug)]
 pub struct Backoff {
@@ -39,14 +39,14 @@ impl Backoff {
         self.pause_by(Uuid::new_v4().as_u128() as u64)
     }
 
-    /// The next pause, by a number that may be any.
+    /// The next pause, from a random number.
     fn pause_by(&mut self, random: u64) -> Duration {
         let longest = self.longest;
         self.longest = (longest * 2).min(Backoff::LONGEST);
         Duration::from_nanos(random % (longest.as_nanos() as u64 + 1))
     }
 
-    /// The next pause is a first one again.
+    /// Makes the next pause as short as a first one.
     pub fn reset(&mut self) {
         self.longest = Backoff::FIRST;
     }
@@ -60,7 +60,7 @@ impl Default for Backoff {
     }
 }
 
-/// What [`supervise`] keeps alive: the store's part of a connection.
+/// What a store does with a connection that [`supervise`] keeps alive.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -113,81 +113,87 @@ pub trait Supervised: Send {
     /// A connection that is ready for use.
     type Connection: Send + Sync;
 
-    /// Makes the connection of this number. It needs a time-out of its own. [`Error::Closed`] ends the supervision.
+    /// Makes the connection of this number. The implementation sets the time-out. [`Error::Closed`] ends the supervision.
     fn connect(&self, number: u64) -> impl Future<Output = Result<Self::Connection, Error>> + Send;
 
-    /// Uses a connection until it is of no more use, and returns why. [`Silence`] says when a server is silent.
+    /// Serves a connection until it ends, and returns why it did. [`Silence`] decides when a server counts as silent.
     fn serve(&mut self, connection: &Self::Connection) -> impl Future<Output = String> + Send;
 
-    /// The connection has ended. Drop it first, so that requests on it learn that they get no answer; then say so to
-    /// waiters ([`HintBoard::everyone`](super::HintBoard::everyone)), since hints may have been lost.
+    /// Called when the connection has ended. Drop it first, so that its requests fail. Then hint all waiters
+    /// ([`HintBoard::everyone`](super::HintBoard::everyone)), since hints may have been lost.
     fn ended(&mut self, connection: Self::Connection, reason: &str);
 
-    /// No connection could be made, for now.
+    /// Called when no connection could be made.
     fn failed(&mut self, error: &Error);
 
-    /// Waits until another server is to be tried. That ends a pause, and a `connect` that is under way. By default
-    /// it waits for ever.
+    /// Waits until another server is to be tried. This ends a pause, or a `connect` that is under way. By default it waits for
+    /// ever.
     fn redirected(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 
-    /// Waits for as long as a pause takes.
+    /// Waits for this long.
     fn sleep(&self, pause: Duration) -> impl Future<Output = ()> + Send {
         tokio::time::sleep(pause)
     }
 }
 
-/// Runs for as long as a connection is wanted: serves one until it ends, then makes the next, with a [`Backoff`] between
-/// tries. Ends only by [`Error::Closed`], or when it is dropped.
+/// Serves a connection until it ends, then makes the next, with a [`Backoff`] between tries. Ends only by
+/// [`Error::Closed`], or when it is dropped.
 ///
 /// `first` is the connection of number 1, if there is one already. A connection that ended within a second counts as a try
-/// that failed: the next may end as soon.
-pub async fn supervise<S: Supervised>(mut what: S, first: Option<S::Connection>, clock: &Clock) {
+/// that failed, since the next may end as soon.
+pub async fn supervise<S: Supervised>(
+    mut supervised: S,
+    first: Option<S::Connection>,
+    clock: &Clock,
+) {
     let mut number = u64::from(first.is_some());
     let mut ready = first;
     let mut backoff = Backoff::default();
     loop {
         if let Some(connection) = ready.take() {
             let began = clock.now();
-            let reason = what.serve(&connection).await;
-            what.ended(connection, &reason);
+            let reason = supervised.serve(&connection).await;
+            supervised.ended(connection, &reason);
             if clock.now().since(began) >= Backoff::LONGEST {
                 backoff.reset();
             } else {
-                rest(&what, &mut backoff).await;
+                back_off(&supervised, &mut backoff).await;
             }
         }
         number += 1;
         let connected = tokio::select! {
-            connected = what.connect(number) => connected,
-            () = what.redirected() => continue,
+            connected = supervised.connect(number) => connected,
+            () = supervised.redirected() => continue,
         };
         match connected {
             Ok(connection) => ready = Some(connection),
             Err(error) => {
-                what.failed(&error);
+                supervised.failed(&error);
                 if error == Error::Closed {
                     return;
                 }
-                rest(&what, &mut backoff).await;
+                back_off(&supervised, &mut backoff).await;
             }
         }
     }
 }
 
-async fn rest<S: Supervised>(what: &S, backoff: &mut Backoff) {
+/// Pauses before the next try, unless another server is to be tried.
+async fn back_off<S: Supervised>(supervised: &S, backoff: &mut Backoff) {
     tokio::select! {
-        () = what.sleep(backoff.pause()) => {}
-        () = what.redirected() => {}
+        () = supervised.sleep(backoff.pause()) => {}
+        () = supervised.redirected() => {}
     }
 }
 
-/// When a server counts as silent.
+/// Decides when a server counts as silent.
 ///
-/// A request needs no timer of its own, which would cost more than the rest of it. Instead a *probe* is sent every quarter
-/// of the time-out. A server answers in order: when a probe is not answered within three quarters, neither was what was
-/// sent before it, and the connection is given up with all that is on it. So each request ends within the time-out.
+/// A request has no timer of its own, which would cost more than the rest of it. Instead a *probe* is sent every quarter
+/// of the time-out. A server answers in order, so while a request has no answer, the next probe has none either. When a probe
+/// has no answer after three quarters of the time-out, the connection ends with all requests on it. So each request ends
+/// within the time-out.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -208,7 +214,7 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// A server that leaves a request without an answer for this long is silent.
+    /// A server that does not answer a request for this long is silent.
     pub fn after(limit: Duration) -> Silence {
         Silence { limit }
     }
@@ -218,13 +224,13 @@ impl Silence {
         self.limit / 4
     }
 
-    /// Waits for the answer to a probe: for half of the time-out, and a quarter more. In two steps, so that a process
-    /// that stood still reads what came meanwhile before it blames the server.
+    /// Waits for the answer to a probe: for half of the time-out, and then for a quarter. In two steps, so that a process
+    /// that was stopped reads what came meanwhile before it counts the server as silent.
     ///
-    /// `excuse` is awaited between the two. It may wait until the answer can be read at all; its error ends the connection.
+    /// `excuse` is awaited between the two. It may wait until the answer can be read at all. Its error ends the connection.
     ///
     /// # Errors
-    /// Says in words that the server is silent, or what `excuse` says.
+    /// A text that says that the server is silent, or the error of `excuse`.
     pub async fn probe<T>(
         &self,
         answer: impl Future<Output = T>,
@@ -284,7 +290,7 @@ mod tests {
         assert!(random.len() > 32, "{random:?}");
     }
 
-    /// What becomes of a try to connect.
+    /// The outcome of a try to connect.
     enum Try {
         /// A connection that lives for so long.
         Lives(Duration),
@@ -460,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_stood_still_reads_before_it_blames_the_server() {
+    fn a_process_that_was_stopped_reads_before_the_server_counts_as_silent() {
         let millis = Duration::from_millis;
         let minute = Duration::from_secs(60);
         // The answer came meanwhile.

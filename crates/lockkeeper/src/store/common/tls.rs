@@ -1,6 +1,6 @@
-//! TLS to a server: the configuration of rustls that a [`Trust`] stands for, the handshake, and what went wrong, in words.
+//! TLS to a server: makes a configuration of rustls from a [`Trust`], does the handshake, and explains its errors.
 //!
-//! The crypto provider is named here and nowhere else: a process that has two cannot choose, and panics.
+//! The crypto provider is named here and nowhere else: rustls panics in a process that has two and names none.
 
 use std::fmt::Display;
 use std::io;
@@ -16,7 +16,7 @@ use rustls::{
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-/// What [`config`] and [`handshake`] give types of.
+/// The crate that the types of [`config`] and [`handshake`] are of.
 pub use tokio_rustls;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsConnector, rustls};
@@ -24,7 +24,7 @@ use tokio_rustls::{TlsConnector, rustls};
 use super::{Address, StoreKind, Trust};
 use crate::Error;
 
-/// The configuration that a [`Trust`] stands for. It reads files.
+/// Makes a configuration from a [`Trust`]. It reads files.
 ///
 /// # Errors
 /// [`Error::Refused`] says which file is wrong, and how.
@@ -37,7 +37,7 @@ pub fn config(trust: &Trust, kind: &StoreKind) -> Result<ClientConfig, Error> {
     let builder = if trust.insecure {
         builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anyone(provider)))
+            .with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
     } else {
         builder.with_root_certificates(roots(trust, kind)?)
     };
@@ -56,7 +56,8 @@ pub fn config(trust: &Trust, kind: &StoreKind) -> Result<ClientConfig, Error> {
         })
 }
 
-/// The system's authorities, rather than a list compiled in: it has a company's own, and is kept up to date.
+/// The authorities to trust: those of the file, else those of the system. A list that is compiled in would not have a company's
+/// own, and would not be kept up to date.
 fn roots(trust: &Trust, kind: &StoreKind) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     match &trust.ca {
@@ -95,9 +96,10 @@ fn unreadable(what: &str, path: &Path, error: &dyn Display, kind: &StoreKind) ->
     kind.refused(format!("the {what} {path:?} cannot be read: {error}"))
 }
 
-/// Agrees on TLS with the server at the other end. Its certificate has to be for `host`.
+/// Does the TLS handshake with the server at the other end, whose certificate has to be for `host`.
 ///
-/// It has no time-out: a server without TLS may wait for more of what it takes for a request.
+/// It has no time-out of its own, and needs one: a server without TLS may take the handshake for the beginning of a request,
+/// and wait for the rest.
 ///
 /// # Errors
 /// [`Error::Refused`] when the certificate is not good, or the server has no TLS; [`Error::Unavailable`] when the
@@ -125,7 +127,7 @@ where
     stream.map_err(|error| explain(host, &error, kind))
 }
 
-/// Whether a server at this address begins with TLS. It is told no secret.
+/// Whether a server at this address speaks TLS. The server is sent no secret.
 pub async fn speaks_tls(address: &Address, kind: &StoreKind) -> bool {
     let anyone = Trust {
         insecure: true,
@@ -142,7 +144,7 @@ pub async fn speaks_tls(address: &Address, kind: &StoreKind) -> bool {
         .await
     {
         Ok(_) => true,
-        Err(error) => cause(&error).is_some_and(|cause| !is_noise(cause)),
+        Err(error) => cause(&error).is_some_and(|cause| !is_no_tls(cause)),
     }
 }
 
@@ -157,24 +159,25 @@ fn cause(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-fn is_noise(error: &rustls::Error) -> bool {
+/// Whether the server's answer was not TLS at all.
+fn is_no_tls(error: &rustls::Error) -> bool {
     matches!(error, rustls::Error::InvalidMessage(_))
 }
 
-/// Why there is no TLS with the server.
+/// The error for a handshake that failed.
 fn explain(host: &str, error: &io::Error, kind: &StoreKind) -> Error {
     match cause(error) {
         Some(rustls::Error::InvalidCertificate(why)) => kind.refused(format!(
             "the certificate of {host} {}",
-            judgement(host, why)
+            explain_certificate(host, why)
         )),
-        Some(noise) if is_noise(noise) => kind.refused(no_tls(&host, kind)),
+        Some(other) if is_no_tls(other) => kind.refused(no_tls(&host, kind)),
         Some(other) => kind.refused(format!("TLS with {host} fails: {other}")),
         None => kind.unavailable(format!("{host} ended the TLS handshake: {error}")),
     }
 }
 
-/// A server that only speaks without TLS, in words.
+/// The text of an error for a server that does not speak TLS.
 pub fn no_tls(server: &dyn Display, kind: &StoreKind) -> String {
     format!(
         "{server} does not speak TLS on this port; name its TLS port, or {}",
@@ -182,7 +185,8 @@ pub fn no_tls(server: &dyn Display, kind: &StoreKind) -> String {
     )
 }
 
-fn judgement(host: &str, why: &CertificateError) -> String {
+/// What is wrong with the certificate of a host, as the end of a sentence about it.
+fn explain_certificate(host: &str, why: &CertificateError) -> String {
     match why {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "has expired; renew it".into()
@@ -190,7 +194,7 @@ fn judgement(host: &str, why: &CertificateError) -> String {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "is not valid yet; check the clocks".into()
         }
-        // A signature is bad when the authority has the right name and another key.
+        // The signature is bad if the authority has the right name and another key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "is from an authority that is not trusted here; name the authority's certificate with ca=PATH".into()
         }
@@ -203,10 +207,10 @@ fn judgement(host: &str, why: &CertificateError) -> String {
     }
 }
 
-/// What a server that wants to see our certificate says when it breaks off, in words; `None` if this text of an error has
-/// no alert of TLS.
-pub fn explain_alert(said: &str) -> Option<String> {
-    let alert = said.split("fatal alert: ").nth(1)?;
+/// Explains the text of an error with a TLS alert of the server in it, as when the server asks for a certificate of the
+/// client. Returns `None` if the text has no alert.
+pub fn explain_alert(error: &str) -> Option<String> {
+    let alert = error.split("fatal alert: ").nth(1)?;
     Some(match alert.trim_end_matches(')') {
         alert if alert.starts_with("CertificateRequired") => {
             "the server asks for our certificate; name one with cert=PATH&key=PATH".into()
@@ -215,11 +219,11 @@ pub fn explain_alert(said: &str) -> Option<String> {
     })
 }
 
-/// Accepts every certificate, if only its key signs.
+/// Accepts every certificate whose key signs the handshake.
 #[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
+struct AcceptAny(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anyone {
+impl ServerCertVerifier for AcceptAny {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

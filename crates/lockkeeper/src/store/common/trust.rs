@@ -1,4 +1,4 @@
-//! Which server to believe, and how we prove who we are: what a URL says of TLS.
+//! What a URL says of TLS: which servers to trust, and the certificate of this client.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,9 +7,9 @@ use super::url::refuse;
 use super::{Options, StoreKind};
 use crate::{Error, SETUP_TARGET};
 
-/// Which server to believe, and how we prove who we are.
+/// Which servers to trust, and the certificate of this client.
 ///
-/// Files are read for every connection, so that renewed certificates are taken up.
+/// The files are read for every connection, so that renewed certificates are used.
 ///
 /// ```
 /// use lockkeeper::store::common::{ServerUrl, StoreKind, Trust};
@@ -27,16 +27,16 @@ use crate::{Error, SETUP_TARGET};
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Trust {
-    /// The authorities to believe instead of the system's.
+    /// The authorities to trust instead of the system's.
     pub ca: Option<PathBuf>,
-    /// Our own certificate and its key.
+    /// The certificate of this client, and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// Believe any server.
+    /// Trust any server.
     pub insecure: bool,
 }
 
 impl Trust {
-    /// Takes the options `ca`, `cert`, `key` and `insecure`. `tls`: whether TLS is used.
+    /// Takes the options `ca`, `cert`, `key` and `insecure`. `tls` is whether TLS is used.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`] when they do not go together, TLS is not used, or this build has none.
@@ -70,7 +70,7 @@ impl Trust {
         })
     }
 
-    /// Warns if any server is believed.
+    /// Warns if any server is trusted.
     pub fn warn(&self, server: &dyn fmt::Display) {
         if self.insecure {
             tracing::warn!(
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     #[cfg(feature = "tls")]
-    fn each_mistake_is_told() {
+    fn each_mistake_has_an_error() {
         for (query, tls, word) in [
             ("ca=/x.pem", false, "ca is for TLS; write toys:"),
             ("insecure=yes", false, "toys:"),

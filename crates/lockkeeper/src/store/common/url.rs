@@ -6,7 +6,7 @@ use super::{Address, Credentials, Options};
 use crate::Error;
 use crate::url::StoreUrl;
 
-/// What errors say of a kind of store, so that they name its own URLs.
+/// The words of errors that differ between kinds of stores: the kind's name, and its URLs.
 ///
 /// ```
 /// use lockkeeper::store::common::StoreKind;
@@ -58,7 +58,8 @@ impl StoreKind {
     }
 }
 
-/// A server's URL, taken apart. No part of it that may have a password is ever in an error, or in its `Debug`.
+/// A server's URL, parsed into its parts. A part that may have a password in it is never shown, neither by an error nor by
+/// `Debug`.
 ///
 /// ```
 /// use lockkeeper::store::common::{ServerUrl, StoreKind};
@@ -88,7 +89,7 @@ pub struct ServerUrl<'a> {
 }
 
 impl<'a> ServerUrl<'a> {
-    /// Takes a URL apart.
+    /// Parses a URL.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`] says what to write instead.
@@ -103,7 +104,7 @@ impl<'a> ServerUrl<'a> {
             return refuse("it has a `#`; in a password or path write %23 for it");
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        // It may be what is left of a password: nothing of it is shown.
+        // The query may be the rest of a password, so nothing of it is shown.
         if query.contains('@') {
             return refuse(
                 "what follows a `?` are options; in a password write %3F for it, and in an option %40 for an `@`",
@@ -156,7 +157,7 @@ impl<'a> ServerUrl<'a> {
     /// The one server.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`] when there is none, or its port is none; and with `several` when there are several.
+    /// [`Error::InvalidUrl`] when there is none, or its port is not a port, and with the text `several` when there are several.
     pub fn address(&self, default_port: u16, several: &str) -> Result<Address, Error> {
         if self.hosts.contains(',') {
             return refuse(several);
@@ -167,7 +168,7 @@ impl<'a> ServerUrl<'a> {
     /// The servers, with commas between them.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`] when one has no host, or its port is none.
+    /// [`Error::InvalidUrl`] when one has no host, or its port is not a port.
     pub fn addresses(&self, default_port: u16) -> Result<Vec<Address>, Error> {
         let hosts = self.hosts.split(',');
         let addresses = hosts.map(|host| Address::parse(host, default_port, self.kind.example));
@@ -190,7 +191,7 @@ impl<'a> ServerUrl<'a> {
         }
     }
 
-    /// The path with its slash, as it is written: [`decode`] undoes %XX. Empty if there is none.
+    /// The path with its slash, as it is written: [`decode`] decodes %XX. Empty if there is none.
     pub fn path(&self) -> &'a str {
         self.path
     }
@@ -206,14 +207,14 @@ impl<'a> ServerUrl<'a> {
 
 impl fmt::Debug for ServerUrl<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Where a password is not encoded as it should be, the other parts may have a piece of it.
+        // If a password is not encoded as it should be, other parts may have a piece of it.
         f.debug_struct("ServerUrl")
             .field("scheme", &self.scheme)
             .finish_non_exhaustive()
     }
 }
 
-/// Refuses a URL for this reason, which says what to write instead and has no secret in it.
+/// Returns the error for a URL. The reason says what to write instead, and has no secret in it.
 ///
 /// # Errors
 /// [`Error::InvalidUrl`], always.
@@ -223,10 +224,10 @@ pub fn refuse<T>(reason: impl Into<String>) -> Result<T, Error> {
     })
 }
 
-/// Undoes %XX.
+/// Decodes %XX.
 ///
 /// # Errors
-/// [`Error::InvalidUrl`] when something else follows a `%`, or the result is no text.
+/// [`Error::InvalidUrl`] when something else follows a `%`, or the result is not UTF-8.
 pub fn decode(text: &str) -> Result<String, Error> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_taken_apart() {
+    fn a_url_is_parsed_into_its_parts() {
         let url = StoreUrl::parse("TOY://me:p%2Fw@a,b:7,[::1]:8/x%20y/3?wait=1s").expect("a URL");
         let server = ServerUrl::parse(&url, TOY).expect("valid");
         assert_eq!(server.scheme(), "toy");
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_is_told() {
+    fn each_mistake_has_an_error() {
         let all = |server: ServerUrl<'_>| {
             server.addresses(7)?;
             server.options()

@@ -1,4 +1,5 @@
-//! What a build without the feature `tls` has in place of `tls`, so that a network store is written once.
+//! The module `tls` of a build without the feature `tls`. It has the same functions, so that a network store calls them in
+//! both builds.
 #![allow(dead_code, reason = "a build without network stores calls none of it")]
 
 use std::fmt::Display;
@@ -9,12 +10,12 @@ use crate::Error;
 /// Why a URL that asks for TLS is refused.
 pub(super) const MISSING: &str = "this build has no TLS; enable the cargo feature `tls`";
 
-/// Refuses. [`Trust::read`] refuses a URL that asks for TLS before there is a connection.
+/// Refuses. It is hardly called: [`Trust::read`] refuses a URL that asks for TLS before there is a connection.
 pub async fn handshake<S>(_: S, _: &str, _: &Trust, kind: &StoreKind) -> Result<S, Error> {
     Err(kind.refused(MISSING))
 }
 
-/// Returns `false`: only TLS can tell.
+/// Returns `false`: without TLS nothing can be said of the server.
 pub async fn speaks_tls(_: &Address, _: &StoreKind) -> bool {
     false
 }
