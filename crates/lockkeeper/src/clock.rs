@@ -1,6 +1,6 @@
-//! Time as a lock needs it: a clock nobody can set back and that counts on while the machine sleeps.
+//! The time of leases: a clock that cannot be set, and that goes on while the machine sleeps.
 //!
-//! [`std::time::Instant`] stops during suspend on Linux, so a lease measured with it outlives its lease on
+//! [`std::time::Instant`] stops during suspend on Linux, so a lease that is measured by it would end later here than on
 //! the server. [`Moment`] reads `CLOCK_BOOTTIME` there (`CLOCK_MONOTONIC`, which does not stop, on macOS).
 
 use std::fmt;
@@ -183,8 +183,8 @@ fn real_boot_id() -> &'static str {
         if let Ok(id) = std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
             return id.trim().to_owned();
         }
-        // Without a kernel-given id: the boot's wall-clock minute. A clock set by minutes makes leases of
-        // before look like another boot's, which frees them early only if their process is gone as well.
+        // The kernel gives no id, so the minute of the boot has to do. If the wall clock is set by minutes, earlier leases
+        // seem to be of another boot. They are freed early then, but only if no process that has the store open lives.
         let since_boot = Moment::now().as_nanos() / 1_000_000_000;
         let unix = Clock::real().unix_micros() / 1_000_000;
         format!("boot-{}", unix.saturating_sub(since_boot) / 60)

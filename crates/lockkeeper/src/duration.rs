@@ -1,4 +1,4 @@
-//! Durations as people type them: `500ms`, `30s`, `1h30m`.
+//! Reads and writes durations as people type them: `500ms`, `30s`, `1h30m`.
 
 use std::time::Duration;
 
@@ -54,11 +54,11 @@ pub fn parse(text: &str) -> Result<Duration, Error> {
     Ok(total)
 }
 
-/// A duration as one types it, in its largest units up to hours: `25h`, `1m30s`, `99ms`.
+/// A duration as people type it, in its largest units up to hours: `25h`, `1m30s`, `99ms`.
 pub(crate) fn typed(duration: Duration) -> String {
     let millis = duration.as_millis();
     if !duration.subsec_nanos().is_multiple_of(1_000_000) {
-        // Nobody types these.
+        // There is no unit below a millisecond to type.
         return format!("{duration:?}");
     }
     let parts = [
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_it_as_people_type_it() {
+    fn durations_are_written_as_people_type_them() {
         for text in ["0s", "99ms", "30s", "1m30s", "24h", "25h", "1h500ms"] {
             assert_eq!(typed(parse(text).expect(text)), text);
         }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_people_type() {
+    fn typed_durations_are_read() {
         for (text, millis) in [
             ("0s", 0),
             ("500ms", 500),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_unclear_and_says_how_to_write_it() {
+    fn unclear_durations_are_refused_with_an_example() {
         for text in [
             "",
             " ",

@@ -1,4 +1,4 @@
-//! What can go wrong, by meaning.
+//! The errors: one variant for each meaning.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub enum Error {
         store: &'static str,
         /// What happened and what to do.
         reason: String,
-        /// What the system said, if it did.
+        /// The system's error, if there is one.
         system: Option<SystemError>,
     },
     /// The request may or may not have taken effect. An acquire in this state is undone in the background;
@@ -58,7 +58,7 @@ pub enum Error {
         store: &'static str,
         /// What happened.
         reason: String,
-        /// What the system said, if it did.
+        /// The system's error, if there is one.
         system: Option<SystemError>,
     },
     /// The store is there but cannot be used as it is: a foreign or damaged file, missing permission.
@@ -68,7 +68,7 @@ pub enum Error {
         store: &'static str,
         /// What is wrong and what to do.
         reason: String,
-        /// What the system said, if it did.
+        /// The system's error, if there is one.
         system: Option<SystemError>,
     },
     /// The store cannot do what was asked of it.
@@ -99,7 +99,7 @@ pub enum Error {
         /// What is wrong and what to do.
         reason: String,
     },
-    /// Going on would wait for oneself for ever.
+    /// The caller would wait for itself for ever.
     #[non_exhaustive]
     WouldDeadlock {
         /// The lock.
@@ -110,7 +110,7 @@ pub enum Error {
     /// A safety limit was reached.
     #[non_exhaustive]
     LimitExceeded {
-        /// What there are too many of.
+        /// Of what there are too many.
         what: &'static str,
         /// How many there may be.
         limit: u64,
@@ -268,18 +268,18 @@ impl Error {
         self.with_system(Some(error.into()))
     }
 
-    /// The same error, with what the system said.
-    pub(crate) fn with_system(mut self, said: Option<SystemError>) -> Error {
+    /// The same error, with this error of the system.
+    pub(crate) fn with_system(mut self, error: Option<SystemError>) -> Error {
         if let Error::Unavailable { system, .. }
         | Error::OutcomeUnknown { system, .. }
         | Error::Refused { system, .. } = &mut self
         {
-            *system = said;
+            *system = error;
         }
         self
     }
 
-    /// What the system said, if it did.
+    /// The system's error, if there is one.
     #[cfg_attr(
         not(any(feature = "redis", feature = "postgres", feature = "mysql")),
         allow(dead_code)
@@ -293,7 +293,7 @@ impl Error {
         }
     }
 
-    /// The same failure, after which it is not known what was done.
+    /// The same failure of a request that may have taken effect.
     #[cfg_attr(not(any(feature = "sqlite", feature = "redis")), allow(dead_code))]
     pub(crate) fn in_doubt(self) -> Error {
         match self {
@@ -315,7 +315,7 @@ impl Error {
         }
     }
 
-    /// The same failure of what is safe to do again.
+    /// The same failure of a request that is safe to repeat.
     pub(crate) fn not_in_doubt(self) -> Error {
         match self {
             Error::OutcomeUnknown {
@@ -331,7 +331,7 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later without anyone changing anything.
+    /// Whether the same call may succeed later, without a change to the program or the store.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
@@ -421,7 +421,7 @@ pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
     })
 }
 
-/// What was given, quoted, as much of it as belongs in a message.
+/// Quotes input in a message, and cuts it if it is long.
 pub(crate) fn excerpt(text: &str) -> String {
     const LONGEST: usize = 40;
     match text.char_indices().nth(LONGEST) {

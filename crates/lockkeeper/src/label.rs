@@ -1,4 +1,4 @@
-//! What a caller calls its claim, for people who look at a lock.
+//! Labels: what a caller calls its claim, for people who inspect a lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use crate::Error;
 /// The longest label, in bytes.
 pub const MAX_LABEL_BYTES: usize = 256;
 
-/// A few words of the caller's that stand beside a holder or a waiter, as "order 42" or a command line: 1 to 256 bytes of
-/// text without control characters.
+/// A short text of the caller's that is shown with a holder or a waiter, such as "order 42" or a command line: 1 to 256 bytes
+/// without control characters.
 ///
 /// A label is shown to people and means nothing to the lock. Everybody who can read the store can read it, so it is no
 /// place for a secret.
@@ -51,8 +51,8 @@ impl Label {
         Ok(Label(label.into()))
     }
 
-    /// The label nearest to any text: control characters become spaces, and what is too long ends with `…`. `None` for
-    /// an empty text.
+    /// Makes a label of any text: control characters become spaces, and a text that is too long is cut and ends with `…`.
+    /// Returns `None` for an empty text.
     pub fn shortened(text: &str) -> Option<Label> {
         const CUT: &str = "…";
         if text.is_empty() {

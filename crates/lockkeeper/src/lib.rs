@@ -37,15 +37,15 @@
 //! | [`store`] | where locks are kept, and the contract for writing another store |
 //!
 //! # Guarantees
-//! - **Exclusive**: between a grant and its [deadline](Guard::deadline), which renewals move on, nobody else
-//!   is granted the lock, as far as the store keeps its word.
+//! - **Exclusive**: between a grant and its [deadline](Guard::deadline), which renewals move on, no other holder
+//!   is granted the lock, as far as the store keeps its own guarantees.
 //! - **It never lies about holding**: [`Guard::is_held`] turns false and [`Guard::lost`] fires *before* the
 //!   lease can have ended in the store, on a clock that cannot be set and does not stop in suspend.
 //! - **Fenced**: each grant's [`Token`] is higher than all before it, so a resource can refuse a late writer.
-//! - **No deadlock by death**: a holder that dies is followed at once (embedded stores), when its session ends (ZooKeeper) or when its
-//!   lease ends (all others).
+//! - **No deadlock by death**: the lock of a holder that dies is free at once (embedded stores), when its session ends (ZooKeeper) or
+//!   when its lease ends (all others).
 //! - **No stealing**: only the claim that holds can release or renew, however late a request arrives.
-//! - **Cancel safe**: any future here may be dropped at any point; nothing stays behind.
+//! - **Cancel safe**: any future here may be dropped at any point; no lock and no place in a queue is left behind.
 //! - **Nothing held at the end**: when a program ends by itself, its last handle waits until its locks are released, at
 //!   most a second.
 //!
@@ -83,7 +83,7 @@
 //! | `password_file` | every network store | none | a file whose first line is the password |
 //! | `replicas`, `replicas_timeout` | Redis | 0, `1s` | how many replicas have to confirm a grant, and within what time |
 //! | `token_retention` | Redis, redlock | `forever`, plain: `30d` | how long a name's last token stays after its last use |
-//! | `sentinel_user`, `sentinel_password_file` | Sentinels | none | who we are to them |
+//! | `sentinel_user`, `sentinel_password_file` | Sentinels | none | the user for the Sentinels, and a file with its password |
 //! | `ca`, `cert`, `key`, `insecure=yes` | with TLS | the system's authorities | files in PEM; `insecure` trusts any server |
 //! | `max_lease` | redlock, SQL | `30s` | the longest lease of any client |
 //! | `node_timeout` | redlock | `500ms` | how long one node may take |
@@ -218,22 +218,22 @@ pub use rwlock::RwLock;
 pub use semaphore::Semaphore;
 pub use token::{FenceGate, Token};
 
-/// Compiles and runs what the README shows.
+/// Compiles and runs the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// Compiles what the page about events shows.
+/// Compiles the examples of the page about events.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/observing.md")]
 struct Observing;
 
-/// Compiles what the page about tokens shows.
+/// Compiles the examples of the page about tokens.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/fencing.md")]
 struct Fencing;
 
-/// Compiles what the page of recipes shows.
+/// Compiles the examples of the page of recipes.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/recipes.md")]
 struct Recipes;

@@ -1,4 +1,4 @@
-//! Fencing tokens: numbers that only grow, so that a resource can refuse a holder that is no longer one.
+//! Fencing tokens: numbers that grow with every grant, so that a resource can refuse the late write of an earlier holder.
 
 use std::fmt;
 use std::num::TryFromIntError;
@@ -79,9 +79,9 @@ impl fmt::Display for Token {
     }
 }
 
-/// The furthest that reserved tokens may run ahead of the wall clock, in microseconds.
+/// How far reserved tokens may be ahead of the wall clock at most, in microseconds.
 ///
-/// Tokens survive a lost fence record only because they follow the clock; a bounded lead keeps that true.
+/// Tokens go on growing after a lost fence record only because they follow the clock. The bound keeps that true.
 pub(crate) const MAX_LEAD_MICROS: u64 = 1_000_000;
 
 /// The next run of tokens after `last`: its first token, and how many of the `wanted` may be reserved.
@@ -94,11 +94,11 @@ pub(crate) fn next_run(last: u64, unix_micros: u64, wanted: u32) -> (u64, u32) {
     (first, count as u32)
 }
 
-/// How far a time and a token may be apart and still be taken to come of one clock that was not set, in microseconds.
+/// How far a token may be ahead of the clock before the clock counts as set back, in microseconds.
 pub(crate) const MAX_SKEW_MICROS: u64 = 60_000_000;
 
-/// When a break counts as made: at the token that it takes, so that no hold which it ends has a later one. Where that is
-/// far ahead, the clock was set back, and only the clock is right.
+/// The time at which a break counts as made: that of its token, so that no hold which it ends has a later one. If the token
+/// is far ahead of the clock, the clock was set back, and the time of the clock is taken.
 pub(crate) fn break_micros(token: u64, unix_micros: u64) -> u64 {
     if token <= unix_micros.saturating_add(MAX_SKEW_MICROS) {
         token

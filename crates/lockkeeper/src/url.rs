@@ -12,7 +12,7 @@ use crate::state_folder::state_folder;
 /// The environment variable that names the store when the program does not.
 pub const STORE_VARIABLE: &str = "LOCKKEEPER_STORE";
 
-/// Tells the command of `lockkeeper run` the name of its lock.
+/// The environment variable that has the name of the lock, in a command of `lockkeeper run`.
 const NAME_VARIABLE: &str = "LOCKKEEPER_NAME";
 
 /// A store's address: `scheme:rest`. Its `Debug` and `Display` never show a password.
@@ -34,7 +34,7 @@ impl StoreUrl {
     /// Splits a URL into scheme and rest.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`] when there is no scheme, or it is not one.
+    /// [`Error::InvalidUrl`] when there is no scheme, or what stands for it is not a scheme.
     pub fn parse(url: &str) -> Result<StoreUrl, Error> {
         let refuse = |reason: String| Err(Error::InvalidUrl { reason });
         if url.is_empty() {
@@ -66,8 +66,8 @@ impl StoreUrl {
     /// `$STATE_DIRECTORY`.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`] when the variable is not usable, or no home folder is known; and in a command of `lockkeeper run` that was
-    /// not told its store, since that has a password: the default would be another one.
+    /// [`Error::InvalidUrl`] when the variable is not usable, or no home folder is known. Also in a command of `lockkeeper run`
+    /// that was not given the URL of its store because it has a password: the default would be another store.
     pub fn from_environment() -> Result<StoreUrl, Error> {
         match std::env::var(STORE_VARIABLE) {
             Ok(url) if !url.is_empty() => return StoreUrl::parse(&url),
@@ -78,7 +78,7 @@ impl StoreUrl {
             }
             _ => {}
         }
-        // Another store than that of `run`, taken without a word, would let in two holders of one lock.
+        // If the default is another store than that of `run`, one lock would quietly have two holders.
         if std::env::var_os(NAME_VARIABLE).is_some_and(|name| !name.is_empty()) {
             return Err(Error::InvalidUrl {
                 reason: format!(
@@ -133,7 +133,7 @@ impl StoreUrl {
             return refuse(&format!("it names no file; write {scheme}:PATH"));
         }
         if path.contains('?') {
-            // Taken for part of the name, it would quietly be another file, and so another set of locks.
+            // As part of the name it would quietly make another file, and so another set of locks.
             return refuse(&format!(
                 "{scheme}: takes no options; remove the question mark and what follows"
             ));
@@ -159,7 +159,7 @@ impl StoreUrl {
         if host.starts_with('/') {
             return None;
         }
-        // Up to the last @, wherever it is: a password may have a slash in it that should have been encoded.
+        // Up to the last @ of all: a password may have a slash in it that should have been encoded.
         Some(host.rsplit_once('@')?.0)
     }
 }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused_with_an_example() {
+    fn text_that_is_no_url_is_refused_with_an_example() {
         for url in [
             "",
             "locks.db",
