@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_simulated_clock_moves_only_when_told() {
+    fn a_simulated_clock_moves_only_by_advance() {
         let clock = Clock::simulated();
         let (t, wall) = (clock.now(), clock.unix_micros());
         assert_eq!(clock.now(), t);

@@ -1,10 +1,10 @@
-//! Where programs of this user keep their state.
+//! The folder in which programs of this user keep their state.
 
 use std::path::{Path, PathBuf};
 
-/// Where programs of this user keep their state: `$XDG_STATE_HOME`, by default `~/.local/state`; on macOS
-/// `~/Library/Application Support`. Without a home folder it is what systemd gives a service with `StateDirectory=`. `None` when that is
-/// not known either.
+/// The folder in which programs of this user keep their state: `$XDG_STATE_HOME`, by default `~/.local/state`; on macOS
+/// `~/Library/Application Support`. Without a home folder it is the folder that systemd gives a service with
+/// `StateDirectory=`. Returns `None` if there is none either.
 pub fn state_folder() -> Option<PathBuf> {
     // A relative XDG_STATE_HOME is to be ignored, says its specification.
     if let Some(folder) = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from)
@@ -13,7 +13,7 @@ pub fn state_folder() -> Option<PathBuf> {
         return Some(folder);
     }
     let home = std::env::home_dir().filter(|home| home.is_absolute());
-    // Users for services often have a home folder that is not there.
+    // A user for a service often has a home folder that does not exist.
     if !home.as_deref().is_some_and(Path::is_dir)
         && let Some(folder) = of_service()
     {

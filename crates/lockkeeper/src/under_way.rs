@@ -1,8 +1,9 @@
-//! What is under way, by number: so that one can wait for what began before, and for nothing that begins later.
+//! Numbers operations in the order in which they begin, so that a caller can wait for those that began before, and not for
+//! those that begin later.
 
 use std::collections::BTreeSet;
 
-/// All that is under way, in the order in which it began.
+/// The operations that are under way.
 #[derive(Debug, Default)]
 pub(crate) struct UnderWay {
     begun: u64,
@@ -10,7 +11,7 @@ pub(crate) struct UnderWay {
 }
 
 impl UnderWay {
-    /// One more begins. Returns its number.
+    /// Begins an operation. Returns its number.
     pub fn begin(&mut self) -> u64 {
         self.begun += 1;
         self.numbers.insert(self.begun);
@@ -21,7 +22,7 @@ impl UnderWay {
         self.numbers.remove(&number);
     }
 
-    /// The number of the last that began, whether it is under way or not; 0 if none did.
+    /// The number of the last operation that began, whether it has ended or not; 0 if none began.
     pub fn last_begun(&self) -> u64 {
         self.begun
     }
@@ -30,7 +31,7 @@ impl UnderWay {
         self.numbers.contains(&number)
     }
 
-    /// Whether all up to this one have ended.
+    /// Whether all operations up to this one have ended.
     pub fn have_ended(&self, last: u64) -> bool {
         self.numbers.first().is_none_or(|first| *first > last)
     }
@@ -45,7 +46,7 @@ mod tests {
     use super::UnderWay;
 
     #[test]
-    fn those_before_are_told_from_those_after() {
+    fn what_began_before_is_waited_for_and_what_began_later_is_not() {
         let mut under_way = UnderWay::default();
         assert!(under_way.have_ended(under_way.last_begun()));
         let [one, two, three] = [(); 3].map(|()| under_way.begin());

@@ -57,7 +57,7 @@ fn no_runtime_is_needed() {
 }
 
 #[tokio::test]
-async fn what_was_added_comes_before_the_stores_of_this_crate() {
+async fn added_openers_come_before_the_stores_of_this_crate() {
     let toy = Toy {
         serves: Some("memory"),
         ..Toy::default()
@@ -72,7 +72,7 @@ async fn what_was_added_comes_before_the_stores_of_this_crate() {
 }
 
 #[tokio::test]
-async fn an_unknown_scheme_is_told_what_there_is() {
+async fn the_error_for_an_unknown_scheme_names_the_stores_there_are() {
     let builder = Lockkeeper::builder().opener(Toy::default()).url("tyo:");
     let error = builder.connect().await.expect_err("a typo");
     assert!(matches!(error, Error::InvalidUrl { .. }), "{error:?}");

@@ -55,7 +55,7 @@ fn a_missing_folder_is_created_only_where_it_is_ours() {
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn paths_that_are_no_file_are_refused() {
     let folder = folder();
     let text = refused(folder.path());
     assert!(text.contains("is a folder"), "{text}");

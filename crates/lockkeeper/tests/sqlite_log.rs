@@ -1,5 +1,5 @@
-//! The log of a SQLite file grows while some program has a read transaction open, or stays in copying it back. That is
-//! told, and who it is; once that program is gone, the log is small again.
+//! The log of a SQLite file grows while a program has a read transaction open, or is stopped while it copies the log back. A
+//! warning names the program. Once it is gone, the log is small again.
 #![cfg(feature = "sqlite")]
 
 mod sqlite_common;
@@ -26,7 +26,7 @@ const SMALL: u64 = 5 << 20;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Warnings about how stores are set up.
-static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static WARNED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 struct Warnings;
 
@@ -43,7 +43,7 @@ impl tracing::Subscriber for Warnings {
         }
         let mut text = Text(String::new());
         event.record(&mut text);
-        TOLD.lock().expect("no panic").push(text.0);
+        WARNED.lock().expect("no panic").push(text.0);
     }
     fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::Id {
         tracing::Id::from_u64(1)
@@ -61,7 +61,7 @@ impl Other {
     /// It has a read transaction open.
     fn reads(path: &Path) -> Other {
         Other::start(
-            "a_log_that_cannot_start_over_is_told_with_its_reader_and_shrinks_after_it",
+            "a_warning_names_the_reader_that_keeps_a_log_from_starting_over",
             path,
         )
     }
@@ -73,7 +73,7 @@ impl Other {
         writes.busy_timeout(PATIENCE).expect("sets");
         writes.execute_batch("BEGIN IMMEDIATE").expect("locks");
         Other::start(
-            "a_log_whose_copying_is_stopped_is_told_with_the_process_and_shrinks_after_it",
+            "a_warning_names_the_process_that_is_stopped_while_it_copies_the_log",
             path,
         )
     }
@@ -142,12 +142,12 @@ fn alone() -> MutexGuard<'static, ()> {
     let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     // The second time it is there.
     let _ = tracing::subscriber::set_global_default(Warnings);
-    TOLD.lock().expect("no panic").clear();
+    WARNED.lock().expect("no panic").clear();
     one
 }
 
 #[test]
-fn a_log_that_cannot_start_over_is_told_with_its_reader_and_shrinks_after_it() {
+fn a_warning_names_the_reader_that_keeps_a_log_from_starting_over() {
     if let Some(path) = child_argument() {
         return Other::read(&path);
     }
@@ -155,16 +155,16 @@ fn a_log_that_cannot_start_over_is_told_with_its_reader_and_shrinks_after_it() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("locks.db");
     let store = SqliteStore::open(&path).expect("opens");
-    let told = || TOLD.lock().expect("no panic").clone();
+    let warned = || WARNED.lock().expect("no panic").clone();
 
     work(&store, "a log of ordinary size", || log(&path) > 1 << 20);
-    assert_eq!(told(), [""; 0], "nobody reads");
+    assert_eq!(warned(), [""; 0], "nobody reads");
 
     let reader = Other::reads(&path);
     let pid = reader.0.id();
     work(&store, "a large log", || log(&path) > LARGE + (4 << 20));
-    work(&store, "a warning", || !told().is_empty());
-    let text = told().remove(0);
+    work(&store, "a warning", || !warned().is_empty());
+    let text = warned().remove(0);
     assert!(
         text.contains("has grown to 1") && text.contains("MiB"),
         "{text}"
@@ -199,7 +199,7 @@ fn a_log_that_cannot_start_over_is_told_with_its_reader_and_shrinks_after_it() {
 }
 
 #[test]
-fn a_log_whose_copying_is_stopped_is_told_with_the_process_and_shrinks_after_it() {
+fn a_warning_names_the_process_that_is_stopped_while_it_copies_the_log() {
     if let Some(path) = child_argument() {
         return Other::copy(&path);
     }
@@ -207,15 +207,15 @@ fn a_log_whose_copying_is_stopped_is_told_with_the_process_and_shrinks_after_it(
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("locks.db");
     let store = SqliteStore::open(&path).expect("opens");
-    let told = || TOLD.lock().expect("no panic").clone();
+    let warned = || WARNED.lock().expect("no panic").clone();
 
     let copies = Other::copies(&path);
     let pid = copies.0.id();
     let process = Pid::from_raw(pid.cast_signed()).expect("a process");
     kill_process(process, Signal::STOP).expect("is stopped");
     work(&store, "a large log", || log(&path) > LARGE + (4 << 20));
-    work(&store, "a warning", || !told().is_empty());
-    let text = told().remove(0);
+    work(&store, "a warning", || !warned().is_empty());
+    let text = warned().remove(0);
     assert!(
         text.contains("has grown to 1") && text.contains("MiB"),
         "{text}"

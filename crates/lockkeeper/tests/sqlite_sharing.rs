@@ -158,7 +158,7 @@ fn a_store_that_is_dropped_leaves_nothing() {
 }
 
 #[test]
-fn what_a_dropped_store_held_is_free_unless_its_liveness_goes_on() {
+fn holds_of_a_dropped_store_are_free_unless_its_liveness_is_kept() {
     let (_folder, path) = folder();
     let (one, two) = (open(&path), open(&path));
     let claims = Claims::new("a");
@@ -198,8 +198,8 @@ fn hold_until_killed(path: &str) -> ! {
 }
 
 #[test]
-fn what_a_killed_process_held_is_free_at_once() {
-    const TEST: &str = "what_a_killed_process_held_is_free_at_once";
+fn holds_of_a_killed_process_are_free_at_once() {
+    const TEST: &str = "holds_of_a_killed_process_are_free_at_once";
     if let Some(path) = child_argument() {
         hold_until_killed(&path);
     }

@@ -281,7 +281,7 @@ fn programs_that_open_an_old_file_at_once_share_it() {
 }
 
 #[test]
-fn what_others_write_as_a_label_is_shown_as_one() {
+fn a_label_that_another_program_wrote_is_shown_as_a_valid_one() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("locks.db");
     let store = SqliteStore::open(&path).expect("opens");
