@@ -7,9 +7,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::handle::Home;
+use crate::engine::downgrade::downgrade;
+use crate::engine::fork::Home;
 use crate::engine::lease::Standing;
-use crate::engine::tenure::Entry;
+use crate::engine::raw_guard::RawGuard;
 use crate::store::{ClaimId, Mode, NodeVote, Renewed};
 use crate::{Error, Name, Token};
 
@@ -47,7 +48,7 @@ use crate::{Error, Name, Token};
 /// [`Observer`](crate::Observer) learns whether it had been lost. [`release`](Guard::release) tells. If the guard is the last of its keeper's handles, dropping it waits for
 /// the store's answer, at most a second; [`Lockkeeper`](crate::Lockkeeper) names the exception. `release` does not block there.
 #[must_use = "a lock is released when its guard is dropped"]
-pub struct Guard(Entry);
+pub struct Guard(RawGuard);
 
 /// What became of a release. A lock that was lost is [`Error::Lost`].
 ///
@@ -78,46 +79,45 @@ pub enum ReleaseOutcome {
 }
 
 impl Guard {
-    pub(crate) fn new(entry: Entry) -> Guard {
-        Guard(entry)
+    pub(crate) fn new(guard: RawGuard) -> Guard {
+        Guard(guard)
     }
 
     fn home(&self) -> Home {
-        self.0.tenure().arbiter.core.home
+        self.0.core().home
     }
 
     /// The name of the lock.
     pub fn name(&self) -> &Name {
-        &self.0.tenure().hold.name
+        &self.0.state().hold.name
     }
 
     /// How it is held.
     pub fn mode(&self) -> Mode {
-        self.0.tenure().hold.mode
+        self.0.state().hold.mode
     }
 
     /// The fencing token. Constant across re-entry; readers of one process may share one.
     pub fn token(&self) -> Token {
-        self.0.tenure().token
+        self.0.state().token
     }
 
     /// The claim that holds in the store, as [`Lockkeeper::inspect`](crate::Lockkeeper::inspect) shows it.
     pub fn claim(&self) -> ClaimId {
-        self.0.tenure().hold.claim
+        self.0.state().hold.claim
     }
 
     /// Which nodes keep the hold, where a majority of nodes has to; `None` on other stores.
     pub fn votes(&self) -> Option<Vec<NodeVote>> {
-        let tenure = self.0.tenure();
-        match self.home().is_left() {
-            true => None,
-            false => tenure.arbiter.core.store().votes(tenure.hold.claim),
+        if self.home().is_left() {
+            return None;
         }
+        self.0.core().store().votes(self.claim())
     }
 
     /// How many guards of the same owner there are.
     pub fn depth(&self) -> u32 {
-        self.0.tenure().depth()
+        self.0.state().depth()
     }
 
     /// When the lock counts as lost unless it is renewed before. Moves on with each renewal. It is a safety margin before the end
@@ -125,7 +125,7 @@ impl Guard {
     pub fn deadline(&self) -> Moment {
         match self.home().is_left() {
             true => Moment::BOOT,
-            false => self.0.tenure().hold.deadline(),
+            false => self.0.state().hold.deadline(),
         }
     }
 
@@ -133,14 +133,14 @@ impl Guard {
     pub fn at_risk_at(&self) -> Moment {
         match self.home().is_left() {
             true => Moment::BOOT,
-            false => self.0.tenure().hold.at_risk_at(),
+            false => self.0.state().hold.at_risk_at(),
         }
     }
 
     /// Whether the lock is held now. Reads the clock, so it is right even if the process slept until now.
     /// False in a process that was forked from the one that holds it.
     pub fn is_held(&self) -> bool {
-        !self.home().is_left() && self.0.tenure().hold.is_held()
+        !self.home().is_left() && self.0.state().hold.is_held()
     }
 
     /// Whether the lock is held and stays so for at least `time` without renewal.
@@ -160,14 +160,13 @@ impl Guard {
     /// Dropping the future leaves the lease extended or not, and the guard as it was.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.home().check()?;
-        let tenure = self.0.tenure();
-        let core = &tenure.arbiter.core;
+        let (core, hold) = (self.0.core(), &self.0.state().hold);
         core.store().capabilities().check_lease(lease)?;
         if !self.is_held() {
-            return Err(tenure.loss_soon().await);
+            return Err(self.loss().await);
         }
         let sent = Moment::now();
-        let renewals = [tenure.hold.renewal_for(lease)];
+        let renewals = [hold.renewal_for(lease)];
         // A silent store is waited for only as long as there is something to extend.
         let answer = self.run(core.answer(core.store().renew(&renewals)));
         let answer = answer.await?;
@@ -176,15 +175,15 @@ impl Guard {
             .as_ref()
             .map_or(true, |one| one[..] != [Renewed::Unknown])
         {
-            core.shared.heard(self.name(), &answer);
+            core.shared.availability.heard(self.name(), &answer);
         }
         match answer?.first() {
-            Some(Renewed::Renewed) if tenure.hold.extended(sent, lease) => {
-                core.watchdog.look_again(&tenure.hold);
+            Some(Renewed::Renewed) if hold.extended(sent, lease) => {
+                core.watchdog.look_again(hold);
                 Ok(())
             }
-            Some(Renewed::Renewed) => Err(tenure.loss_soon().await),
-            Some(Renewed::TooLate) if !self.is_held() => Err(tenure.loss_soon().await),
+            Some(Renewed::Renewed) => Err(self.loss().await),
+            Some(Renewed::TooLate) if !self.is_held() => Err(self.loss().await),
             Some(Renewed::TooLate) => Err(Error::unavailable(
                 core.store().capabilities().store,
                 "the request reached it too late, so the lease is as it was; try again",
@@ -193,7 +192,7 @@ impl Guard {
                 core.store().capabilities().store,
                 "the part of the store that has the lock did not answer",
             )),
-            Some(Renewed::NotHeld) | None => Err(tenure.gone().await),
+            Some(Renewed::NotHeld) | None => Err(self.0.gone().await),
         }
     }
 
@@ -203,7 +202,7 @@ impl Guard {
     /// # Cancel safety
     /// Cancel safe.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + Sync + 'static {
-        let (home, hold) = (self.home(), self.0.tenure().hold.clone());
+        let (home, hold) = (self.home(), self.0.state().hold.clone());
         async move {
             if !home.is_left() {
                 hold.lost().await;
@@ -216,7 +215,7 @@ impl Guard {
     /// # Cancel safety
     /// Cancel safe.
     pub fn at_risk(&self) -> impl Future<Output = ()> + Send + Sync + 'static {
-        let (home, hold) = (self.home(), self.0.tenure().hold.clone());
+        let (home, hold) = (self.home(), self.0.state().hold.clone());
         async move {
             if !home.is_left() {
                 hold.at_risk().await;
@@ -245,7 +244,7 @@ impl Guard {
             poll_fn(|context| {
                 self.home().check()?;
                 // By the clock first: after a pause the future must not get another step.
-                let is_lost = self.0.tenure().hold.standing() == Standing::Lost;
+                let is_lost = self.0.state().hold.standing() == Standing::Lost;
                 if is_lost || lost.as_mut().poll(context).is_ready() {
                     return Poll::Ready(Ok(None));
                 }
@@ -269,7 +268,7 @@ impl Guard {
 
     /// Waits for one of its own signals, at most `timeout`. Returns whether it came. The timer is the keeper's own.
     pub(crate) async fn within(&self, timeout: Duration, signal: impl Future<Output = ()>) -> bool {
-        let background = &self.0.tenure().arbiter.core.background;
+        let background = &self.0.core().background;
         tokio::select! {
             biased;
             () = signal => true,
@@ -311,13 +310,12 @@ impl Guard {
 
     /// The error of what cannot go on without this lock, once it is lost.
     pub(crate) async fn loss(&self) -> Error {
-        self.0.tenure().loss_soon().await
+        self.0.loss_soon().await
     }
 
     pub(crate) async fn downgraded(self) -> Result<Guard, Error> {
         self.home().check()?;
-        let arbiter = self.0.tenure().arbiter.clone();
-        arbiter.downgrade(self.0).await.map(Guard)
+        downgrade(self.0).await.map(Guard)
     }
 
     /// Releases the lock and tells what became of it.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::Core;
+use crate::engine::Engine;
 use crate::engine::arbiter::Arbiter;
+use crate::engine::availability::REQUEST_WINDOW;
 use crate::engine::background::Background;
-use crate::engine::handle::Handle;
-use crate::engine::reaper::REQUEST_WINDOW;
+use crate::engine::core::Core;
 use crate::store::{self, BreakOutcome, BreakTarget, Capabilities, Interest, KeeperId};
 use crate::store::{Opener, Store};
 use crate::url::{STORE_VARIABLE, StoreUrl};
@@ -41,7 +41,7 @@ use crate::{Error, Label, Latch, Lock, MultiLock, Name, Observer, RwLock, Semaph
 /// ```
 #[derive(Clone)]
 pub struct Lockkeeper {
-    core: Handle<Core>,
+    engine: Engine,
 }
 
 /// How long tasks of one process may hand a lock to each other before it really goes back to the store.
@@ -247,7 +247,7 @@ impl Builder {
             self.observer,
         );
         Ok(Lockkeeper {
-            core: Handle::new(core.await?),
+            engine: Engine::new(core.await?),
         })
     }
 }
@@ -288,9 +288,9 @@ impl Lockkeeper {
 
     /// The one arbiter of a name that the store can keep.
     pub(crate) fn arbiter(&self, name: Name) -> Result<Arc<Arbiter>, Error> {
-        self.core.home.check()?;
-        self.core.store().check_name(&name)?;
-        Ok(self.core.arbiter(name))
+        self.engine.core.home.check()?;
+        self.engine.core.store().check_name(&name)?;
+        Ok(self.engine.arbiter(&name))
     }
 
     fn supports(&self, can: bool, what: &'static str) -> Result<(), Error> {
@@ -336,8 +336,8 @@ impl Lockkeeper {
     pub fn latch(&self, name: &str) -> Result<Latch, Error> {
         self.supports(self.capabilities().latches, "latches")?;
         let name = Name::new(name)?;
-        self.core.store().check_name(&name)?;
-        Ok(Latch::new(self.core.clone(), name))
+        self.engine.core.store().check_name(&name)?;
+        Ok(Latch::new(self.engine.core.clone(), name))
     }
 
     /// Several locks that are acquired together. A name that comes twice is one lock, held once, with one guard.
@@ -358,9 +358,9 @@ impl Lockkeeper {
     /// [`Error::InvalidName`], or the store's error.
     pub async fn inspect(&self, name: &str) -> Result<Option<store::LockInfo>, Error> {
         let name = Name::new(name)?;
-        self.core.home.check()?;
-        let answer = self.core.store().inspect(&name);
-        let mut info = self.core.answer(answer).await?;
+        self.engine.core.home.check()?;
+        let answer = self.engine.core.store().inspect(&name);
+        let mut info = self.engine.core.answer(answer).await?;
         if let Some(info) = &mut info {
             self.add_depths(info);
         }
@@ -372,17 +372,17 @@ impl Lockkeeper {
     /// # Errors
     /// The store's error.
     pub async fn list(&self, prefix: &str) -> Result<Vec<store::LockInfo>, Error> {
-        self.core.home.check()?;
-        let answer = self.core.store().list(prefix);
-        let mut infos = self.core.answer(answer).await?;
+        self.engine.core.home.check()?;
+        let answer = self.engine.core.store().list(prefix);
+        let mut infos = self.engine.core.answer(answer).await?;
         infos.iter_mut().for_each(|info| self.add_depths(info));
         Ok(infos)
     }
 
     fn add_depths(&self, info: &mut store::LockInfo) {
         for holder in &mut info.holders {
-            if holder.claim.keeper == self.core.id
-                && let Some(arbiter) = self.core.known_arbiter(&info.name)
+            if holder.claim.keeper == self.engine.core.id
+                && let Some(arbiter) = self.engine.known_arbiter(&info.name)
             {
                 holder.depth = Some(arbiter.depth(holder.claim));
             }
@@ -421,16 +421,16 @@ impl Lockkeeper {
                 reason: "it is empty; say why the lock is broken".into(),
             });
         }
-        self.core.home.check()?;
+        self.engine.core.home.check()?;
         let request = store::Break {
             name: Name::new(name)?,
             target,
             reason: reason.to_owned(),
             not_after: Moment::now() + REQUEST_WINDOW,
         };
-        let answer = self.core.store().break_lock(&request);
-        let answer = self.core.answer(answer).await;
-        self.core.shared.heard(&request.name, &answer);
+        let answer = self.engine.core.store().break_lock(&request);
+        let answer = self.engine.core.answer(answer).await;
+        self.engine.core.shared.availability.heard(&request.name, &answer);
         match answer? {
             BreakOutcome::TooLate => Err(Error::unavailable(
                 self.capabilities().store,
@@ -445,49 +445,49 @@ impl Lockkeeper {
     /// # Errors
     /// [`Error::InvalidName`], or the store's error.
     pub async fn watch(&self, name: &str) -> Result<store::Subscription, Error> {
-        self.core.home.check()?;
+        self.engine.core.home.check()?;
         let interest = Interest::Name(Name::new(name)?);
-        self.core
-            .answer(self.core.store().subscribe(interest))
+        self.engine.core
+            .answer(self.engine.core.store().subscribe(interest))
             .await
     }
 
     /// What the store can do.
     pub fn capabilities(&self) -> Capabilities {
-        self.core.store().capabilities()
+        self.engine.core.store().capabilities()
     }
 
     /// The lease of locks that ask for no other.
     pub fn lease(&self) -> Duration {
-        self.core.lease
+        self.engine.core.lease
     }
 
     /// The nodes of a store that has several which vote, and how they are just now; none elsewhere.
     pub fn nodes(&self) -> Vec<store::NodeStatus> {
-        match self.core.home.is_left() {
+        match self.engine.core.home.is_left() {
             true => Vec::new(),
-            false => self.core.store().health().nodes,
+            false => self.engine.core.store().health().nodes,
         }
     }
 
     /// This keeper's id: the first part of its claims' ids.
     pub fn id(&self) -> KeeperId {
-        self.core.id
+        self.engine.core.id
     }
 
     /// Something that keeps this keeper's holds from being freed as those of a dead process for as long as it
     /// is open, also in a child process. `None` where only the lease decides.
     pub fn liveness(&self) -> Option<OwnedFd> {
-        match self.core.home.is_left() {
+        match self.engine.core.home.is_left() {
             true => None,
-            false => self.core.store().embedded()?.liveness(),
+            false => self.engine.core.store().embedded()?.liveness(),
         }
     }
 
     /// What keeps the store from answering just now, and what to do about it, as far as that can be told without asking
     /// it. On `sqlite:` a process that is stopped inside a transaction.
     pub fn obstacle(&self) -> Option<String> {
-        self.core.store().embedded()?.obstacle()
+        self.engine.core.store().embedded()?.obstacle()
     }
 
     /// Calls `then` while this keeper is in the middle of nothing that would keep others from the store: for a program
@@ -502,8 +502,8 @@ impl Lockkeeper {
     /// ```
     pub fn at_rest(&self, then: impl FnOnce()) {
         // A fork has nothing under way, and a thread that is not there may have the store's mutexes locked.
-        let store = self.core.store().embedded();
-        let Some(store) = store.filter(|_| !self.core.home.is_left()) else {
+        let store = self.engine.core.store().embedded();
+        let Some(store) = store.filter(|_| !self.engine.core.home.is_left()) else {
             return then();
         };
         let mut then = Some(then);
@@ -521,18 +521,18 @@ impl Lockkeeper {
     /// # Cancel safety
     /// Cancel safe; the keeper stays closed.
     pub async fn close(&self) {
-        if self.core.home.is_left() {
+        if self.engine.core.home.is_left() {
             return;
         }
-        self.core.close();
-        self.core.cleaned_up().await;
+        self.engine.close();
+        self.engine.core.cleaned_up().await;
     }
 }
 
 impl fmt::Debug for Lockkeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lockkeeper")
-            .field("id", &self.core.id)
+            .field("id", &self.engine.core.id)
             .field("store", &self.capabilities().store)
             .finish_non_exhaustive()
     }

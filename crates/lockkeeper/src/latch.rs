@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::Core;
+use crate::engine::availability::REQUEST_WINDOW;
+use crate::engine::core::Core;
 use crate::engine::handle::Handle;
-use crate::engine::reaper::REQUEST_WINDOW;
 use crate::store::{Interest, LatchOp, LatchRequest, LatchState, Subscription};
 use crate::{Error, Name};
 
@@ -176,7 +176,7 @@ impl Latch {
         match (&answer, request.op) {
             // A store that is read may not be one to write to.
             (Ok(_), LatchOp::Read) => {}
-            _ => self.core.shared.heard(&self.name, &answer),
+            _ => self.core.shared.availability.heard(&self.name, &answer),
         }
         answer
     }

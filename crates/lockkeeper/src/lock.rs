@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::Core;
+use crate::engine::acquire::acquire;
 use crate::engine::arbiter::Arbiter;
+use crate::engine::core::Core;
 use crate::engine::handle::Handle;
-use crate::engine::waiting::Patience;
-use crate::engine::wish::{Terms, Wish, other_label};
+use crate::engine::request::{AcquireRequest, LeaseKind, WaitLimit};
 use crate::owner::OwnerId;
 use crate::store::Mode;
 use crate::{Error, Guard, Label, Name, Owner};
@@ -45,7 +45,7 @@ use crate::{Error, Guard, Label, Name, Owner};
 pub struct Lock {
     arbiter: Handle<Arbiter>,
     mode: Mode,
-    terms: Terms,
+    lease: LeaseKind,
     label: Option<Label>,
     owner: Option<OwnerId>,
 }
@@ -55,7 +55,7 @@ impl Lock {
         Lock {
             arbiter: Handle::new(arbiter),
             mode: Mode::Exclusive,
-            terms: Terms::Usual,
+            lease: LeaseKind::Usual,
             label: None,
             owner: None,
         }
@@ -96,9 +96,9 @@ impl Lock {
     /// [`Error::InvalidArgument`] unless it is from [`MIN_LEASE`](crate::MIN_LEASE), 100 ms, to [`MAX_LEASE`](crate::MAX_LEASE), 24 hours,
     /// and no longer than [the store grants](crate::store::Capabilities::longest_lease).
     pub fn with_lease(&self, lease: Duration) -> Result<Lock, Error> {
-        let terms = Terms::renewed(&self.arbiter.core, lease)?;
+        let lease = self.arbiter.core.renewed_lease(lease)?;
         Ok(Lock {
-            terms,
+            lease,
             ..self.clone()
         })
     }
@@ -114,7 +114,7 @@ impl Lock {
     /// and no longer than [the store grants](crate::store::Capabilities::longest_lease).
     pub fn fixed_lease(&self, lease: Duration) -> Result<Lock, Error> {
         Ok(Lock {
-            terms: Terms::fixed(&self.arbiter.core, lease)?,
+            lease: self.arbiter.core.fixed_lease(lease)?,
             ..self.clone()
         })
     }
@@ -149,7 +149,7 @@ impl Lock {
     /// [`Error::InvalidArgument`] for an empty label, one that is too long, or one with a control character.
     pub fn label(&self, label: &str) -> Result<Lock, Error> {
         Ok(Lock {
-            label: other_label(&self.arbiter.core, label)?,
+            label: self.arbiter.core.other_label(label)?,
             ..self.clone()
         })
     }
@@ -176,7 +176,7 @@ impl Lock {
     /// # Cancel safety
     /// Dropping the future leaves nothing behind; the place in line is lost.
     pub async fn acquire(&self) -> Result<Guard, Error> {
-        match self.attempt(Patience::Forever).await? {
+        match self.attempt(WaitLimit::Forever).await? {
             Some(guard) => Ok(guard),
             None => Err(Error::Closed),
         }
@@ -191,7 +191,7 @@ impl Lock {
     /// # Cancel safety
     /// As [`acquire`](Lock::acquire).
     pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<Guard>, Error> {
-        self.attempt(Patience::for_at_most(timeout)).await
+        self.attempt(WaitLimit::for_at_most(timeout)).await
     }
 
     /// Does not wait; `None` if someone else has the lock. If it was this keeper, whose guard was dropped just before, it
@@ -203,17 +203,17 @@ impl Lock {
     /// # Cancel safety
     /// As [`acquire`](Lock::acquire).
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        self.attempt(Patience::None).await
+        self.attempt(WaitLimit::NoWait).await
     }
 
-    pub(crate) async fn attempt(&self, patience: Patience) -> Result<Option<Guard>, Error> {
-        let wish = Wish {
+    pub(crate) async fn attempt(&self, wait_limit: WaitLimit) -> Result<Option<Guard>, Error> {
+        let request = AcquireRequest {
             mode: self.mode,
-            terms: self.terms,
+            lease: self.lease,
             label: self.label.clone(),
             owner: self.owner.or_else(OwnerId::of_scope),
-            patience,
+            wait_limit,
         };
-        Ok(self.arbiter.acquire(wish).await?.map(Guard::new))
+        Ok(acquire(&self.arbiter, request).await?.map(Guard::new))
     }
 }

@@ -5,7 +5,7 @@ mod taking;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::engine::waiting::Patience;
+use crate::engine::request::WaitLimit;
 use crate::{Error, Guard, Lock, Lockkeeper, Name, Owner, ReleaseOutcome, Token};
 use taking::Taking;
 
@@ -192,7 +192,7 @@ impl MultiLock {
     /// # Cancel safety
     /// Dropping the future leaves nothing behind. So for all of these.
     pub async fn acquire(&self) -> Result<MultiGuard, Error> {
-        let guard = self.attempt(Patience::Forever).await?;
+        let guard = self.attempt(WaitLimit::Forever).await?;
         guard.ok_or(Error::Closed)
     }
 
@@ -201,7 +201,7 @@ impl MultiLock {
     /// # Errors
     /// As [`acquire`](MultiLock::acquire).
     pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<MultiGuard>, Error> {
-        self.attempt(Patience::for_at_most(timeout)).await
+        self.attempt(WaitLimit::for_at_most(timeout)).await
     }
 
     /// Takes them only if all are free.
@@ -209,11 +209,11 @@ impl MultiLock {
     /// # Errors
     /// As [`acquire`](MultiLock::acquire).
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
-        self.attempt(Patience::None).await
+        self.attempt(WaitLimit::NoWait).await
     }
 
-    pub(crate) async fn attempt(&self, patience: Patience) -> Result<Option<MultiGuard>, Error> {
-        let Some(guards) = Taking::new(&self.locks).all(patience).await? else {
+    pub(crate) async fn attempt(&self, wait_limit: WaitLimit) -> Result<Option<MultiGuard>, Error> {
+        let Some(guards) = Taking::new(&self.locks).all(wait_limit).await? else {
             return Ok(None);
         };
         let all = MultiGuard { guards };

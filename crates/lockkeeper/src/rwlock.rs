@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::acquire::acquire;
 use crate::engine::arbiter::Arbiter;
 use crate::engine::handle::Handle;
-use crate::engine::waiting::Patience;
-use crate::engine::wish::{Terms, Wish, other_label};
+use crate::engine::request::{AcquireRequest, LeaseKind, WaitLimit};
 use crate::owner::OwnerId;
 use crate::store::Mode;
 use crate::{Error, Guard, Label, Name, Owner, ReadGuard, WriteGuard};
@@ -39,7 +39,7 @@ use crate::{Error, Guard, Label, Name, Owner, ReadGuard, WriteGuard};
 #[derive(Clone, Debug)]
 pub struct RwLock {
     arbiter: Handle<Arbiter>,
-    terms: Terms,
+    lease: LeaseKind,
     label: Option<Label>,
     owner: Option<OwnerId>,
 }
@@ -48,7 +48,7 @@ impl RwLock {
     pub(crate) fn new(arbiter: Arc<Arbiter>) -> RwLock {
         RwLock {
             arbiter: Handle::new(arbiter),
-            terms: Terms::Usual,
+            lease: LeaseKind::Usual,
             label: None,
             owner: None,
         }
@@ -65,9 +65,9 @@ impl RwLock {
     /// [`Error::InvalidArgument`] unless it is from [`MIN_LEASE`](crate::MIN_LEASE), 100 ms, to [`MAX_LEASE`](crate::MAX_LEASE), 24 hours,
     /// and no longer than [the store grants](crate::store::Capabilities::longest_lease).
     pub fn with_lease(&self, lease: Duration) -> Result<RwLock, Error> {
-        let terms = Terms::renewed(&self.arbiter.core, lease)?;
+        let lease = self.arbiter.core.renewed_lease(lease)?;
         Ok(RwLock {
-            terms,
+            lease,
             ..self.clone()
         })
     }
@@ -80,7 +80,7 @@ impl RwLock {
     /// and no longer than [the store grants](crate::store::Capabilities::longest_lease).
     pub fn fixed_lease(&self, lease: Duration) -> Result<RwLock, Error> {
         Ok(RwLock {
-            terms: Terms::fixed(&self.arbiter.core, lease)?,
+            lease: self.arbiter.core.fixed_lease(lease)?,
             ..self.clone()
         })
     }
@@ -106,7 +106,7 @@ impl RwLock {
     /// [`Error::InvalidArgument`] for an empty label, one that is too long, or one with a control character.
     pub fn label(&self, label: &str) -> Result<RwLock, Error> {
         Ok(RwLock {
-            label: other_label(&self.arbiter.core, label)?,
+            label: self.arbiter.core.other_label(label)?,
             ..self.clone()
         })
     }
@@ -132,7 +132,7 @@ impl RwLock {
     /// # Cancel safety
     /// Dropping the future leaves nothing behind; the place in line is lost. So for all of these.
     pub async fn read(&self) -> Result<ReadGuard, Error> {
-        let guard = self.attempt(Mode::Read, Patience::Forever).await?;
+        let guard = self.attempt(Mode::Read, WaitLimit::Forever).await?;
         guard.map(ReadGuard).ok_or(Error::Closed)
     }
 
@@ -141,8 +141,8 @@ impl RwLock {
     /// # Errors
     /// A store error.
     pub async fn read_within(&self, timeout: Duration) -> Result<Option<ReadGuard>, Error> {
-        let patience = Patience::for_at_most(timeout);
-        let guard = self.attempt(Mode::Read, patience).await?;
+        let wait_limit = WaitLimit::for_at_most(timeout);
+        let guard = self.attempt(Mode::Read, wait_limit).await?;
         Ok(guard.map(ReadGuard))
     }
 
@@ -151,7 +151,7 @@ impl RwLock {
     /// # Errors
     /// A store error.
     pub async fn try_read(&self) -> Result<Option<ReadGuard>, Error> {
-        let guard = self.attempt(Mode::Read, Patience::None).await?;
+        let guard = self.attempt(Mode::Read, WaitLimit::NoWait).await?;
         Ok(guard.map(ReadGuard))
     }
 
@@ -160,7 +160,7 @@ impl RwLock {
     /// # Errors
     /// A store error, or [`Error::WouldDeadlock`] if the owner holds it for reading.
     pub async fn write(&self) -> Result<WriteGuard, Error> {
-        let guard = self.attempt(Mode::Write, Patience::Forever).await?;
+        let guard = self.attempt(Mode::Write, WaitLimit::Forever).await?;
         guard.map(WriteGuard).ok_or(Error::Closed)
     }
 
@@ -169,8 +169,8 @@ impl RwLock {
     /// # Errors
     /// As [`write`](RwLock::write).
     pub async fn write_within(&self, timeout: Duration) -> Result<Option<WriteGuard>, Error> {
-        let patience = Patience::for_at_most(timeout);
-        let guard = self.attempt(Mode::Write, patience).await?;
+        let wait_limit = WaitLimit::for_at_most(timeout);
+        let guard = self.attempt(Mode::Write, wait_limit).await?;
         Ok(guard.map(WriteGuard))
     }
 
@@ -179,22 +179,22 @@ impl RwLock {
     /// # Errors
     /// As [`write`](RwLock::write).
     pub async fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
-        let guard = self.attempt(Mode::Write, Patience::None).await?;
+        let guard = self.attempt(Mode::Write, WaitLimit::NoWait).await?;
         Ok(guard.map(WriteGuard))
     }
 
     pub(crate) async fn attempt(
         &self,
         mode: Mode,
-        patience: Patience,
+        wait_limit: WaitLimit,
     ) -> Result<Option<Guard>, Error> {
-        let wish = Wish {
+        let request = AcquireRequest {
             mode,
-            terms: self.terms,
+            lease: self.lease,
             label: self.label.clone(),
             owner: self.owner.or_else(OwnerId::of_scope),
-            patience,
+            wait_limit,
         };
-        Ok(self.arbiter.acquire(wish).await?.map(Guard::new))
+        Ok(acquire(&self.arbiter, request).await?.map(Guard::new))
     }
 }

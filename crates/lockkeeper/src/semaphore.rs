@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::acquire::acquire;
 use crate::engine::arbiter::Arbiter;
 use crate::engine::handle::Handle;
-use crate::engine::waiting::Patience;
-use crate::engine::wish::{Terms, Wish, other_label};
+use crate::engine::request::{AcquireRequest, LeaseKind, WaitLimit};
 use crate::store::Mode;
 use crate::{Error, Guard, Label, Name};
 
@@ -34,7 +34,7 @@ use crate::{Error, Guard, Label, Name};
 pub struct Semaphore {
     arbiter: Handle<Arbiter>,
     permits: u32,
-    terms: Terms,
+    lease: LeaseKind,
     label: Option<Label>,
 }
 
@@ -49,7 +49,7 @@ impl Semaphore {
         Ok(Semaphore {
             arbiter: Handle::new(arbiter),
             permits,
-            terms: Terms::Usual,
+            lease: LeaseKind::Usual,
             label: None,
         })
     }
@@ -65,9 +65,9 @@ impl Semaphore {
     /// [`Error::InvalidArgument`] unless it is from [`MIN_LEASE`](crate::MIN_LEASE), 100 ms, to [`MAX_LEASE`](crate::MAX_LEASE), 24 hours,
     /// and no longer than [the store grants](crate::store::Capabilities::longest_lease).
     pub fn with_lease(&self, lease: Duration) -> Result<Semaphore, Error> {
-        let terms = Terms::renewed(&self.arbiter.core, lease)?;
+        let lease = self.arbiter.core.renewed_lease(lease)?;
         Ok(Semaphore {
-            terms,
+            lease,
             ..self.clone()
         })
     }
@@ -80,7 +80,7 @@ impl Semaphore {
     /// and no longer than [the store grants](crate::store::Capabilities::longest_lease).
     pub fn fixed_lease(&self, lease: Duration) -> Result<Semaphore, Error> {
         Ok(Semaphore {
-            terms: Terms::fixed(&self.arbiter.core, lease)?,
+            lease: self.arbiter.core.fixed_lease(lease)?,
             ..self.clone()
         })
     }
@@ -105,7 +105,7 @@ impl Semaphore {
     /// [`Error::InvalidArgument`] for an empty label, one that is too long, or one with a control character.
     pub fn label(&self, label: &str) -> Result<Semaphore, Error> {
         Ok(Semaphore {
-            label: other_label(&self.arbiter.core, label)?,
+            label: self.arbiter.core.other_label(label)?,
             ..self.clone()
         })
     }
@@ -118,7 +118,7 @@ impl Semaphore {
     /// # Cancel safety
     /// Dropping the future leaves nothing behind; the place in line is lost. So for all of these.
     pub async fn acquire(&self, count: u32) -> Result<Guard, Error> {
-        let guard = self.attempt(count, Patience::Forever).await?;
+        let guard = self.attempt(count, WaitLimit::Forever).await?;
         guard.ok_or(Error::Closed)
     }
 
@@ -131,7 +131,7 @@ impl Semaphore {
         count: u32,
         timeout: Duration,
     ) -> Result<Option<Guard>, Error> {
-        self.attempt(count, Patience::for_at_most(timeout)).await
+        self.attempt(count, WaitLimit::for_at_most(timeout)).await
     }
 
     /// Takes `count` permits only if that is possible at once.
@@ -139,13 +139,13 @@ impl Semaphore {
     /// # Errors
     /// As [`acquire`](Semaphore::acquire).
     pub async fn try_acquire(&self, count: u32) -> Result<Option<Guard>, Error> {
-        self.attempt(count, Patience::None).await
+        self.attempt(count, WaitLimit::NoWait).await
     }
 
     pub(crate) async fn attempt(
         &self,
         count: u32,
-        patience: Patience,
+        wait_limit: WaitLimit,
     ) -> Result<Option<Guard>, Error> {
         let limit = self.permits;
         if !(1..=limit).contains(&count) {
@@ -154,13 +154,13 @@ impl Semaphore {
                 reason: format!("{count} asked for, of {limit}; ask for 1 to {limit}"),
             });
         }
-        let wish = Wish {
+        let request = AcquireRequest {
             mode: Mode::Permit { limit, count },
-            terms: self.terms,
+            lease: self.lease,
             label: self.label.clone(),
             owner: None,
-            patience,
+            wait_limit,
         };
-        Ok(self.arbiter.acquire(wish).await?.map(Guard::new))
+        Ok(acquire(&self.arbiter, request).await?.map(Guard::new))
     }
 }

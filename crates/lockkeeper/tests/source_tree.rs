@@ -1,5 +1,6 @@
 //! The tree is the first page of the architecture: what a folder must not know is not named in it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// What a folder or file of `src` must not name in its code. Comments may.
@@ -90,6 +91,7 @@ const RULES: &[(&str, &[&str])] = &[
     ),
     // The engine stands over any store.
     ("engine", KINDS),
+    ("engine", &["store::memory"]),
 ];
 
 /// What the kinds of stores with a driver are called.
@@ -187,6 +189,145 @@ fn the_check_sees_imports_and_paths_and_ignores_comments() {
         "use crate::store::redis::X;\nlet y = ::Redis::y();\n// redis\nlet z = 1; // redis\n";
     let lines: Vec<usize> = offences(text, &["redis"]).iter().map(|o| o.0).collect();
     assert_eq!(lines, [1, 2]);
+}
+
+/// The modules of a folder, and which of them each names.
+type Imports = BTreeMap<String, BTreeSet<String>>;
+
+/// The code of a file, without comments and unit tests.
+fn code(text: &str) -> String {
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let lines = code.lines();
+    let lines = lines.map(|line| line.split("//").next().unwrap_or_default());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What comes directly after a path in a code: one name, or those of a list in braces.
+fn names_after<'a>(code: &'a str, path: &str) -> Vec<&'a str> {
+    let first_name = |text: &'a str| {
+        let text = text.trim_start();
+        let end = text.find(|c: char| c != '_' && !c.is_alphanumeric());
+        &text[..end.unwrap_or(text.len())]
+    };
+    let mut names = Vec::new();
+    for (at, _) in code.match_indices(path) {
+        let rest = &code[at + path.len()..];
+        let Some(list) = rest.strip_prefix('{') else {
+            names.push(first_name(rest));
+            continue;
+        };
+        let mut depth = 0;
+        names.push(first_name(list));
+        for (at, sign) in list.char_indices() {
+            match sign {
+                '{' => depth += 1,
+                '}' if depth == 0 => break,
+                '}' => depth -= 1,
+                ',' if depth == 0 => names.push(first_name(&list[at + 1..])),
+                _ => {}
+            }
+        }
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+/// Which module of the engine names which. What the engine's own `mod.rs` defines counts as the module `mod`, which names all.
+fn engine_imports() -> Imports {
+    let files = source("engine");
+    let module = |file: &Path| {
+        let name = file.file_stem().expect("a name");
+        name.to_str().expect("a text").to_owned()
+    };
+    let modules: BTreeSet<String> = files.iter().map(|file| module(file)).collect();
+    let mut imports = Imports::new();
+    for file in &files {
+        let text = std::fs::read_to_string(file).expect("a text");
+        let (name, code) = (module(file), code(&text));
+        let of = imports.entry(name.clone()).or_default();
+        if name == "mod" {
+            of.extend(modules.iter().filter(|other| **other != name).cloned());
+            continue;
+        }
+        for path in ["super::", "crate::engine::"] {
+            for named in names_after(&code, path) {
+                let is_module = modules.contains(named);
+                of.insert(if is_module { named } else { "mod" }.to_owned());
+            }
+        }
+    }
+    imports
+}
+
+/// Removes every module that names none of the others, again and again. What is left is in a cycle, or names one that is.
+fn without_lowest(mut imports: Imports) -> Imports {
+    loop {
+        let left: BTreeSet<String> = imports.keys().cloned().collect();
+        let before = imports.len();
+        imports.retain(|_, named| named.iter().any(|other| left.contains(other)));
+        if imports.len() == before {
+            return imports;
+        }
+    }
+}
+
+#[test]
+fn modules_of_the_engine_import_one_way() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/engine");
+    for file in source("engine") {
+        assert_eq!(
+            file.parent(),
+            Some(&*folder),
+            "a folder in the engine: have this test follow its paths"
+        );
+    }
+    let cycle = without_lowest(engine_imports());
+    assert!(cycle.is_empty(), "in a cycle, or above one: {cycle:#?}");
+}
+
+/// Otherwise a call by a method would go where no import does.
+#[test]
+fn methods_of_the_engine_are_in_the_module_of_their_type() {
+    for file in source("engine") {
+        let text = std::fs::read_to_string(&file).expect("a text");
+        let code = code(&text);
+        for line in code.lines().filter(|line| line.starts_with("impl")) {
+            let (_, after) = line.split_once([' ', '>']).expect("a type follows");
+            let words = after.split(|c: char| c != '_' && !c.is_alphanumeric());
+            let name = words.clone().find(|word| !word.is_empty());
+            let name = name.expect("a type");
+            let is_own = |kind: &str| {
+                let defined = names_after(&code, kind);
+                defined.contains(&name)
+            };
+            assert!(
+                words.clone().any(|word| word == "for") || is_own("struct ") || is_own("enum "),
+                "{}: {line}",
+                file.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_cycle_is_found_and_what_is_below_it_is_not() {
+    let imports = [
+        ("top", "left"),
+        ("left", "right"),
+        ("right", "left"),
+        ("bottom", "std"),
+        ("side", "bottom"),
+    ];
+    let imports = imports.map(|(one, other)| (one.to_owned(), [other.to_owned()].into()));
+    let left = without_lowest(imports.into());
+    assert_eq!(left.keys().collect::<Vec<_>>(), ["left", "right", "top"]);
+}
+
+#[test]
+fn names_after_a_path_are_read_from_lists_too() {
+    let code = "use super::{loss, hold::{Hold, Lease}, lease};\nlet x = super::core::Core;";
+    let names = names_after(code, "super::");
+    assert_eq!(names, ["loss", "hold", "lease", "core"]);
 }
 
 /// Which feature compiles a folder of `src/store`.

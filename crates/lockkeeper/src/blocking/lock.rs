@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Guard;
 use crate::engine::background::block_on;
-use crate::engine::waiting::Patience;
+use crate::engine::request::WaitLimit;
 use crate::owner::OwnerId;
 use crate::{Error, Name};
 
@@ -79,7 +79,7 @@ impl Lock {
     /// # Errors
     /// A store error.
     pub fn acquire(&self) -> Result<Guard, Error> {
-        self.attempt(Patience::Forever)?.ok_or(Error::Closed)
+        self.attempt(WaitLimit::Forever)?.ok_or(Error::Closed)
     }
 
     /// Waits at most `timeout`.
@@ -87,7 +87,7 @@ impl Lock {
     /// # Errors
     /// A store error.
     pub fn acquire_within(&self, timeout: Duration) -> Result<Option<Guard>, Error> {
-        self.attempt(Patience::for_at_most(timeout))
+        self.attempt(WaitLimit::for_at_most(timeout))
     }
 
     /// Does not wait.
@@ -95,11 +95,11 @@ impl Lock {
     /// # Errors
     /// A store error.
     pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        self.attempt(Patience::None)
+        self.attempt(WaitLimit::NoWait)
     }
 
-    fn attempt(&self, patience: Patience) -> Result<Option<Guard>, Error> {
+    fn attempt(&self, wait_limit: WaitLimit) -> Result<Option<Guard>, Error> {
         let lock = self.0.owned_by(OwnerId::of_thread());
-        Ok(block_on(lock.attempt(patience))?.map(Guard::new))
+        Ok(block_on(lock.attempt(wait_limit))?.map(Guard::new))
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::guard::OnThisThread;
 use crate::engine::background::block_on;
-use crate::engine::waiting::Patience;
+use crate::engine::request::WaitLimit;
 use crate::owner::OwnerId;
 use crate::{Error, Name, ReleaseOutcome, Token};
 
@@ -49,7 +49,7 @@ impl MultiLock {
     /// # Errors
     /// A store error.
     pub fn acquire(&self) -> Result<MultiGuard, Error> {
-        self.attempt(Patience::Forever)?.ok_or(Error::Closed)
+        self.attempt(WaitLimit::Forever)?.ok_or(Error::Closed)
     }
 
     /// Waits at most `timeout` for all of them.
@@ -57,7 +57,7 @@ impl MultiLock {
     /// # Errors
     /// A store error.
     pub fn acquire_within(&self, timeout: Duration) -> Result<Option<MultiGuard>, Error> {
-        self.attempt(Patience::for_at_most(timeout))
+        self.attempt(WaitLimit::for_at_most(timeout))
     }
 
     /// Does not wait for all of them.
@@ -65,12 +65,12 @@ impl MultiLock {
     /// # Errors
     /// A store error.
     pub fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
-        self.attempt(Patience::None)
+        self.attempt(WaitLimit::NoWait)
     }
 
-    fn attempt(&self, patience: Patience) -> Result<Option<MultiGuard>, Error> {
+    fn attempt(&self, wait_limit: WaitLimit) -> Result<Option<MultiGuard>, Error> {
         let locks = self.0.each(|lock| lock.owned_by(OwnerId::of_thread()));
-        let guards = block_on(locks.attempt(patience))?;
+        let guards = block_on(locks.attempt(wait_limit))?;
         Ok(guards.map(|guards| MultiGuard(guards, PhantomData)))
     }
 }

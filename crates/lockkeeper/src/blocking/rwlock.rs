@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Guard, ReadGuard, WriteGuard};
 use crate::engine::background::block_on;
-use crate::engine::waiting::Patience;
+use crate::engine::request::WaitLimit;
 use crate::owner::OwnerId;
 use crate::store::Mode;
 use crate::{Error, Name};
@@ -58,7 +58,7 @@ impl RwLock {
     /// # Errors
     /// A store error.
     pub fn read(&self) -> Result<ReadGuard, Error> {
-        let guard = self.attempt(Mode::Read, Patience::Forever)?;
+        let guard = self.attempt(Mode::Read, WaitLimit::Forever)?;
         guard.map(ReadGuard).ok_or(Error::Closed)
     }
 
@@ -67,7 +67,7 @@ impl RwLock {
     /// # Errors
     /// A store error.
     pub fn read_within(&self, timeout: Duration) -> Result<Option<ReadGuard>, Error> {
-        let guard = self.attempt(Mode::Read, Patience::for_at_most(timeout))?;
+        let guard = self.attempt(Mode::Read, WaitLimit::for_at_most(timeout))?;
         Ok(guard.map(ReadGuard))
     }
 
@@ -76,7 +76,7 @@ impl RwLock {
     /// # Errors
     /// A store error.
     pub fn try_read(&self) -> Result<Option<ReadGuard>, Error> {
-        let guard = self.attempt(Mode::Read, Patience::None)?;
+        let guard = self.attempt(Mode::Read, WaitLimit::NoWait)?;
         Ok(guard.map(ReadGuard))
     }
 
@@ -85,7 +85,7 @@ impl RwLock {
     /// # Errors
     /// A store error.
     pub fn write(&self) -> Result<WriteGuard, Error> {
-        let guard = self.attempt(Mode::Write, Patience::Forever)?;
+        let guard = self.attempt(Mode::Write, WaitLimit::Forever)?;
         guard.map(WriteGuard).ok_or(Error::Closed)
     }
 
@@ -94,7 +94,7 @@ impl RwLock {
     /// # Errors
     /// A store error.
     pub fn write_within(&self, timeout: Duration) -> Result<Option<WriteGuard>, Error> {
-        let guard = self.attempt(Mode::Write, Patience::for_at_most(timeout))?;
+        let guard = self.attempt(Mode::Write, WaitLimit::for_at_most(timeout))?;
         Ok(guard.map(WriteGuard))
     }
 
@@ -103,12 +103,12 @@ impl RwLock {
     /// # Errors
     /// A store error.
     pub fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
-        let guard = self.attempt(Mode::Write, Patience::None)?;
+        let guard = self.attempt(Mode::Write, WaitLimit::NoWait)?;
         Ok(guard.map(WriteGuard))
     }
 
-    fn attempt(&self, mode: Mode, patience: Patience) -> Result<Option<Guard>, Error> {
+    fn attempt(&self, mode: Mode, wait_limit: WaitLimit) -> Result<Option<Guard>, Error> {
         let lock = self.0.owned_by(OwnerId::of_thread());
-        Ok(block_on(lock.attempt(mode, patience))?.map(Guard::new))
+        Ok(block_on(lock.attempt(mode, wait_limit))?.map(Guard::new))
     }
 }

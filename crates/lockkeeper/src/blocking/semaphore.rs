@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Guard;
 use crate::engine::background::block_on;
-use crate::engine::waiting::Patience;
+use crate::engine::request::WaitLimit;
 use crate::{Error, Name};
 
 /// [`crate::Semaphore`] for threads.
@@ -55,7 +55,7 @@ impl Semaphore {
     /// # Errors
     /// A store error.
     pub fn acquire(&self, count: u32) -> Result<Guard, Error> {
-        self.attempt(count, Patience::Forever)?.ok_or(Error::Closed)
+        self.attempt(count, WaitLimit::Forever)?.ok_or(Error::Closed)
     }
 
     /// Waits at most `timeout` for `count` permits.
@@ -63,7 +63,7 @@ impl Semaphore {
     /// # Errors
     /// A store error.
     pub fn acquire_within(&self, count: u32, timeout: Duration) -> Result<Option<Guard>, Error> {
-        self.attempt(count, Patience::for_at_most(timeout))
+        self.attempt(count, WaitLimit::for_at_most(timeout))
     }
 
     /// Does not wait for `count` permits.
@@ -71,10 +71,10 @@ impl Semaphore {
     /// # Errors
     /// A store error.
     pub fn try_acquire(&self, count: u32) -> Result<Option<Guard>, Error> {
-        self.attempt(count, Patience::None)
+        self.attempt(count, WaitLimit::NoWait)
     }
 
-    fn attempt(&self, count: u32, patience: Patience) -> Result<Option<Guard>, Error> {
-        Ok(block_on(self.0.attempt(count, patience))?.map(Guard::new))
+    fn attempt(&self, count: u32, wait_limit: WaitLimit) -> Result<Option<Guard>, Error> {
+        Ok(block_on(self.0.attempt(count, wait_limit))?.map(Guard::new))
     }
 }

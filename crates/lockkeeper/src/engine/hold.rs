@@ -6,14 +6,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 
-use super::arbiter::Arbiter;
+use super::event_order::{Ended, EventOrder};
 use super::lease::{Due, Lease, Standing};
-use super::loss::Loss;
 use super::observers::Observers;
-use super::parting::Ended;
-use super::waiting::Won;
 use crate::clock::Moment;
-use crate::store::{Broken, ClaimId, Fencing, LockInfo, Mode, Renewal};
+use crate::store::{Broken, ClaimId, Fencing, Grant, LockInfo, Mode, Renewal};
 use crate::token::MAX_SKEW_MICROS;
 use crate::{Error, Event, Label, LossCause, Name, Token};
 
@@ -24,6 +21,23 @@ const SKEW: Duration = Duration::from_micros(MAX_SKEW_MICROS - 5_000_000);
 
 fn is_held(standing: Standing) -> bool {
     matches!(standing, Standing::Held | Standing::AtRisk)
+}
+
+/// A claim that was granted.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub claim: ClaimId,
+    pub grant: Grant,
+    /// When it was asked for: the lease counts from then.
+    pub sent: Moment,
+    /// How long it lasts at first.
+    pub lease: Duration,
+    pub label: Option<Label>,
+}
+
+/// Learns at once that a hold is lost, so that local waiters contend anew.
+pub(crate) trait LossListener: std::fmt::Debug + Send + Sync {
+    fn hold_lost(self: Arc<Self>, claim: ClaimId);
 }
 
 #[derive(Debug)]
@@ -37,8 +51,8 @@ pub(crate) struct Hold {
     changed: Notify,
     /// The watchdog's next look, in nanoseconds; 0 when it does not look after this hold.
     look: AtomicU64,
-    /// How many readers of this process use the hold. Changed only under the arbiter's mutex.
-    sharers: AtomicU32,
+    /// How many tasks use the hold. Changed only under the mutex of their queue.
+    users: AtomicU32,
     /// The first token of its run.
     first: Token,
     /// The token of the task that came to it last.
@@ -47,40 +61,39 @@ pub(crate) struct Hold {
     gone: AtomicBool,
     /// Renewals fail, and that was told.
     failing: AtomicBool,
-    loss: Loss,
+    events: EventOrder,
     /// When the hold began.
     since: Moment,
     /// How it was lost, once the store was asked.
     cause: OnceLock<LossCause>,
-    /// Whom to tell of the loss, so that local waiters contend anew.
-    arbiter: Weak<Arbiter>,
+    listener: Weak<dyn LossListener>,
 }
 
 impl Hold {
     pub fn new(
         name: Name,
-        won: &Won,
         mode: Mode,
+        granted: &Granted,
         lease: Lease,
-        arbiter: &Arc<Arbiter>,
+        listener: Weak<dyn LossListener>,
     ) -> Arc<Hold> {
         Arc::new(Hold {
             name,
-            claim: won.claim,
+            claim: granted.claim,
             mode,
-            label: won.label.clone(),
+            label: granted.label.clone(),
             lease: Mutex::new(lease),
             changed: Notify::new(),
             look: AtomicU64::new(0),
-            sharers: AtomicU32::new(0),
-            first: won.grant.token,
-            token: AtomicU64::new(won.grant.token.get()),
+            users: AtomicU32::new(0),
+            first: granted.grant.token,
+            token: AtomicU64::new(granted.grant.token.get()),
             gone: AtomicBool::new(false),
             failing: AtomicBool::new(false),
-            loss: Loss::default(),
-            since: won.sent,
+            events: EventOrder::default(),
+            since: granted.sent,
             cause: OnceLock::new(),
-            arbiter: Arc::downgrade(arbiter),
+            listener,
         })
     }
 
@@ -226,11 +239,11 @@ impl Hold {
 
     /// The hold is lost, for all but observers. Returns whether that is news.
     pub fn begin_loss(&self) -> bool {
-        let is_news = self.loss.begin();
+        let is_news = self.events.begin_loss();
         if is_news {
             self.changed.notify_waiters();
-            if let Some(arbiter) = self.arbiter.upgrade() {
-                arbiter.hold_lost(self.claim);
+            if let Some(listener) = self.listener.upgrade() {
+                listener.hold_lost(self.claim);
             }
         }
         is_news
@@ -245,7 +258,7 @@ impl Hold {
             cause: self.loss_cause(),
         });
         loop {
-            let ended = self.loss.go_on();
+            let ended = self.events.next();
             if ended.is_empty() {
                 return;
             }
@@ -256,8 +269,8 @@ impl Hold {
     }
 
     /// Tells that a task's turn has ended: after the loss, if there is one.
-    pub fn tell_released(&self, ended: Ended, observers: &Observers) {
-        if let Some(ended) = self.loss.put_behind(ended) {
+    pub(super) fn tell_released(&self, ended: Ended, observers: &Observers) {
+        if let Some(ended) = self.events.release(ended) {
             self.event_released(&ended, observers);
         }
     }
@@ -328,9 +341,20 @@ impl Hold {
         }
     }
 
-    /// A task came to the hold, with this token.
-    pub fn goes_to(&self, token: Token) {
+    /// One more task uses the hold, with this token.
+    pub fn enter(&self, token: Token) {
+        self.users.fetch_add(1, SeqCst);
         self.token.store(token.get(), SeqCst);
+    }
+
+    /// One task less uses the hold. Returns how many are left.
+    pub fn exit(&self) -> u32 {
+        self.users.fetch_sub(1, SeqCst) - 1
+    }
+
+    /// How many tasks use the hold.
+    pub fn users(&self) -> u32 {
+        self.users.load(SeqCst)
     }
 
     fn token(&self) -> Token {
@@ -358,15 +382,6 @@ impl Hold {
             }
             changed.await;
         }
-    }
-
-    pub fn join_shared(&self) {
-        self.sharers.fetch_add(1, SeqCst);
-    }
-
-    /// Answers how many readers are left.
-    pub fn leave_shared(&self) -> u32 {
-        self.sharers.fetch_sub(1, SeqCst) - 1
     }
 
     pub fn take_look(&self) -> Option<Moment> {

@@ -1,73 +1,18 @@
-//! Has the loss of a hold told once, and its releases after it.
+//! Tells observers of a loss once, with its cause.
 //!
-//! A loss counts at once: for the standing of the hold, for `lost()` and for those who contend next. Observers are told of it
-//! when its cause is known. Where the store may know that, it is asked first. Nobody waits for an observer: a release that
-//! comes to its end before is left here, and told after the loss.
+//! A loss counts at once: for the standing of the hold, for `lost()` and for the tasks that contend next. Observers are told
+//! when its cause is known, for which the store may have to be asked.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::Shared;
 use super::background::Pends;
 use super::hold::Hold;
-use super::parting::Ended;
+use super::shared::Shared;
 use crate::LossCause;
 
 /// How long to ask the store for the cause of a loss before one goes on without it.
-pub(super) const CAUSE_PATIENCE: Duration = Duration::from_secs(1);
-/// How many causes a keeper asks for at a time: a store that lost its data lost every hold at once.
-pub(super) const ASKS: usize = 32;
-
-#[derive(Debug, Default)]
-pub(super) struct Loss(Mutex<Told>);
-
-#[derive(Debug, Default)]
-enum Told {
-    #[default]
-    Nothing,
-    /// A [`Teller`] has the loss to tell, and then these releases.
-    Soon(Vec<Ended>),
-    All,
-}
-
-impl Loss {
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns whether the loss is news, which the caller has to see told.
-    pub fn begin(&self) -> bool {
-        let mut told = self.told();
-        let is_news = matches!(*told, Told::Nothing);
-        if is_news {
-            *told = Told::Soon(Vec::new());
-        }
-        is_news
-    }
-
-    /// Leaves a release to whatever tells the loss. Returns it if there is nothing to come before it.
-    pub fn put_behind(&self, ended: Ended) -> Option<Ended> {
-        match &mut *self.told() {
-            Told::Soon(behind) => {
-                behind.push(ended);
-                None
-            }
-            Told::Nothing | Told::All => Some(ended),
-        }
-    }
-
-    /// The loss was told, or what came behind it. Returns what is to be told next, nothing when all is told.
-    pub fn go_on(&self) -> Vec<Ended> {
-        let mut told = self.told();
-        match &mut *told {
-            Told::Soon(behind) if !behind.is_empty() => std::mem::take(behind),
-            _ => {
-                *told = Told::All;
-                Vec::new()
-            }
-        }
-    }
-}
+pub(super) const CAUSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Has to tell a loss, and tells it when it is dropped, with the cause that is known by then.
 #[derive(Debug)]
@@ -85,12 +30,12 @@ impl Teller {
         let shared = self.shared.clone();
         // The end of the keeper drops the future, and so has the loss told.
         shared.spawner.spawn_pending(Pends::CleanUp, async move {
-            let _ = tokio::time::timeout(CAUSE_PATIENCE, self.ask()).await;
+            let _ = tokio::time::timeout(CAUSE_LIMIT, self.ask()).await;
         });
     }
 
     async fn ask(&self) {
-        let Ok(_turn) = self.shared.asks.acquire().await else {
+        let Ok(_turn) = self.shared.cause_queries.acquire().await else {
             return;
         };
         let store = &self.shared.store;
@@ -106,27 +51,24 @@ impl Drop for Teller {
     }
 }
 
-impl Shared {
-    /// The store says that a hold is gone.
-    pub fn gone(self: &Arc<Shared>, hold: &Arc<Hold>) {
-        if hold.gone() {
-            self.tell_lost(hold);
-        }
+/// The store says that a hold is gone.
+pub(super) fn store_lost_it(shared: &Arc<Shared>, hold: &Arc<Hold>) {
+    if hold.gone() {
+        tell(shared, hold);
     }
+}
 
-    /// Has a loss told, unless that was done.
-    pub fn tell_lost(self: &Arc<Shared>, hold: &Arc<Hold>) {
-        if let Some(teller) = self.lost(hold) {
-            teller.tell();
-        }
+/// Has a loss told, unless that was done.
+pub(super) fn tell(shared: &Arc<Shared>, hold: &Arc<Hold>) {
+    if let Some(teller) = begin(shared, hold) {
+        teller.tell();
     }
+}
 
-    /// A hold is lost. Returns what tells it, unless there is one.
-    pub(super) fn lost(self: &Arc<Shared>, hold: &Arc<Hold>) -> Option<Teller> {
-        let is_news = hold.begin_loss();
-        is_news.then(|| Teller {
-            hold: hold.clone(),
-            shared: self.clone(),
-        })
-    }
+/// A hold is lost. Returns what tells it, unless there is one.
+pub(super) fn begin(shared: &Arc<Shared>, hold: &Arc<Hold>) -> Option<Teller> {
+    hold.begin_loss().then(|| Teller {
+        hold: hold.clone(),
+        shared: shared.clone(),
+    })
 }

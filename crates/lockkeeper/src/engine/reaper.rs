@@ -6,16 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Core;
-use super::arbiter::Leaving;
 use super::background::Pends;
-use super::parting::Parting;
+use super::availability::REQUEST_WINDOW;
+use super::clean_ups::CleanUp;
+use super::core::Core;
+use super::loss;
+use super::release_report::ReleaseReport;
+use super::thread_exit::left_behind;
 use crate::clock::Moment;
 use crate::store::{ClaimId, Release, Released, Store};
 use crate::{Error, Name};
-
-/// How long a request may be on its way: past this the store ignores it, and we stop waiting for its answer.
-pub(crate) const REQUEST_WINDOW: Duration = Duration::from_secs(10);
 
 /// What is to be undone in the store, and when its lease undoes it anyway.
 struct Undo {
@@ -31,45 +31,48 @@ enum Verb {
     Withdraw,
 }
 
-impl Core {
-    /// Lets go of a hold in the background.
-    pub fn release_later(
-        self: &Arc<Core>,
-        parting: Parting,
-        lease: Duration,
-        leaving: Option<Leaving>,
-    ) {
-        let core = self.clone();
-        let undo = Undo {
-            verb: Verb::Release,
-            name: parting.hold.name.clone(),
-            claim: parting.hold.claim,
-            lease,
-        };
-        let done = async move { undo.until_done(&core, leaving, Some(parting)).await };
-        self.background.spawn_pending(Pends::CleanUp, done);
-    }
+/// Releases a hold in the background. `under_way` ends with the store's first answer.
+pub(super) fn release_later(
+    core: &Arc<Core>,
+    report: ReleaseReport,
+    lease: Duration,
+    under_way: Option<CleanUp>,
+) {
+    let undo = Undo {
+        verb: Verb::Release,
+        name: report.hold.name.clone(),
+        claim: report.hold.claim,
+        lease,
+    };
+    let done = {
+        let core = core.clone();
+        async move { undo.until_done(&core, under_way, Some(report)).await }
+    };
+    core.background.spawn_pending(Pends::CleanUp, done);
+    left_behind(core);
+}
 
-    /// Takes back a claim in the background. `in_doubt`: its request may still be on its way to the store,
-    /// so it is taken back once more when the store would ignore it.
-    pub fn withdraw_later(
-        self: &Arc<Core>,
-        name: Name,
-        claim: ClaimId,
-        lease: Duration,
-        in_doubt: bool,
-    ) {
-        let core = self.clone();
-        let late = Moment::now() + REQUEST_WINDOW;
-        let undo = Undo {
-            verb: Verb::Withdraw,
-            name,
-            claim,
-            lease,
-        };
-        let leaving = self.known_arbiter(&undo.name).map(|a| a.leaving());
-        self.background.spawn_pending(Pends::CleanUp, async move {
-            undo.until_done(&core, leaving, None).await;
+/// Takes back a claim in the background. `in_doubt`: its request may still be on its way to the store, so it is taken back
+/// once more when the store would ignore it.
+pub(super) fn withdraw_later(
+    core: &Arc<Core>,
+    name: Name,
+    claim: ClaimId,
+    lease: Duration,
+    in_doubt: bool,
+) {
+    let late = Moment::now() + REQUEST_WINDOW;
+    let under_way = core.clean_ups.begin(&name);
+    let undo = Undo {
+        verb: Verb::Withdraw,
+        name,
+        claim,
+        lease,
+    };
+    let done = {
+        let core = core.clone();
+        async move {
+            undo.until_done(&core, Some(under_way), None).await;
             if in_doubt {
                 let again = core.clone();
                 core.background.spawn(async move {
@@ -77,8 +80,10 @@ impl Core {
                     undo.until_done(&again, None, None).await;
                 });
             }
-        });
-    }
+        }
+    };
+    core.background.spawn_pending(Pends::CleanUp, done);
+    left_behind(core);
 }
 
 impl Undo {
@@ -86,30 +91,30 @@ impl Undo {
     async fn until_done(
         &self,
         core: &Core,
-        mut leaving: Option<Leaving>,
-        mut parting: Option<Parting>,
+        mut under_way: Option<CleanUp>,
+        mut report: Option<ReleaseReport>,
     ) {
         let observers = &core.shared.observers;
         let give_up = Moment::now() + self.lease;
         let mut pause = Duration::from_millis(20);
         loop {
             let answer = core.answer(self.once(core.store())).await;
-            drop(leaving.take());
-            core.shared.heard(&self.name, &answer);
-            if let Some(parting) = &mut parting {
+            drop(under_way.take());
+            core.shared.availability.heard(&self.name, &answer);
+            if let Some(report) = &mut report {
                 match &answer {
-                    Ok(Some(released)) if parting.shows_loss(released) => {
-                        parting.hold.was_gone();
-                        core.shared.tell_lost(&parting.hold);
+                    Ok(Some(released)) if report.shows_loss(released) => {
+                        report.hold.was_gone();
+                        loss::tell(&core.shared, &report.hold);
                     }
                     Ok(_) => {}
-                    Err(error) => parting.failed(error, observers),
+                    Err(error) => report.failed(error, observers),
                 }
             }
             let error = answer.err();
             if error.is_none_or(|error| !error.is_transient()) || Moment::now() >= give_up {
-                if let Some(parting) = parting {
-                    parting.over(observers);
+                if let Some(report) = report {
+                    report.over(observers);
                 }
                 return;
             }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::Shared;
 use super::background::LONGEST_SLEEP;
 use super::hold::Hold;
+use super::loss;
+use super::shared::Shared;
 use crate::clock::Moment;
 use crate::store::{Interest, KeeperId, Renewal, Renewed, Subscription};
 
@@ -86,7 +87,7 @@ impl Watchdog {
             for hold in due {
                 let due = hold.due(now);
                 if due.lost {
-                    shared.tell_lost(&hold);
+                    loss::tell(&shared, &hold);
                     continue;
                 }
                 if due.at_risk {
@@ -141,7 +142,7 @@ impl Watchdog {
             };
             for (hold, answer) in holds.iter().zip(answers) {
                 match answer {
-                    Renewed::NotHeld => shared.gone(hold),
+                    Renewed::NotHeld => loss::store_lost_it(shared, hold),
                     Renewed::Unknown | Renewed::TooLate => all = false,
                     Renewed::Renewed => {}
                 }
@@ -205,7 +206,7 @@ impl Watchdog {
         if let Some(hold) = holds.first()
             && answer.as_ref().map_or(true, told)
         {
-            shared.heard(&hold.name, &answer);
+            shared.availability.heard(&hold.name, &answer);
         }
         let now = Moment::now();
         match answer {
@@ -213,7 +214,7 @@ impl Watchdog {
                 for (hold, answer) in holds.iter().zip(answers) {
                     match answer {
                         Renewed::Renewed => hold.renewed(sent),
-                        Renewed::NotHeld => shared.gone(hold),
+                        Renewed::NotHeld => loss::store_lost_it(&shared, hold),
                         Renewed::Unknown => hold.renewal_failed(now, &silent(), &shared.observers),
                         // Past the deadline the next look says that it is lost.
                         Renewed::TooLate => {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::clock::Moment;
-use crate::engine::waiting::Patience;
+use crate::engine::request::WaitLimit;
 use crate::{Error, Guard, Lock};
 
 /// For how long one that has some of its locks waits for the next, before it gives way for the first time; and each
@@ -41,9 +41,9 @@ impl<'l> Taking<'l> {
     }
 
     /// Takes all of them, or none.
-    pub async fn all(mut self, patience: Patience) -> Result<Option<Vec<Guard>>, Error> {
+    pub async fn all(mut self, wait_limit: WaitLimit) -> Result<Option<Vec<Guard>>, Error> {
         while let Some(next) = self.held.iter().position(Option::is_none) {
-            let Some(guard) = self.take(next, patience).await? else {
+            let Some(guard) = self.take(next, wait_limit).await? else {
                 return Ok(None);
             };
             self.held[next] = Some(guard);
@@ -52,18 +52,18 @@ impl<'l> Taking<'l> {
     }
 
     /// Takes the first that is missing; the others may be let go of for it.
-    async fn take(&mut self, next: usize, patience: Patience) -> Result<Option<Guard>, Error> {
+    async fn take(&mut self, next: usize, wait_limit: WaitLimit) -> Result<Option<Guard>, Error> {
         let lock = &self.locks[next];
         if self.held.iter().all(Option::is_none) {
-            return lock.attempt(patience).await;
+            return lock.attempt(wait_limit).await;
         }
         // A lock that is free sets no timer. If that fails, so does what follows.
-        if patience == Patience::Forever
-            && let Ok(Some(guard)) = lock.attempt(Patience::None).await
+        if wait_limit == WaitLimit::Forever
+            && let Ok(Some(guard)) = lock.attempt(WaitLimit::NoWait).await
         {
             return Ok(Some(guard));
         }
-        let mut wait = pin!(lock.attempt(patience));
+        let mut wait = pin!(lock.attempt(wait_limit));
         let ordered = self.held[next..].iter().all(Option::is_none);
         let is_alike =
             |(other, held): (&Lock, &Option<Guard>)| held.is_some() && are_alike(lock, other);

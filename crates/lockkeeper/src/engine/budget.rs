@@ -13,7 +13,7 @@ use std::task::Poll;
 use tokio::task::coop::consume_budget;
 
 /// Uses some of the calling task's budget. Where there is none left, lets other tasks run once, if they can.
-pub(super) async fn take_turns() {
+pub(super) async fn consume() {
     let mut share = pin!(consume_budget());
     let mut yielded = false;
     poll_fn(|context| {

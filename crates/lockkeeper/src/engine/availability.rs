@@ -8,18 +8,23 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::Shared;
-use super::reaper::REQUEST_WINDOW;
+use super::observers::Observers;
 use crate::clock::Moment;
-use crate::store::{ClaimId, KeeperId};
+use crate::store::{ClaimId, KeeperId, Store};
 use crate::{Error, Event, Name};
+
+/// How long a request may be on its way: past this the store ignores it, and we stop waiting for its answer.
+pub(crate) const REQUEST_WINDOW: Duration = Duration::from_secs(10);
 
 /// How long the store is not said to be away again after it was, where it answers for one lock and not for another. How
 /// often the keeper asks whether it is back.
 const PAUSE: Duration = Duration::from_secs(1);
 
-#[derive(Debug, Default)]
-pub(crate) struct Outage {
+#[derive(Debug)]
+pub(crate) struct Availability {
+    /// The kind of store.
+    store: &'static str,
+    observers: Arc<Observers>,
     /// Set once it has been told that the store is away.
     told: AtomicBool,
     state: Mutex<State>,
@@ -34,7 +39,17 @@ struct State {
     last: Option<Moment>,
 }
 
-impl Outage {
+impl Availability {
+    pub fn new(store: &'static str, observers: Arc<Observers>) -> Availability {
+        Availability {
+            store,
+            observers,
+            told: AtomicBool::new(false),
+            state: Mutex::default(),
+            begins: Notify::new(),
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,9 +80,7 @@ impl Outage {
     fn name(&self) -> Option<Name> {
         self.state().away.as_ref().map(|(_, name)| name.clone())
     }
-}
 
-impl Shared {
     /// The store answered a verb for a lock, or did not.
     pub fn heard<T>(&self, name: &Name, answer: &Result<T, Error>) {
         match answer {
@@ -79,43 +92,43 @@ impl Shared {
     /// The store did what it was asked for.
     pub fn works(&self) {
         // Set only after it was told, so that the two events come in their order.
-        if !self.outage.told.load(SeqCst) {
+        if !self.told.load(SeqCst) {
             return;
         }
-        if let Some(away) = self.outage.end() {
-            let store = self.store.capabilities().store;
+        if let Some(away) = self.end() {
+            let store = self.store;
             self.observers.event(&Event::StoreBack { store, away });
         }
     }
 
     /// The store said this instead of an answer.
     pub fn fails(&self, name: &Name, error: &Error) {
-        if error.is_transient() && !self.outage.told.load(SeqCst) && self.outage.begin(name) {
-            let store = self.store.capabilities().store;
+        if error.is_transient() && !self.told.load(SeqCst) && self.begin(name) {
+            let store = self.store;
             self.observers.event(&Event::StoreAway { store, error });
-            self.outage.told.store(true, SeqCst);
-            self.outage.begins.notify_one();
+            self.told.store(true, SeqCst);
+            self.begins.notify_one();
         }
     }
 
     /// Asks a store that is away whether it is back, until it is. Runs until its runtime ends.
-    pub async fn watch_outages(self: Arc<Shared>, keeper: KeeperId) {
+    pub async fn watch(&self, store: &dyn Store, keeper: KeeperId) {
         loop {
-            self.outage.begins.notified().await;
-            while let Some(name) = self.outage.name() {
+            self.begins.notified().await;
+            while let Some(name) = self.name() {
                 tokio::time::sleep(PAUSE).await;
-                let answer = tokio::time::timeout(REQUEST_WINDOW, self.probe(&name, keeper)).await;
+                let answer = tokio::time::timeout(REQUEST_WINDOW, probe(store, &name, keeper)).await;
                 if matches!(answer, Ok(Ok(()))) {
                     self.works();
                 }
             }
         }
     }
+}
 
-    /// Reads and writes, and changes nothing: no claim has this number.
-    async fn probe(&self, name: &Name, keeper: KeeperId) -> Result<(), Error> {
-        self.store.inspect(name).await?;
-        let claim = ClaimId { keeper, number: 0 };
-        self.store.withdraw(name, claim).await
-    }
+/// Reads and writes, and changes nothing: no claim has this number.
+async fn probe(store: &dyn Store, name: &Name, keeper: KeeperId) -> Result<(), Error> {
+    store.inspect(name).await?;
+    let claim = ClaimId { keeper, number: 0 };
+    store.withdraw(name, claim).await
 }

@@ -2,19 +2,20 @@
 
 use std::sync::OnceLock;
 
-use super::arbiter::Arbiter;
-use super::tenure::Entry;
-use super::waiting::Patience;
-use super::wish::Wish;
+use super::core::Core;
+use super::request::AcquireRequest;
 use crate::clock::Moment;
 use crate::observe::WaitEnd;
 use crate::store::Mode;
-use crate::{Error, Event};
+use crate::{Error, Event, Name};
 
 #[derive(Debug)]
-pub(crate) struct Wait<'a> {
-    arbiter: &'a Arbiter,
+pub(crate) struct WaitReport<'a> {
+    core: &'a Core,
+    name: &'a Name,
     mode: Mode,
+    /// The caller waits, if it has to.
+    waits: bool,
     /// When the acquire began, if that is known.
     began: Option<Moment>,
     /// Since when it waits, once that was told.
@@ -22,11 +23,18 @@ pub(crate) struct Wait<'a> {
     ended: bool,
 }
 
-impl Wait<'_> {
-    pub fn new<'a>(arbiter: &'a Arbiter, wish: &Wish, began: Option<Moment>) -> Wait<'a> {
-        Wait {
-            arbiter,
-            mode: wish.mode,
+impl WaitReport<'_> {
+    pub fn new<'a>(
+        core: &'a Core,
+        name: &'a Name,
+        request: &AcquireRequest,
+        began: Option<Moment>,
+    ) -> WaitReport<'a> {
+        WaitReport {
+            core,
+            name,
+            mode: request.mode,
+            waits: request.wait_limit.waits(),
             began,
             since: OnceLock::new(),
             ended: false,
@@ -38,20 +46,19 @@ impl Wait<'_> {
         let since = self.began.unwrap_or_else(Moment::now);
         if self.since.set(since).is_ok() {
             self.tell(&Event::Waiting {
-                name: &self.arbiter.name,
+                name: self.name,
                 mode: self.mode,
             });
         }
     }
 
     /// The acquire came to this.
-    pub fn ends(mut self, taken: &Result<Option<Entry>, Error>, patience: Patience) {
-        let will_wait = patience != Patience::None;
+    pub fn ends<T>(mut self, taken: &Result<Option<T>, Error>) {
         let end = match taken {
             Ok(Some(_)) => WaitEnd::Granted,
-            Ok(None) if !will_wait => {
+            Ok(None) if !self.waits => {
                 return self.tell(&Event::Busy {
-                    name: &self.arbiter.name,
+                    name: self.name,
                     mode: self.mode,
                 });
             }
@@ -61,7 +68,7 @@ impl Wait<'_> {
                 WaitEnd::TimedOut
             }
             Err(error) => {
-                if will_wait && error.is_transient() {
+                if self.waits && error.is_transient() {
                     self.begins();
                 }
                 WaitEnd::Failed(error)
@@ -74,7 +81,7 @@ impl Wait<'_> {
         self.ended = true;
         if let Some(since) = self.since.get() {
             self.tell(&Event::Waited {
-                name: &self.arbiter.name,
+                name: self.name,
                 mode: self.mode,
                 waited: Moment::now().since(*since),
                 end,
@@ -83,13 +90,13 @@ impl Wait<'_> {
     }
 
     fn tell(&self, event: &Event<'_>) {
-        self.arbiter.core.shared.observers.event(event);
+        self.core.shared.observers.event(event);
     }
 }
 
-impl Drop for Wait<'_> {
+impl Drop for WaitReport<'_> {
     fn drop(&mut self) {
-        if !self.ended && !self.arbiter.core.home.is_left() {
+        if !self.ended && !self.core.home.is_left() {
             self.over(WaitEnd::Cancelled);
         }
     }

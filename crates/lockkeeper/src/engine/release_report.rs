@@ -3,22 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::event_order::Ended;
 use super::hold::Hold;
 use super::observers::Observers;
 use crate::clock::Moment;
 use crate::store::Released;
 use crate::{Error, Event, Token};
 
-/// A task's turn with a hold that is over.
 #[derive(Debug)]
-pub(crate) struct Ended {
-    pub token: Token,
-    /// How long it was.
-    pub held: Duration,
-}
-
-#[derive(Debug)]
-pub(crate) struct Parting {
+pub(crate) struct ReleaseReport {
     pub hold: Arc<Hold>,
     token: Token,
     /// How long it was held, if its end is to be told.
@@ -29,9 +22,9 @@ pub(crate) struct Parting {
     failed: bool,
 }
 
-impl Parting {
-    pub fn new(hold: Arc<Hold>, token: Token, held: Option<Duration>) -> Parting {
-        Parting {
+impl ReleaseReport {
+    pub fn new(hold: Arc<Hold>, token: Token, held: Option<Duration>) -> ReleaseReport {
+        ReleaseReport {
             hold,
             token,
             held,

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::Core;
+use super::availability::REQUEST_WINDOW;
+use super::core::Core;
+use super::hold::Granted;
 use super::lease::until_lost;
-use super::reaper::REQUEST_WINDOW;
+use super::reaper::withdraw_later;
+use super::request::WaitLimit;
 use crate::clock::Moment;
 use crate::store::{Attempt, Claim, ClaimId, Grant, Interest, Mode, Subscription};
 use crate::{Error, Label, Name};
@@ -19,41 +22,6 @@ const JITTER_NANOS: u64 = 150_000_000;
 /// What has to be left of a direct grant, or it is asked for: a busy machine or server may stall for a while.
 const DIRECT_LEFT: Duration = Duration::from_millis(600);
 
-/// How long to wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// Not at all.
-    None,
-    /// Until a moment.
-    Until(Moment),
-    /// For ever.
-    Forever,
-}
-
-impl Patience {
-    pub fn for_at_most(d: Duration) -> Patience {
-        Patience::Until(Moment::now() + d)
-    }
-
-    pub fn deadline(self) -> Moment {
-        match self {
-            Patience::None => Moment::BOOT,
-            Patience::Until(moment) => moment,
-            Patience::Forever => Moment::NEVER,
-        }
-    }
-}
-
-/// A claim that was granted, for how long at first, and when it was asked for: the lease counts from then.
-#[derive(Debug)]
-pub(crate) struct Won {
-    pub claim: ClaimId,
-    pub grant: Grant,
-    pub sent: Moment,
-    pub lease: Duration,
-    pub label: Option<Label>,
-}
-
 /// The store has not answered for a while.
 #[derive(Debug)]
 struct Trouble {
@@ -64,7 +32,7 @@ struct Trouble {
 
 /// One claim on its way to a grant. Dropped before that, it leaves nothing in the store.
 #[derive(Debug)]
-pub(crate) struct Contest {
+pub(crate) struct Acquisition {
     core: Arc<Core>,
     claim: Claim,
     /// The hold will be renewed: it may begin with a short lease.
@@ -81,8 +49,8 @@ pub(crate) struct Contest {
     queued: Option<Duration>,
 }
 
-impl Contest {
-    pub fn new(core: &Arc<Core>, name: Name, mode: Mode, lease: Duration) -> Contest {
+impl Acquisition {
+    pub fn new(core: &Arc<Core>, name: Name, mode: Mode, lease: Duration) -> Acquisition {
         let claim = Claim {
             id: core.new_claim_id(),
             name,
@@ -94,7 +62,7 @@ impl Contest {
             beside: None,
             label: core.label.clone(),
         };
-        Contest {
+        Acquisition {
             core: core.clone(),
             claim,
             renewed: false,
@@ -108,19 +76,19 @@ impl Contest {
     }
 
     /// A claim whose first try queues it if the lock is `busy`, as it probably is.
-    pub fn expecting_busy(mut self, busy: bool) -> Contest {
+    pub fn expecting_busy(mut self, busy: bool) -> Acquisition {
         self.expects_busy = busy;
         self
     }
 
     /// A claim for a hold that is renewed, or not.
-    pub fn renewed(mut self, renewed: bool) -> Contest {
+    pub fn renewed(mut self, renewed: bool) -> Acquisition {
         self.renewed = renewed;
         self
     }
 
     /// A claim with this label instead of the keeper's, if there is one.
-    pub fn labelled(mut self, label: Option<&Label>) -> Contest {
+    pub fn labelled(mut self, label: Option<&Label>) -> Acquisition {
         if let Some(label) = label {
             self.claim.label = Some(label.clone());
         }
@@ -128,18 +96,22 @@ impl Contest {
     }
 
     /// The claim to put in the queue with a release, subscribed to so that its grant is not missed.
-    pub async fn prepare(&mut self, reserve: u32) -> Result<&Claim, Error> {
+    pub async fn prepare(&mut self, reserve: u32) -> Result<(), Error> {
         self.subscribe().await?;
         self.claim.reserve = reserve;
         self.claim.not_after = Moment::now() + REQUEST_WINDOW;
         self.claim.enqueue = true;
         self.exposed = true;
         self.on_its_way = true;
-        Ok(&self.claim)
+        Ok(())
+    }
+
+    pub fn claim(&self) -> &Claim {
+        &self.claim
     }
 
     /// The release that the claim was prepared for has let go, and so queued the claim unless it came too late.
-    pub fn released(&mut self) {
+    pub fn queued_by_release(&mut self) {
         self.on_its_way = false;
         if Moment::now() <= self.claim.not_after {
             self.queued = Some(pause_before_retry(None));
@@ -148,7 +120,7 @@ impl Contest {
 
     /// The claim was granted to a request sent at `sent`. If its lease is over by now, that is no hold: it is
     /// taken back.
-    pub fn won(&mut self, grant: Grant, sent: Moment) -> Result<Won, Error> {
+    pub fn granted(&mut self, grant: Grant, sent: Moment) -> Result<Granted, Error> {
         if Moment::now() >= sent + until_lost(self.claim.lease) {
             self.start_over(false);
             return Err(Error::unavailable(
@@ -157,7 +129,7 @@ impl Contest {
             ));
         }
         self.exposed = false;
-        Ok(Won {
+        Ok(Granted {
             claim: self.claim.id,
             grant,
             sent,
@@ -168,7 +140,7 @@ impl Contest {
 
     /// The hint brought the grant: the claim holds, and need not ask. The grant may be a short one, and counts from before
     /// it was made; unless enough of that is left, the claim asks.
-    fn won_directly(&mut self) -> Option<Won> {
+    fn granted_directly(&mut self) -> Option<Granted> {
         let direct = self.subscription.as_ref()?.granted()?;
         let lease = self.claim.lease.min(direct.lease);
         let lost = direct.sent + until_lost(lease);
@@ -177,7 +149,7 @@ impl Contest {
             return None;
         }
         self.exposed = false;
-        Some(Won {
+        Some(Granted {
             claim: self.claim.id,
             grant: direct.grant,
             sent: direct.sent,
@@ -187,13 +159,13 @@ impl Contest {
     }
 
     /// A claim that may stand beside a hold of the same keeper.
-    pub fn beside(mut self, hold: ClaimId) -> Contest {
+    pub fn beside(mut self, hold: ClaimId) -> Acquisition {
         self.claim.beside = Some(hold);
         self
     }
 
     /// Tries once. `None`: busy; the claim is queued if it was subscribed before.
-    pub async fn try_once(&mut self, reserve: u32) -> Result<Option<Won>, Error> {
+    pub async fn try_once(&mut self, reserve: u32) -> Result<Option<Granted>, Error> {
         if self.expects_busy {
             // If it fails, whoever waits sees to it.
             let _ = self.subscribe().await;
@@ -207,10 +179,10 @@ impl Contest {
         let answer = self.core.store().try_acquire(&self.claim);
         let answer = self.core.answer(answer).await;
         self.on_its_way = false;
-        self.core.shared.heard(&self.claim.name, &answer);
+        self.core.shared.availability.heard(&self.claim.name, &answer);
         match answer {
-            Ok(Attempt::Granted(grant)) => match self.won(grant, sent) {
-                Ok(won) => Ok(Some(won)),
+            Ok(Attempt::Granted(grant)) => match self.granted(grant, sent) {
+                Ok(granted) => Ok(Some(granted)),
                 Err(error) => {
                     self.note(&error);
                     Err(error)
@@ -236,13 +208,13 @@ impl Contest {
         }
     }
 
-    /// Tries once, but not past the end of patience: a store that is silent for longer counts as busy.
+    /// Tries once, but not past its end: a store that is silent for longer counts as busy.
     pub async fn try_within(
         &mut self,
-        patience: Patience,
+        wait_limit: WaitLimit,
         reserve: u32,
-    ) -> Result<Option<Won>, Error> {
-        let Patience::Until(deadline) = patience else {
+    ) -> Result<Option<Granted>, Error> {
+        let WaitLimit::Until(deadline) = wait_limit else {
             return self.try_once(reserve).await;
         };
         let core = self.core.clone();
@@ -258,11 +230,11 @@ impl Contest {
     /// `look` makes it ask again.
     pub async fn run(
         &mut self,
-        patience: Patience,
+        wait_limit: WaitLimit,
         wanted: impl Fn(Option<&Error>) -> u32,
         look: &Notify,
-    ) -> Result<Option<Won>, Error> {
-        let deadline = patience.deadline();
+    ) -> Result<Option<Granted>, Error> {
+        let deadline = wait_limit.deadline();
         loop {
             // A claim that has just been queued would only be told so again.
             let pause = match self.queued.take() {
@@ -273,11 +245,11 @@ impl Contest {
                     if reserve == 0 {
                         return Ok(None);
                     }
-                    match self.try_within(patience, reserve).await {
-                        Ok(Some(won)) => return Ok(Some(won)),
-                        Ok(None) if patience == Patience::None => return Ok(None),
+                    match self.try_within(wait_limit, reserve).await {
+                        Ok(Some(granted)) => return Ok(Some(granted)),
+                        Ok(None) if wait_limit == WaitLimit::NoWait => return Ok(None),
                         // A try that was cut short is not followed by another.
-                        Ok(None) if Moment::now() >= deadline => return self.in_vain(),
+                        Ok(None) if Moment::now() >= deadline => return self.timed_out(),
                         Ok(None) if self.queued.is_some() => continue,
                         // A hint between the try and the subscription would be missed: try once more.
                         Ok(None) => {
@@ -285,21 +257,21 @@ impl Contest {
                             let subscribed = tokio::select! {
                                 biased;
                                 subscribed = self.subscribe() => subscribed,
-                                () = core.background.sleep_until(deadline) => return self.in_vain(),
+                                () = core.background.sleep_until(deadline) => return self.timed_out(),
                             };
                             match subscribed {
                                 Ok(()) => continue,
                                 Err(error) => self.pause_after(error)?,
                             }
                         }
-                        Err(error) if patience == Patience::None => return Err(error),
+                        Err(error) if wait_limit == WaitLimit::NoWait => return Err(error),
                         Err(error) => self.pause_after(error)?,
                     }
                 }
             };
             let now = Moment::now();
             if now >= deadline {
-                return self.in_vain();
+                return self.timed_out();
             }
             if wanted(self.trouble()) == 0 {
                 return Ok(None);
@@ -307,8 +279,8 @@ impl Contest {
             let until = (now + pause).min(deadline);
             tokio::select! {
                 () = hint(self.subscription.as_ref()) => {
-                    if let Some(won) = self.won_directly() {
-                        return Ok(Some(won));
+                    if let Some(granted) = self.granted_directly() {
+                        return Ok(Some(granted));
                     }
                 }
                 () = look.notified() => {}
@@ -347,7 +319,7 @@ impl Contest {
     }
 
     /// Time ran out: the lock was not free, as far as is known.
-    pub fn in_vain<T>(&self) -> Result<Option<T>, Error> {
+    pub fn timed_out<T>(&self) -> Result<Option<T>, Error> {
         let why = self.trouble().cloned().or_else(|| self.core.not_ready());
         why.map_or(Ok(None), Err)
     }
@@ -358,7 +330,7 @@ impl Contest {
             let answer = self.core.store().subscribe(interest);
             let answer = self.core.answer(answer).await;
             if let Err(error) = &answer {
-                self.core.shared.fails(&self.claim.name, error);
+                self.core.shared.availability.fails(&self.claim.name, error);
             }
             self.subscription = Some(answer?);
         }
@@ -378,13 +350,11 @@ impl Contest {
         let Claim {
             name, id, lease, ..
         } = &self.claim;
-        self.core
-            .withdraw_later(name.clone(), *id, *lease, in_doubt);
-        self.core.left_behind();
+        withdraw_later(&self.core, name.clone(), *id, *lease, in_doubt);
     }
 }
 
-impl Drop for Contest {
+impl Drop for Acquisition {
     fn drop(&mut self) {
         if self.exposed && !self.core.home.is_left() {
             self.withdraw(self.on_its_way);

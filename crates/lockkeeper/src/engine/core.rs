@@ -1,0 +1,297 @@
+//! What all locks of one keeper share.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use tokio::runtime::RuntimeFlavor;
+use tokio::sync::Notify;
+use tokio::task::unconstrained;
+
+use super::availability::REQUEST_WINDOW;
+use super::background::{Background, END_PATIENCE, Pends, State};
+use super::clean_ups::CleanUps;
+use super::fork::Home;
+use super::observers::Observers;
+use super::request::LeaseKind;
+use super::shared::Shared;
+use super::watchdog::Watchdog;
+use crate::clock::Moment;
+use crate::store::caller::apart;
+use crate::store::{ClaimId, Interest, KeeperId, NodeState, Store};
+use crate::{Error, HandOff, Label, Observer};
+
+/// What one keeper is made of.
+pub(crate) struct Core {
+    pub id: KeeperId,
+    pub home: Home,
+    /// How many handles users have.
+    users: AtomicUsize,
+    /// When a user last sent something that may be on its way, in nanoseconds of [`Moment`].
+    newest: AtomicU64,
+    next_claim: AtomicU64,
+    pub shared: Arc<Shared>,
+    /// The lease of locks that ask for no other.
+    pub lease: Duration,
+    /// What claims are called that ask for no other label.
+    pub label: Option<Label>,
+    pub hand_off: HandOff,
+    ends_in_time: bool,
+    /// Whether the keeper's thread drives what the store needs driven.
+    drives_store: bool,
+    pub background: Background,
+    pub watchdog: Arc<Watchdog>,
+    /// What this keeper still has to undo in the store, by name.
+    pub clean_ups: Arc<CleanUps>,
+    closed: AtomicBool,
+    closing: Notify,
+}
+
+impl Core {
+    pub async fn start(
+        background: Background,
+        store: Arc<dyn Store>,
+        drives_store: bool,
+        lease: Duration,
+        label: Option<Label>,
+        hand_off: HandOff,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Arc<Core>, Error> {
+        let id = KeeperId::new();
+        let breaks = {
+            let store = store.clone();
+            // Before the first acquire, or a break of it might be missed.
+            let subscribe = async move { store.subscribe(Interest::Keeper(id)).await };
+            background.run(subscribe).await?.ok()
+        };
+        let ends_in_time = store.capabilities().ends_in_time;
+        let observers = Observers::new(observer);
+        let shared = Arc::new(Shared::new(store, observers, background.spawner()));
+        let watchdog = Arc::<Watchdog>::default();
+        background.spawn(watchdog.clone().run(shared.clone()));
+        background.spawn(watchdog.clone().notice_breaks(shared.clone(), id, breaks));
+        background.spawn({
+            let shared = shared.clone();
+            async move { shared.availability.watch(&*shared.store, id).await }
+        });
+        Ok(Arc::new(Core {
+            id,
+            home: Home::here(),
+            users: AtomicUsize::new(0),
+            newest: AtomicU64::new(0),
+            next_claim: AtomicU64::new(1),
+            shared,
+            lease,
+            label,
+            hand_off,
+            ends_in_time,
+            drives_store,
+            background,
+            watchdog,
+            clean_ups: Arc::default(),
+            closed: AtomicBool::new(false),
+            closing: Notify::new(),
+        }))
+    }
+
+    /// One more handle of a user.
+    pub fn add_user(&self) {
+        self.users.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// One handle of a user less. Returns whether it was the last.
+    pub fn remove_user(&self) -> bool {
+        self.users.fetch_sub(1, Ordering::SeqCst) == 1
+    }
+
+    /// A user sent something then that may still be on its way.
+    pub fn sent_at(&self, sent: Moment) {
+        self.newest.fetch_max(sent.as_nanos(), Ordering::SeqCst);
+    }
+
+    pub fn store(&self) -> &dyn Store {
+        &*self.shared.store
+    }
+
+    /// Waits for a store's answer, but not for ever: a store that stays silent must not hang a line of
+    /// waiters. No timer is set when the answer is there at once, or the store sees to it by itself.
+    pub async fn answer<T>(
+        &self,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        // Its task may have no budget left, and no way to get another: see `turns.rs`.
+        unconstrained(async {
+            if self.ends_in_time {
+                return answer.await;
+            }
+            tokio::select! {
+                biased;
+                answer = answer => answer,
+                () = async { self.background.sleep_until(Moment::now() + REQUEST_WINDOW).await } => {
+                    Err(Error::outcome_unknown(self.store().capabilities().store, format!("no answer within {REQUEST_WINDOW:?}")))
+                }
+            }
+        })
+        .await
+    }
+
+    /// Why the store could not have granted to anybody, if so: whoever waited in vain is to know.
+    pub fn not_ready(&self) -> Option<Error> {
+        let health = self.store().health();
+        if health.ready_in.is_zero() {
+            return None;
+        }
+        let mut reason = format!(
+            "nothing can be granted for {:.1}s more",
+            health.ready_in.as_secs_f64()
+        );
+        for status in health.nodes {
+            if status.state != NodeState::Up {
+                reason += &format!("; {} {}", status.node, status.state);
+            }
+        }
+        Some(Error::unavailable(
+            self.store().capabilities().store,
+            reason,
+        ))
+    }
+
+    /// A renewed lease of this length, if the store grants it.
+    pub fn renewed_lease(&self, length: Duration) -> Result<LeaseKind, Error> {
+        self.store().capabilities().check_lease(length)?;
+        if length == self.lease {
+            return Ok(LeaseKind::Usual);
+        }
+        Ok(LeaseKind::Renewed(length))
+    }
+
+    /// A fixed lease of this length, if the store grants it.
+    pub fn fixed_lease(&self, length: Duration) -> Result<LeaseKind, Error> {
+        self.store().capabilities().check_lease(length)?;
+        Ok(LeaseKind::Fixed(length))
+    }
+
+    /// Checks a label. `None` if it is the keeper's.
+    pub fn other_label(&self, label: &str) -> Result<Option<Label>, Error> {
+        let label = Label::new(label)?;
+        Ok((self.label.as_ref() != Some(&label)).then_some(label))
+    }
+
+    /// A claim id that was never used before.
+    pub fn new_claim_id(&self) -> ClaimId {
+        ClaimId {
+            keeper: self.id,
+            number: self.next_claim.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// Whether a verb may begin.
+    pub fn check_usable(&self) -> Result<(), Error> {
+        self.home.check()?;
+        self.check_open()
+    }
+
+    pub fn check_open(&self) -> Result<(), Error> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        Ok(())
+    }
+
+    /// Acquires nothing more; whoever waits learns it.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.closing.notify_waiters();
+    }
+
+    /// Waits until nothing is on its way to the store any more.
+    pub async fn cleaned_up(&self) {
+        self.background.cleaned_up().await;
+        self.store().settled().await;
+    }
+
+    /// Until when the last handle waits: for a second after something was sent.
+    fn end_patience(&self) -> Moment {
+        Moment::from_nanos(self.newest.load(Ordering::SeqCst)) + END_PATIENCE
+    }
+
+    /// Waits until nothing is on its way to the store any more, for at most a second after it was sent.
+    pub async fn settled(&self) {
+        if self.background.is_here() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = self.cleaned_up() => {}
+            () = self.background.sleep_until(self.end_patience()) => {}
+        }
+    }
+
+    /// As [`settled`](Core::settled), but blocks.
+    pub fn settle(&self) {
+        self.settle_until(self.end_patience(), State::is_empty);
+    }
+
+    /// Blocks until the clean-ups up to this one are done, for at most a second after the last was sent. Others may go on
+    /// waiting, and leave more behind meanwhile.
+    pub fn settle_clean_ups(&self, last: u64, sent: Moment) {
+        let last = last.min(self.background.last_clean_up());
+        self.settle_until(sent + END_PATIENCE, |pending| {
+            pending.clean_ups.have_ended(last)
+        });
+    }
+
+    fn settle_until(&self, until: Moment, so: impl Fn(&State) -> bool) {
+        // What the caller's runtime drives does not go on while it is blocked, nor does the keeper's own thread.
+        if !self.drives_store && is_single_threaded() || self.background.is_here() {
+            return;
+        }
+        self.background.wait_for(until, so);
+        if until.remaining().is_zero() {
+            return;
+        }
+        let shared = self.shared.clone();
+        let mut settled = Box::pin(async move { shared.store.settled().await });
+        let mut context = Context::from_waker(Waker::noop());
+        if apart(|| settled.as_mut().poll(&mut context)).is_pending() {
+            let number = self.background.spawn_pending(Pends::CleanUp, settled);
+            self.background
+                .wait_for(until, |pending| !pending.clean_ups.is_under_way(number));
+        }
+    }
+
+    /// Waits until the keeper is closed.
+    pub async fn closed(&self) {
+        let mut closing = std::pin::pin!(self.closing.notified());
+        closing.as_mut().enable();
+        if self.check_open().is_ok() {
+            closing.await;
+        }
+    }
+}
+
+/// Whether the calling thread is all that its runtime has.
+fn is_single_threaded() -> bool {
+    let runtime = tokio::runtime::Handle::try_current();
+    runtime.is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::CurrentThread)
+}
+
+impl Drop for Core {
+    /// A program may end right after its keeper: by then the store must be closed, or it leaves its files behind.
+    /// So the thread's share of it ends first, and ours, the last, with this drop.
+    fn drop(&mut self) {
+        self.background.end();
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("id", &self.id)
+            .field("store", &self.shared.store)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,28 @@
+//! A process that was forked has copies of its parent's handles and none of its parent's threads. There every verb is refused.
+
+use rustix::process::{Pid, getpid};
+
+use crate::Error;
+
+/// The process that a keeper was connected in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Home(Pid);
+
+impl Home {
+    pub fn here() -> Home {
+        Home(getpid())
+    }
+
+    /// Whether this process is a fork of that one.
+    pub fn is_left(self) -> bool {
+        getpid() != self.0
+    }
+
+    /// Refuses to go on in a fork. Comes before any mutex of the keeper is taken.
+    pub fn check(self) -> Result<(), Error> {
+        if self.is_left() {
+            return Err(Error::Forked);
+        }
+        Ok(())
+    }
+}

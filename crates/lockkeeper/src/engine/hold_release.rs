@@ -1,0 +1,168 @@
+//! The release of one hold in the store: sent once, and tried again in the background if it fails or its caller goes away.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use super::core::Core;
+use super::hold::Hold;
+use super::loss::{self, CAUSE_LIMIT, Teller};
+use super::loss_error;
+use super::reaper::release_later;
+use super::release_report::ReleaseReport;
+use super::thread_exit::answered;
+use crate::clock::Moment;
+use crate::guard::ReleaseOutcome;
+use crate::store::{Claim, Release, Released};
+use crate::{Error, Name};
+
+/// A hold on its way back to the store. Dropped before the store has confirmed that, the release goes on in the background.
+#[derive(Debug)]
+pub(super) struct HoldRelease {
+    core: Arc<Core>,
+    hold: Arc<Hold>,
+    /// What is told of the release; `None` once that is done.
+    report: Option<ReleaseReport>,
+    /// Whether the hold was still held when it was let go of.
+    was_held: bool,
+    progress: Progress,
+    /// The release found that the hold was lost, and nothing else did.
+    teller: Option<Teller>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Progress {
+    NotSent,
+    /// The request may have been served, or will be.
+    Sent,
+    Failed,
+    Done,
+}
+
+impl HoldRelease {
+    /// Ends the hold on this side.
+    pub fn new(core: &Arc<Core>, mut report: ReleaseReport) -> HoldRelease {
+        let hold = report.hold.clone();
+        let was_held = hold.release();
+        report.is_there = was_held;
+        core.watchdog.forget(&hold);
+        // Before the release is told, also where the watchdog has not come to it yet.
+        if !was_held {
+            loss::tell(&core.shared, &hold);
+        }
+        HoldRelease {
+            core: core.clone(),
+            hold,
+            report: Some(report),
+            was_held,
+            progress: Progress::NotSent,
+            teller: None,
+        }
+    }
+
+    pub fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub fn name(&self) -> &Name {
+        &self.hold.name
+    }
+
+    /// Sends the release, with the claim to queue in the same step.
+    pub async fn send(&mut self, requeue: Option<Claim>) -> Result<Released, Error> {
+        let release = Release {
+            name: self.hold.name.clone(),
+            claim: self.hold.claim,
+            requeue,
+        };
+        let sent = Moment::now();
+        self.progress = Progress::Sent;
+        let answer = self.core.answer(self.core.store().release(&release)).await;
+        let shared = &self.core.shared;
+        shared.availability.heard(&self.hold.name, &answer);
+        match &answer {
+            Ok(_) => {
+                self.progress = Progress::Done;
+                // A store may have more on its way than what decides.
+                answered(&self.core, sent);
+            }
+            Err(_) => self.progress = Progress::Failed,
+        }
+        answer
+    }
+
+    /// Tells what became of the release, and returns it.
+    pub async fn outcome(
+        mut self,
+        answer: Result<Released, Error>,
+    ) -> Result<ReleaseOutcome, Error> {
+        let observers = &self.core.shared.observers;
+        let released = match answer {
+            Ok(released) => released,
+            // The release is tried again once this is dropped.
+            Err(error) => {
+                if let Some(report) = &mut self.report {
+                    report.failed(&error, observers);
+                }
+                // That the lock was lost is certain, and matters more than that the store is away.
+                return Err(if self.was_held {
+                    error
+                } else {
+                    self.hold.lost_error()
+                });
+            }
+        };
+        if self.was_held && !released.was_held {
+            self.hold.was_gone();
+            self.teller = loss::begin(&self.core.shared, &self.hold);
+        }
+        if let Some(report) = self.report.take() {
+            report.over(observers);
+        }
+        if self.was_held && released.was_held {
+            return Ok(ReleaseOutcome::Released);
+        }
+        Err(self.lost().await)
+    }
+
+    /// The error of a release that found the hold lost. The loss is told once its cause is known, or if that takes too long.
+    async fn lost(&mut self) -> Error {
+        let (core, hold) = (self.core.clone(), self.hold.clone());
+        let mut error = pin!(loss_error::inspected(&core, &hold));
+        let limit = core.background.sleep_until(Moment::now() + CAUSE_LIMIT);
+        let inspected = tokio::select! {
+            biased;
+            error = &mut error => Some(error),
+            () = limit => None,
+        };
+        drop(self.teller.take());
+        match inspected {
+            Some(error) => error,
+            None => error.await,
+        }
+    }
+}
+
+impl Drop for HoldRelease {
+    fn drop(&mut self) {
+        let teller = self.teller.take();
+        if self.core.home.is_left() {
+            return std::mem::forget((teller, self.hold.clone()));
+        }
+        if let Some(teller) = teller {
+            teller.tell();
+        }
+        if self.progress == Progress::Done {
+            return;
+        }
+        let Some(mut report) = self.report.take() else {
+            unreachable!("taken only when the release is done");
+        };
+        // Cancelled, as if the guard had been dropped. What the store has refused once, no try waits for.
+        let is_answered = self.progress == Progress::Failed;
+        let under_way = (!is_answered).then(|| self.core.clean_ups.begin(&self.hold.name));
+        report.is_there &= self.progress != Progress::Sent;
+        // A renewal may have reached the store just now. An extension lasts longer than that.
+        let lease = self.hold.length().max(self.hold.ends_at().remaining());
+        release_later(&self.core, report, lease, under_way);
+    }
+}

@@ -1,0 +1,92 @@
+//! One task's wait in a [`LocalQueue`](super::local_queue::LocalQueue).
+
+use std::sync::Arc;
+
+use super::arbiter::Arbiter;
+use super::local_queue::{Receiver, Turn};
+use super::raw_guard::RawGuard;
+use super::request::WaitLimit;
+use super::sharing::Sharing;
+use super::wait_report::WaitReport;
+use crate::Error;
+use crate::owner::OwnerId;
+
+/// A task's place in a queue. Dropped, it is given up, and a turn that has come by then ends.
+pub(super) struct LocalWait<'a> {
+    arbiter: &'a Arc<Arbiter>,
+    sharing: Sharing,
+    owner: Option<OwnerId>,
+    number: u64,
+    receiver: Receiver,
+}
+
+impl<'a> LocalWait<'a> {
+    pub fn new(
+        arbiter: &'a Arc<Arbiter>,
+        sharing: Sharing,
+        owner: Option<OwnerId>,
+        number: u64,
+        receiver: Receiver,
+    ) -> LocalWait<'a> {
+        LocalWait {
+            arbiter,
+            sharing,
+            owner,
+            number,
+            receiver,
+        }
+    }
+
+    /// Waits for the turn; `None` if the limit was reached before.
+    pub async fn turn(
+        mut self,
+        limit: WaitLimit,
+        report: &WaitReport<'_>,
+    ) -> Result<Option<RawGuard>, Error> {
+        report.begins();
+        let core = &self.arbiter.core;
+        let deadline = async {
+            match limit {
+                WaitLimit::Forever => std::future::pending().await,
+                WaitLimit::Until(moment) => core.background.sleep_until(moment).await,
+                WaitLimit::NoWait => {}
+            }
+        };
+        tokio::select! {
+            biased;
+            turn = &mut self.receiver => match turn {
+                Ok(turn) => Ok(Some(self.guard(turn?))),
+                Err(_) => Err(Error::Closed),
+            },
+            () = deadline => {
+                // Before the task leaves: the queue forgets the reason with the last one.
+                let why = self.arbiter.queue(self.sharing).why_in_vain();
+                match self.stop() {
+                    Some(turn) => turn.map(Some),
+                    None => why.map_or(Ok(None), Err),
+                }
+            }
+        }
+    }
+
+    fn guard(&self, turn: Turn) -> RawGuard {
+        RawGuard::new(self.arbiter, turn, self.owner, Some(self.sharing))
+    }
+
+    /// Leaves the queue. Returns what has come until now.
+    fn stop(&mut self) -> Option<Result<RawGuard, Error>> {
+        self.arbiter.queue(self.sharing).stop_waiting(self.number);
+        // Closed first: a turn that is not here by now is refused, and goes to another.
+        self.receiver.close();
+        let turn = self.receiver.try_recv().ok()?;
+        Some(turn.map(|turn| self.guard(turn)))
+    }
+}
+
+impl Drop for LocalWait<'_> {
+    fn drop(&mut self) {
+        if !self.arbiter.core.home.is_left() {
+            drop(self.stop());
+        }
+    }
+}
