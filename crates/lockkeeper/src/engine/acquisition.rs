@@ -49,6 +49,16 @@ pub(crate) struct Acquisition {
     queued: Option<Duration>,
 }
 
+/// What follows a try.
+enum Step {
+    Return(Option<Granted>),
+    /// The deadline has passed.
+    TimeOut,
+    TryAgain,
+    /// Wait for a hint, but no longer than this.
+    Sleep(Duration),
+}
+
 impl Acquisition {
     pub fn new(core: &Arc<Core>, name: Name, mode: Mode, lease: Duration) -> Acquisition {
         let claim = Claim {
@@ -208,66 +218,38 @@ impl Acquisition {
         }
     }
 
-    /// Tries once, but not past its end: a store that is silent for longer counts as busy.
+    /// Tries once, but not past the limit: a store that is silent for longer counts as busy.
     pub async fn try_within(
         &mut self,
-        wait_limit: WaitLimit,
-        reserve: u32,
+        limit: WaitLimit,
+        tokens: u32,
     ) -> Result<Option<Granted>, Error> {
-        let WaitLimit::Until(deadline) = wait_limit else {
-            return self.try_once(reserve).await;
+        let WaitLimit::Until(deadline) = limit else {
+            return self.try_once(tokens).await;
         };
         let core = self.core.clone();
         tokio::select! {
             biased;
-            answer = self.try_once(reserve) => answer,
+            answer = self.try_once(tokens) => answer,
             () = core.background.sleep_until(deadline) => Ok(None),
         }
     }
 
-    /// Waits for the grant. `wanted` says, before each try and each sleep, how many tokens to reserve; 0 means that nobody
-    /// wants the lock any more, and ends the wait like a deadline. It is told what the store last said instead of an answer.
-    /// `look` makes it ask again.
+    /// Waits for the grant. `wanted` says, before each try and each sleep, how many tokens to reserve; 0 means that nobody wants the
+    /// lock any more, and ends the wait like a deadline. Its argument is the store's last error. `recheck` ends a sleep.
     pub async fn run(
         &mut self,
-        wait_limit: WaitLimit,
+        limit: WaitLimit,
         wanted: impl Fn(Option<&Error>) -> u32,
-        look: &Notify,
+        recheck: &Notify,
     ) -> Result<Option<Granted>, Error> {
-        let deadline = wait_limit.deadline();
+        let deadline = limit.deadline();
         loop {
-            // A claim that has just been queued would only be told so again.
-            let pause = match self.queued.take() {
-                Some(pause) => pause,
-                None => {
-                    self.core.check_open()?;
-                    let reserve = wanted(self.trouble());
-                    if reserve == 0 {
-                        return Ok(None);
-                    }
-                    match self.try_within(wait_limit, reserve).await {
-                        Ok(Some(granted)) => return Ok(Some(granted)),
-                        Ok(None) if wait_limit == WaitLimit::NoWait => return Ok(None),
-                        // A try that was cut short is not followed by another.
-                        Ok(None) if Moment::now() >= deadline => return self.timed_out(),
-                        Ok(None) if self.queued.is_some() => continue,
-                        // A hint between the try and the subscription would be missed: try once more.
-                        Ok(None) => {
-                            let core = self.core.clone();
-                            let subscribed = tokio::select! {
-                                biased;
-                                subscribed = self.subscribe() => subscribed,
-                                () = core.background.sleep_until(deadline) => return self.timed_out(),
-                            };
-                            match subscribed {
-                                Ok(()) => continue,
-                                Err(error) => self.pause_after(error)?,
-                            }
-                        }
-                        Err(error) if wait_limit == WaitLimit::NoWait => return Err(error),
-                        Err(error) => self.pause_after(error)?,
-                    }
-                }
+            let pause = match self.next_step(limit, &wanted).await? {
+                Step::Return(granted) => return Ok(granted),
+                Step::TimeOut => return self.timed_out(),
+                Step::TryAgain => continue,
+                Step::Sleep(pause) => pause,
             };
             let now = Moment::now();
             if now >= deadline {
@@ -283,10 +265,47 @@ impl Acquisition {
                         return Ok(Some(granted));
                     }
                 }
-                () = look.notified() => {}
+                () = recheck.notified() => {}
                 () = self.core.closed() => return Err(Error::Closed),
                 () = self.core.background.sleep_until(until) => {}
             }
+        }
+    }
+
+    /// Tries, unless the claim has just been queued: the store would only say so again.
+    async fn next_step(
+        &mut self,
+        limit: WaitLimit,
+        wanted: &impl Fn(Option<&Error>) -> u32,
+    ) -> Result<Step, Error> {
+        if let Some(pause) = self.queued.take() {
+            return Ok(Step::Sleep(pause));
+        }
+        self.core.check_open()?;
+        let tokens = wanted(self.trouble());
+        if tokens == 0 {
+            return Ok(Step::Return(None));
+        }
+        match self.try_within(limit, tokens).await {
+            Ok(Some(granted)) => return Ok(Step::Return(Some(granted))),
+            Ok(None) if !limit.waits() => return Ok(Step::Return(None)),
+            // A try that was cut short is not followed by another.
+            Ok(None) if Moment::now() >= limit.deadline() => return Ok(Step::TimeOut),
+            Ok(None) if self.queued.is_some() => return Ok(Step::TryAgain),
+            Ok(None) => {}
+            Err(error) if !limit.waits() => return Err(error),
+            Err(error) => return self.pause_after(error).map(Step::Sleep),
+        }
+        let core = self.core.clone();
+        let subscribed = tokio::select! {
+            biased;
+            subscribed = self.subscribe() => subscribed,
+            () = core.background.sleep_until(limit.deadline()) => return Ok(Step::TimeOut),
+        };
+        match subscribed {
+            // A hint between the try and the subscription has been missed.
+            Ok(()) => Ok(Step::TryAgain),
+            Err(error) => self.pause_after(error).map(Step::Sleep),
         }
     }
 
