@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::downgrade::downgrade;
-use crate::engine::fork::Home;
+use crate::engine::fork::HomeProcess;
 use crate::engine::lease::Standing;
 use crate::engine::raw_guard::RawGuard;
 use crate::store::{ClaimId, Mode, NodeVote, Renewed};
@@ -83,8 +83,8 @@ impl Guard {
         Guard(guard)
     }
 
-    fn home(&self) -> Home {
-        self.0.core().home
+    fn process(&self) -> HomeProcess {
+        self.0.core().process
     }
 
     /// The name of the lock.
@@ -109,7 +109,7 @@ impl Guard {
 
     /// Which nodes keep the hold, where a majority of nodes has to; `None` on other stores.
     pub fn votes(&self) -> Option<Vec<NodeVote>> {
-        if self.home().is_left() {
+        if self.process().is_fork() {
             return None;
         }
         self.0.core().store().votes(self.claim())
@@ -123,7 +123,7 @@ impl Guard {
     /// When the lock counts as lost unless it is renewed before. Moves on with each renewal. It is a safety margin before the end
     /// of the lease, which [`Lock::fixed_lease`](crate::Lock::fixed_lease) names.
     pub fn deadline(&self) -> Moment {
-        match self.home().is_left() {
+        match self.process().is_fork() {
             true => Moment::BOOT,
             false => self.0.state().hold.deadline(),
         }
@@ -131,7 +131,7 @@ impl Guard {
 
     /// When the lock comes to be at risk unless it is renewed before.
     pub fn at_risk_at(&self) -> Moment {
-        match self.home().is_left() {
+        match self.process().is_fork() {
             true => Moment::BOOT,
             false => self.0.state().hold.at_risk_at(),
         }
@@ -140,7 +140,7 @@ impl Guard {
     /// Whether the lock is held now. Reads the clock, so it is right even if the process slept until now.
     /// False in a process that was forked from the one that holds it.
     pub fn is_held(&self) -> bool {
-        !self.home().is_left() && self.0.state().hold.is_held()
+        !self.process().is_fork() && self.0.state().hold.is_held()
     }
 
     /// Whether the lock is held and stays so for at least `time` without renewal.
@@ -159,7 +159,7 @@ impl Guard {
     /// # Cancel safety
     /// Dropping the future leaves the lease extended or not, and the guard as it was.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
-        self.home().check()?;
+        self.process().check()?;
         let (core, hold) = (self.0.core(), &self.0.state().hold);
         core.store().capabilities().check_lease(lease)?;
         if !self.is_held() {
@@ -202,9 +202,9 @@ impl Guard {
     /// # Cancel safety
     /// Cancel safe.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + Sync + 'static {
-        let (home, hold) = (self.home(), self.0.state().hold.clone());
+        let (process, hold) = (self.process(), self.0.state().hold.clone());
         async move {
-            if !home.is_left() {
+            if !process.is_fork() {
                 hold.lost().await;
             }
         }
@@ -215,9 +215,9 @@ impl Guard {
     /// # Cancel safety
     /// Cancel safe.
     pub fn at_risk(&self) -> impl Future<Output = ()> + Send + Sync + 'static {
-        let (home, hold) = (self.home(), self.0.state().hold.clone());
+        let (process, hold) = (self.process(), self.0.state().hold.clone());
         async move {
-            if !home.is_left() {
+            if !process.is_fork() {
                 hold.at_risk().await;
             }
         }
@@ -242,7 +242,7 @@ impl Guard {
             let mut future = pin!(future);
             let mut lost = pin!(self.lost());
             poll_fn(|context| {
-                self.home().check()?;
+                self.process().check()?;
                 // By the clock first: after a pause the future must not get another step.
                 let is_lost = self.0.state().hold.standing() == Standing::Lost;
                 if is_lost || lost.as_mut().poll(context).is_ready() {
@@ -262,7 +262,7 @@ impl Guard {
 
     /// As [`is_held`](Guard::is_held), but an error in a fork.
     pub(crate) fn is_held_here(&self) -> Result<bool, Error> {
-        self.home().check()?;
+        self.process().check()?;
         Ok(self.is_held())
     }
 
@@ -314,7 +314,7 @@ impl Guard {
     }
 
     pub(crate) async fn downgraded(self) -> Result<Guard, Error> {
-        self.home().check()?;
+        self.process().check()?;
         downgrade(self.0).await.map(Guard)
     }
 

@@ -288,7 +288,7 @@ impl Lockkeeper {
 
     /// The one arbiter of a name that the store can keep.
     pub(crate) fn arbiter(&self, name: Name) -> Result<Arc<Arbiter>, Error> {
-        self.engine.core.home.check()?;
+        self.engine.core.process.check()?;
         self.engine.core.store().check_name(&name)?;
         Ok(self.engine.arbiter(&name))
     }
@@ -358,7 +358,7 @@ impl Lockkeeper {
     /// [`Error::InvalidName`], or the store's error.
     pub async fn inspect(&self, name: &str) -> Result<Option<store::LockInfo>, Error> {
         let name = Name::new(name)?;
-        self.engine.core.home.check()?;
+        self.engine.core.process.check()?;
         let answer = self.engine.core.store().inspect(&name);
         let mut info = self.engine.core.answer(answer).await?;
         if let Some(info) = &mut info {
@@ -372,7 +372,7 @@ impl Lockkeeper {
     /// # Errors
     /// The store's error.
     pub async fn list(&self, prefix: &str) -> Result<Vec<store::LockInfo>, Error> {
-        self.engine.core.home.check()?;
+        self.engine.core.process.check()?;
         let answer = self.engine.core.store().list(prefix);
         let mut infos = self.engine.core.answer(answer).await?;
         infos.iter_mut().for_each(|info| self.add_depths(info));
@@ -421,7 +421,7 @@ impl Lockkeeper {
                 reason: "it is empty; say why the lock is broken".into(),
             });
         }
-        self.engine.core.home.check()?;
+        self.engine.core.process.check()?;
         let request = store::Break {
             name: Name::new(name)?,
             target,
@@ -445,7 +445,7 @@ impl Lockkeeper {
     /// # Errors
     /// [`Error::InvalidName`], or the store's error.
     pub async fn watch(&self, name: &str) -> Result<store::Subscription, Error> {
-        self.engine.core.home.check()?;
+        self.engine.core.process.check()?;
         let interest = Interest::Name(Name::new(name)?);
         self.engine.core
             .answer(self.engine.core.store().subscribe(interest))
@@ -464,7 +464,7 @@ impl Lockkeeper {
 
     /// The nodes of a store that has several which vote, and how they are just now; none elsewhere.
     pub fn nodes(&self) -> Vec<store::NodeStatus> {
-        match self.engine.core.home.is_left() {
+        match self.engine.core.process.is_fork() {
             true => Vec::new(),
             false => self.engine.core.store().health().nodes,
         }
@@ -478,7 +478,7 @@ impl Lockkeeper {
     /// Something that keeps this keeper's holds from being freed as those of a dead process for as long as it
     /// is open, also in a child process. `None` where only the lease decides.
     pub fn liveness(&self) -> Option<OwnedFd> {
-        match self.engine.core.home.is_left() {
+        match self.engine.core.process.is_fork() {
             true => None,
             false => self.engine.core.store().embedded()?.liveness(),
         }
@@ -503,7 +503,7 @@ impl Lockkeeper {
     pub fn at_rest(&self, then: impl FnOnce()) {
         // A fork has nothing under way, and a thread that is not there may have the store's mutexes locked.
         let store = self.engine.core.store().embedded();
-        let Some(store) = store.filter(|_| !self.engine.core.home.is_left()) else {
+        let Some(store) = store.filter(|_| !self.engine.core.process.is_fork()) else {
             return then();
         };
         let mut then = Some(then);
@@ -521,7 +521,7 @@ impl Lockkeeper {
     /// # Cancel safety
     /// Cancel safe; the keeper stays closed.
     pub async fn close(&self) {
-        if self.engine.core.home.is_left() {
+        if self.engine.core.process.is_fork() {
             return;
         }
         self.engine.close();

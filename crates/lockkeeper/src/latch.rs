@@ -111,7 +111,7 @@ impl Latch {
     }
 
     async fn wait_until(&self, deadline: Moment) -> Result<bool, Error> {
-        self.core.home.check()?;
+        self.core.process.check()?;
         // Since when the store fails, and how it last did.
         let mut trouble: Option<(Moment, Error)> = None;
         let mut subscription = None;

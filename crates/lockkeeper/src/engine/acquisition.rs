@@ -375,7 +375,7 @@ impl Acquisition {
 
 impl Drop for Acquisition {
     fn drop(&mut self) {
-        if self.exposed && !self.core.home.is_left() {
+        if self.exposed && !self.core.process.is_fork() {
             self.withdraw(self.on_its_way);
         }
     }

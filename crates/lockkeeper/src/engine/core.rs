@@ -14,7 +14,7 @@ use tokio::task::unconstrained;
 use super::availability::REQUEST_WINDOW;
 use super::background::{Background, END_PATIENCE, Pends, State};
 use super::clean_ups::CleanUps;
-use super::fork::Home;
+use super::fork::HomeProcess;
 use super::observers::Observers;
 use super::request::LeaseKind;
 use super::shared::Shared;
@@ -27,7 +27,7 @@ use crate::{Error, HandOff, Label, Observer};
 /// What one keeper is made of.
 pub(crate) struct Core {
     pub id: KeeperId,
-    pub home: Home,
+    pub process: HomeProcess,
     /// How many handles users have.
     users: AtomicUsize,
     /// When a user last sent something that may be on its way, in nanoseconds of [`Moment`].
@@ -79,7 +79,7 @@ impl Core {
         });
         Ok(Arc::new(Core {
             id,
-            home: Home::here(),
+            process: HomeProcess::here(),
             users: AtomicUsize::new(0),
             newest: AtomicU64::new(0),
             next_claim: AtomicU64::new(1),
@@ -190,7 +190,7 @@ impl Core {
 
     /// Whether a verb may begin.
     pub fn check_usable(&self) -> Result<(), Error> {
-        self.home.check()?;
+        self.process.check()?;
         self.check_open()
     }
 

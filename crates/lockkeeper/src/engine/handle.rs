@@ -59,7 +59,7 @@ struct Last<T: OfKeeper>(Arc<T>);
 impl<T: OfKeeper> Drop for Last<T> {
     fn drop(&mut self) {
         // An async end may be under way when the process is forked.
-        if self.0.core().home.is_left() {
+        if self.0.core().process.is_fork() {
             std::mem::forget(Arc::clone(&self.0));
         } else {
             self.0.core().settle();
@@ -86,7 +86,7 @@ impl<T: OfKeeper> Clone for Handle<T> {
 impl<T: OfKeeper> Drop for Handle<T> {
     fn drop(&mut self) {
         match &self.0 {
-            Some(of) if of.core().home.is_left() => std::mem::forget(self.0.take()),
+            Some(of) if of.core().process.is_fork() => std::mem::forget(self.0.take()),
             _ => drop(self.end()),
         }
     }

@@ -145,7 +145,7 @@ impl HoldRelease {
 impl Drop for HoldRelease {
     fn drop(&mut self) {
         let teller = self.teller.take();
-        if self.core.home.is_left() {
+        if self.core.process.is_fork() {
             return std::mem::forget((teller, self.hold.clone()));
         }
         if let Some(teller) = teller {

@@ -85,7 +85,7 @@ impl<'a> LocalWait<'a> {
 
 impl Drop for LocalWait<'_> {
     fn drop(&mut self) {
-        if !self.arbiter.core.home.is_left() {
+        if !self.arbiter.core.process.is_fork() {
             drop(self.stop());
         }
     }

@@ -82,7 +82,7 @@ impl Engine {
 impl Drop for Engine {
     /// In a fork the registry is kept, as all that a [`Handle`] points to.
     fn drop(&mut self) {
-        if self.core.home.is_left() {
+        if self.core.process.is_fork() {
             std::mem::forget(self.arbiters.clone());
         }
     }

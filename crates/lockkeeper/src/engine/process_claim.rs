@@ -160,7 +160,7 @@ impl Contender {
 
 impl Drop for Contender {
     fn drop(&mut self) {
-        if self.arbiter.core.home.is_left() {
+        if self.arbiter.core.process.is_fork() {
             return;
         }
         match self.at_end {

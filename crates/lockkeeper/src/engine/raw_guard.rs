@@ -110,7 +110,7 @@ impl RawGuard {
 
     /// Leaves, and waits for the response of the store.
     pub async fn leave(mut self) -> Result<ReleaseOutcome, Error> {
-        self.core().home.check()?;
+        self.core().process.check()?;
         // Kept until the end: the last handle waits for what follows.
         let Some(arbiter) = self.arbiter.take() else {
             unreachable!("leave consumes the guard");
@@ -132,7 +132,7 @@ impl Drop for RawGuard {
             return;
         };
         // In a fork it is the handle that is dropped, which does nothing.
-        if arbiter.core.home.is_left() {
+        if arbiter.core.process.is_fork() {
             std::mem::forget(self.state.clone());
             return;
         }

@@ -69,7 +69,7 @@ impl Drop for LeftBehind {
     fn drop(&mut self) {
         for Left { core, last, sent } in self.0.take() {
             match core.upgrade() {
-                Some(core) if core.home.is_left() => std::mem::forget(core),
+                Some(core) if core.process.is_fork() => std::mem::forget(core),
                 Some(core) => core.settle_clean_ups(last, sent),
                 None => {}
             }

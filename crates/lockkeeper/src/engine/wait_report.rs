@@ -96,7 +96,7 @@ impl WaitReport<'_> {
 
 impl Drop for WaitReport<'_> {
     fn drop(&mut self) {
-        if !self.ended && !self.core.home.is_left() {
+        if !self.ended && !self.core.process.is_fork() {
             self.over(WaitEnd::Cancelled);
         }
     }
