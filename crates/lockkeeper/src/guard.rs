@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::engine::downgrade::downgrade;
 use crate::engine::fork::HomeProcess;
-use crate::engine::lease::Standing;
+use crate::engine::lease::LeaseState;
 use crate::engine::raw_guard::RawGuard;
 use crate::store::{ClaimId, Mode, NodeVote, Renewed};
 use crate::{Error, Name, Token};
@@ -179,7 +179,7 @@ impl Guard {
         }
         match answer?.first() {
             Some(Renewed::Renewed) if hold.extended(sent, lease) => {
-                core.watchdog.look_again(hold);
+                core.watchdog.reschedule(hold);
                 Ok(())
             }
             Some(Renewed::Renewed) => Err(self.loss().await),
@@ -244,7 +244,7 @@ impl Guard {
             poll_fn(|context| {
                 self.process().check()?;
                 // By the clock first: after a pause the future must not get another step.
-                let is_lost = self.0.state().hold.standing() == Standing::Lost;
+                let is_lost = self.0.state().hold.state() == LeaseState::Lost;
                 if is_lost || lost.as_mut().poll(context).is_ready() {
                     return Poll::Ready(Ok(None));
                 }

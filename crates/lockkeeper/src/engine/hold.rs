@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 
 use super::event_order::{Ended, EventOrder};
-use super::lease::{Due, Lease, Standing};
+use super::lease::{Due, Lease, LeaseState};
 use super::observers::Observers;
 use crate::clock::Moment;
 use crate::store::{Broken, ClaimId, Fencing, Grant, LockInfo, Mode, Renewal};
@@ -19,8 +19,8 @@ use crate::{Error, Event, Label, LossCause, Name, Token};
 /// Shorter than what a store allows a break to be ahead of its clock: otherwise one beside that limit would seem to be before the hold.
 const SKEW: Duration = Duration::from_micros(MAX_SKEW_MICROS - 5_000_000);
 
-fn is_held(standing: Standing) -> bool {
-    matches!(standing, Standing::Held | Standing::AtRisk)
+fn is_held(state: LeaseState) -> bool {
+    matches!(state, LeaseState::Held | LeaseState::AtRisk)
 }
 
 /// A claim that was granted.
@@ -47,10 +47,10 @@ pub(crate) struct Hold {
     pub mode: Mode,
     pub label: Option<Label>,
     lease: Mutex<Lease>,
-    /// Notified at each change of the lease's standing.
+    /// Notified at each change of the lease's state.
     changed: Notify,
     /// The watchdog's next look, in nanoseconds; 0 when it does not look after this hold.
-    look: AtomicU64,
+    next_check: AtomicU64,
     /// How many tasks use the hold. Changed only under the mutex of their queue.
     users: AtomicU32,
     /// The first token of its run.
@@ -84,7 +84,7 @@ impl Hold {
             label: granted.label.clone(),
             lease: Mutex::new(lease),
             changed: Notify::new(),
-            look: AtomicU64::new(0),
+            next_check: AtomicU64::new(0),
             users: AtomicU32::new(0),
             first: granted.grant.token,
             token: AtomicU64::new(granted.grant.token.get()),
@@ -101,16 +101,16 @@ impl Hold {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn standing(&self) -> Standing {
-        self.standing_at(Moment::now())
+    pub fn state(&self) -> LeaseState {
+        self.state_at(Moment::now())
     }
 
-    pub fn standing_at(&self, now: Moment) -> Standing {
-        self.lease().standing(now)
+    pub fn state_at(&self, now: Moment) -> LeaseState {
+        self.lease().state(now)
     }
 
     pub fn is_held(&self) -> bool {
-        is_held(self.standing())
+        is_held(self.state())
     }
 
     pub fn deadline(&self) -> Moment {
@@ -170,7 +170,7 @@ impl Hold {
     }
 
     /// Asks whether the store still has the hold. It changes nothing, so it is never late.
-    pub fn question(&self) -> Renewal {
+    pub fn existence_query(&self) -> Renewal {
         self.ask(Duration::ZERO, Moment::NEVER)
     }
 
@@ -226,7 +226,7 @@ impl Hold {
         let mut lease = self.lease();
         // Where the clock was first, the cause is that, which others may have been told by now. Set under the mutex:
         // a holder that sees the loss finds its cause.
-        if is_held(lease.standing(Moment::now())) {
+        if is_held(lease.state(Moment::now())) {
             self.gone.store(true, SeqCst);
         }
         lease.lose()
@@ -363,35 +363,35 @@ impl Hold {
 
     /// Waits until the hold is lost; for ever if it never is.
     pub async fn lost(&self) {
-        self.wait_for(|standing| standing == Standing::Lost).await;
+        self.wait_for(|state| state == LeaseState::Lost).await;
     }
 
     /// Waits until the hold is at risk or lost.
     pub async fn at_risk(&self) {
-        self.wait_for(|standing| matches!(standing, Standing::AtRisk | Standing::Lost))
+        self.wait_for(|state| matches!(state, LeaseState::AtRisk | LeaseState::Lost))
             .await;
     }
 
-    async fn wait_for(&self, wanted: impl Fn(Standing) -> bool) {
+    async fn wait_for(&self, wanted: impl Fn(LeaseState) -> bool) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if wanted(self.standing()) {
+            if wanted(self.state()) {
                 return;
             }
             changed.await;
         }
     }
 
-    pub fn take_look(&self) -> Option<Moment> {
-        match self.look.swap(0, SeqCst) {
+    pub fn take_check(&self) -> Option<Moment> {
+        match self.next_check.swap(0, SeqCst) {
             0 => None,
             nanos => Some(Moment::from_nanos(nanos)),
         }
     }
 
-    pub fn set_look(&self, at: Moment) {
-        self.look.store(at.as_nanos(), SeqCst);
+    pub fn set_check(&self, at: Moment) {
+        self.next_check.store(at.as_nanos(), SeqCst);
     }
 }

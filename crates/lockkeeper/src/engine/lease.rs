@@ -16,7 +16,7 @@ use crate::clock::Moment;
 
 /// Where a lease stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Standing {
+pub(crate) enum LeaseState {
     Held,
     /// Renewal is overdue; a success brings it back.
     AtRisk,
@@ -47,7 +47,7 @@ pub(crate) struct Lease {
     ends_at: Moment,
     next_renewal: Moment,
     told_at_risk: bool,
-    end: Option<Standing>,
+    end: Option<LeaseState>,
 }
 
 impl Lease {
@@ -96,12 +96,12 @@ impl Lease {
         self.length.min(self.counted)
     }
 
-    pub fn standing(&self, now: Moment) -> Standing {
+    pub fn state(&self, now: Moment) -> LeaseState {
         match self.end {
             Some(end) => end,
-            None if now >= self.lost_at => Standing::Lost,
-            None if now >= self.at_risk_at => Standing::AtRisk,
-            None => Standing::Held,
+            None if now >= self.lost_at => LeaseState::Lost,
+            None if now >= self.at_risk_at => LeaseState::AtRisk,
+            None => LeaseState::Held,
         }
     }
 
@@ -133,13 +133,13 @@ impl Lease {
 
     /// The store confirmed the hold for `length`, to a request sent at `sent`. False if that came too late.
     pub fn confirmed(&mut self, sent: Moment, length: Duration, now: Moment) -> bool {
-        match self.standing(now) {
-            Standing::Held | Standing::AtRisk => {
+        match self.state(now) {
+            LeaseState::Held | LeaseState::AtRisk => {
                 self.count_from(sent, length);
                 true
             }
             // The end stays open: the loss is still to be told.
-            Standing::Lost | Standing::Released => false,
+            LeaseState::Lost | LeaseState::Released => false,
         }
     }
 
@@ -158,17 +158,17 @@ impl Lease {
     /// The store says the hold is gone. False if it was over already.
     pub fn lose(&mut self) -> bool {
         let over = self.end.is_some();
-        self.end.get_or_insert(Standing::Lost);
+        self.end.get_or_insert(LeaseState::Lost);
         !over
     }
 
     /// The holder lets go. Answers whether it still held until now.
     pub fn release(&mut self, now: Moment) -> bool {
-        let held = matches!(self.standing(now), Standing::Held | Standing::AtRisk);
+        let held = matches!(self.state(now), LeaseState::Held | LeaseState::AtRisk);
         self.end.get_or_insert(if held {
-            Standing::Released
+            LeaseState::Released
         } else {
-            Standing::Lost
+            LeaseState::Lost
         });
         held
     }
@@ -180,7 +180,7 @@ impl Lease {
             return due;
         }
         if now >= self.lost_at {
-            self.end = Some(Standing::Lost);
+            self.end = Some(LeaseState::Lost);
             due.lost = true;
             return due;
         }
@@ -235,10 +235,10 @@ mod tests {
     #[test]
     fn the_stages_of_a_default_lease() {
         let lease = full(T, S(30), true);
-        assert_eq!(lease.standing(T + MS(19_999)), Standing::Held);
-        assert_eq!(lease.standing(T + S(20)), Standing::AtRisk);
-        assert_eq!(lease.standing(T + MS(26_999)), Standing::AtRisk);
-        assert_eq!(lease.standing(T + S(27)), Standing::Lost);
+        assert_eq!(lease.state(T + MS(19_999)), LeaseState::Held);
+        assert_eq!(lease.state(T + S(20)), LeaseState::AtRisk);
+        assert_eq!(lease.state(T + MS(26_999)), LeaseState::AtRisk);
+        assert_eq!(lease.state(T + S(27)), LeaseState::Lost);
     }
 
     #[test]
@@ -279,14 +279,14 @@ mod tests {
         let mut lease = full(T, S(30), true);
         assert!(lease.confirmed(T + S(21), S(30), T + S(26)));
         assert_eq!(lease.deadline(), T + S(48));
-        assert_eq!(lease.standing(T + S(26)), Standing::Held);
+        assert_eq!(lease.state(T + S(26)), LeaseState::Held);
     }
 
     #[test]
     fn a_success_after_the_loss_changes_nothing() {
         let mut lease = full(T, S(30), true);
         assert!(!lease.confirmed(T + S(26), S(30), T + S(27)));
-        assert_eq!(lease.standing(T + S(27)), Standing::Lost);
+        assert_eq!(lease.state(T + S(27)), LeaseState::Lost);
         assert!(lease.due(T + S(27)).lost, "told all the same");
     }
 
@@ -324,9 +324,9 @@ mod tests {
         let mut lease = Lease::granted(T, S(1), S(30), true);
         assert!(!lease.may_renew(T + MS(66)));
         assert_eq!(lease.next_due().map(|at| at.since(T)), Some(MS(100)));
-        assert_eq!(lease.standing(T + MS(666)), Standing::Held);
-        assert_eq!(lease.standing(T + MS(667)), Standing::AtRisk);
-        assert_eq!(lease.standing(T + MS(900)), Standing::Lost);
+        assert_eq!(lease.state(T + MS(666)), LeaseState::Held);
+        assert_eq!(lease.state(T + MS(667)), LeaseState::AtRisk);
+        assert_eq!(lease.state(T + MS(900)), LeaseState::Lost);
         assert!(lease.due(T + MS(100)).renew);
         // Unanswered, it is sent again while there is time.
         assert!(!lease.due(T + MS(200)).renew);
@@ -354,7 +354,7 @@ mod tests {
         let mut lease = Lease::granted(T, S(1), S(30), true);
         assert!(lease.confirmed(T + MS(100), S(6), T + MS(100)));
         assert_eq!(lease.deadline(), T + MS(5_500));
-        assert_eq!(lease.standing(T + S(4)), Standing::Held);
+        assert_eq!(lease.state(T + S(4)), LeaseState::Held);
         assert_eq!(lease.next_renewal, T + MS(700));
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::hold::Hold;
-use super::lease::Standing;
+use super::lease::LeaseState;
 use super::request::AcquireRequest;
 use crate::clock::Moment;
 use crate::store::{Grant, Mode};
@@ -84,7 +84,7 @@ impl SharedHold {
             return false;
         }
         let now = Moment::now();
-        now.since(self.since) < bound.time && self.hold.standing_at(now) == Standing::Held
+        now.since(self.since) < bound.time && self.hold.state_at(now) == LeaseState::Held
     }
 
     /// Whether a task can use it beside those that do.

@@ -17,7 +17,7 @@ use crate::store::{Interest, KeeperId, Renewal, Renewed, Subscription};
 /// is the lease's to say.
 const AHEAD: Duration = Duration::from_secs(10);
 /// How many holds to look at for that.
-const LOOKS: usize = 1024;
+const AHEAD_HOLDS: usize = 1024;
 /// How many holds one request renews at most: a longer one would keep others out of the store.
 const BATCH: usize = 256;
 /// How long the loop sleeps when nothing is held. A lock whose first renewal is further away than this
@@ -35,7 +35,7 @@ struct Schedule {
     /// By when to look at a hold; a claim's number keeps equal moments apart.
     holds: BTreeMap<(Moment, u64), Arc<Hold>>,
     /// When the loop looks next by itself.
-    next_look: Option<Moment>,
+    next_wake: Option<Moment>,
 }
 
 impl Watchdog {
@@ -45,29 +45,29 @@ impl Watchdog {
 
     /// Looks after a hold from now on.
     pub fn watch(&self, hold: &Arc<Hold>) {
-        self.look_again(hold);
+        self.reschedule(hold);
     }
 
     /// No longer looks after a hold.
     pub fn forget(&self, hold: &Hold) {
         let mut schedule = self.schedule();
-        if let Some(at) = hold.take_look() {
+        if let Some(at) = hold.take_check() {
             schedule.holds.remove(&(at, hold.claim.number));
         }
     }
 
     /// Schedules the next look, after something about the lease changed.
-    pub fn look_again(&self, hold: &Arc<Hold>) {
+    pub fn reschedule(&self, hold: &Arc<Hold>) {
         let mut schedule = self.schedule();
-        if let Some(at) = hold.take_look() {
+        if let Some(at) = hold.take_check() {
             schedule.holds.remove(&(at, hold.claim.number));
         }
         let Some(at) = hold.next_due() else {
             return;
         };
-        hold.set_look(at);
+        hold.set_check(at);
         schedule.holds.insert((at, hold.claim.number), hold.clone());
-        let wake = schedule.next_look.is_none_or(|next| at < next);
+        let wake = schedule.next_wake.is_none_or(|next| at < next);
         drop(schedule);
         if wake {
             self.wake.notify_one();
@@ -96,7 +96,7 @@ impl Watchdog {
                 if due.renew {
                     renewals.push(hold.clone());
                 }
-                self.look_again(&hold);
+                self.reschedule(&hold);
             }
             if !renewals.is_empty() {
                 // Apart from the loop: a store that does not answer must not delay what is due next.
@@ -124,18 +124,18 @@ impl Watchdog {
         loop {
             breaks.hint().await;
             // The hint does not come again.
-            while !self.look_for_breaks(&shared).await {
+            while !self.check_for_breaks(&shared).await {
                 tokio::time::sleep(LONGEST_SLEEP).await;
             }
         }
     }
 
     /// Asks for every hold whether it is still there. `false`: the store did not say it of all.
-    async fn look_for_breaks(&self, shared: &Arc<Shared>) -> bool {
+    async fn check_for_breaks(&self, shared: &Arc<Shared>) -> bool {
         let mut all = true;
         let holds: Vec<_> = self.schedule().holds.values().cloned().collect();
         for holds in holds.chunks(BATCH) {
-            let asks = holds.iter().map(|hold| hold.question());
+            let asks = holds.iter().map(|hold| hold.existence_query());
             let asks: Vec<Renewal> = asks.collect();
             let Ok(answers) = shared.store.renew(&asks).await else {
                 return false;
@@ -158,7 +158,7 @@ impl Watchdog {
             let mut schedule = self.schedule();
             let first = schedule.holds.keys().next().map(|(at, _)| *at);
             let until = first.map_or(now + IDLE_SLEEP, |at| at.min(now + LONGEST_SLEEP));
-            schedule.next_look = Some(until);
+            schedule.next_wake = Some(until);
             until
         };
         tokio::select! {
@@ -174,12 +174,12 @@ impl Watchdog {
         if schedule.holds.keys().next().is_none_or(|(at, _)| *at > now) {
             return Vec::new();
         }
-        let soon = schedule.holds.range(..(now + AHEAD, 0)).take(LOOKS);
+        let soon = schedule.holds.range(..(now + AHEAD, 0)).take(AHEAD_HOLDS);
         let due = soon.filter(|((at, _), hold)| *at <= now || hold.may_renew(now));
         let keys: Vec<_> = due.take(BATCH).map(|(key, _)| *key).collect();
         let due = keys.iter().filter_map(|key| schedule.holds.remove(key));
         due.inspect(|hold| {
-            hold.take_look();
+            hold.take_check();
         })
         .collect()
     }
@@ -231,7 +231,7 @@ impl Watchdog {
             }
         }
         for hold in &holds {
-            self.look_again(hold);
+            self.reschedule(hold);
         }
     }
 }
