@@ -192,7 +192,7 @@ impl Guard {
                 core.store().capabilities().store,
                 "the part of the store that has the lock did not answer",
             )),
-            Some(Renewed::NotHeld) | None => Err(self.0.gone().await),
+            Some(Renewed::NotHeld) | None => Err(self.0.not_held().await),
         }
     }
 

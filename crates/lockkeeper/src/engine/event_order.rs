@@ -10,7 +10,7 @@ use crate::Token;
 
 /// A task's turn with a hold that is over.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct EndedTurn {
     pub token: Token,
     /// How long it was.
     pub held: Duration,
@@ -25,7 +25,7 @@ enum Told {
     #[default]
     Nothing,
     /// The loss is being told; these releases come after it.
-    LossFirst(Vec<Ended>),
+    LossFirst(Vec<EndedTurn>),
     All,
 }
 
@@ -45,7 +45,7 @@ impl EventOrder {
     }
 
     /// A turn has ended. Returns it if it may be told now; else it is told after the loss.
-    pub fn release(&self, ended: Ended) -> Option<Ended> {
+    pub fn release(&self, ended: EndedTurn) -> Option<EndedTurn> {
         match &mut *self.told() {
             Told::LossFirst(later) => {
                 later.push(ended);
@@ -56,7 +56,7 @@ impl EventOrder {
     }
 
     /// The loss was told, or what this returned last. Returns what is to be told next; nothing once all is told.
-    pub fn next(&self) -> Vec<Ended> {
+    pub fn next(&self) -> Vec<EndedTurn> {
         let mut told = self.told();
         match &mut *told {
             Told::LossFirst(later) if !later.is_empty() => std::mem::take(later),

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 
-use super::event_order::{Ended, EventOrder};
+use super::event_order::{EndedTurn, EventOrder};
 use super::lease::{Due, Lease, LeaseState};
 use super::observers::Observers;
 use crate::clock::Moment;
@@ -58,7 +58,7 @@ pub(crate) struct Hold {
     /// The token of the task that came to it last.
     token: AtomicU64,
     /// The store said that it has the hold no more.
-    gone: AtomicBool,
+    not_held: AtomicBool,
     /// Renewals fail, and that was told.
     failing: AtomicBool,
     events: EventOrder,
@@ -88,7 +88,7 @@ impl Hold {
             users: AtomicU32::new(0),
             first: granted.grant.token,
             token: AtomicU64::new(granted.grant.token.get()),
-            gone: AtomicBool::new(false),
+            not_held: AtomicBool::new(false),
             failing: AtomicBool::new(false),
             events: EventOrder::default(),
             since: granted.sent,
@@ -222,19 +222,19 @@ impl Hold {
     }
 
     /// The store says that the hold is gone. Returns whether it was not over yet.
-    pub fn gone(&self) -> bool {
+    pub fn set_not_held(&self) -> bool {
         let mut lease = self.lease();
         // Where the clock was first, the cause is that, which others may have been told by now. Set under the mutex:
         // a holder that sees the loss finds its cause.
         if is_held(lease.state(Moment::now())) {
-            self.gone.store(true, SeqCst);
+            self.not_held.store(true, SeqCst);
         }
         lease.lose()
     }
 
     /// The store did not have the hold any more when it was released.
-    pub fn was_gone(&self) {
-        self.gone.store(true, SeqCst);
+    pub fn note_not_held(&self) {
+        self.not_held.store(true, SeqCst);
     }
 
     /// The hold is lost, for all but observers. Returns whether that is news.
@@ -250,7 +250,7 @@ impl Hold {
     }
 
     /// Tells the loss, and the releases that came to their end meanwhile. Called once.
-    pub fn tell_lost(&self, observers: &Observers) {
+    pub fn report_loss(&self, observers: &Observers) {
         observers.event(&Event::Lost {
             name: &self.name,
             token: self.token(),
@@ -269,13 +269,13 @@ impl Hold {
     }
 
     /// Tells that a task's turn has ended: after the loss, if there is one.
-    pub(super) fn tell_released(&self, ended: Ended, observers: &Observers) {
+    pub(super) fn report_release(&self, ended: EndedTurn, observers: &Observers) {
         if let Some(ended) = self.events.release(ended) {
             self.event_released(&ended, observers);
         }
     }
 
-    fn event_released(&self, ended: &Ended, observers: &Observers) {
+    fn event_released(&self, ended: &EndedTurn, observers: &Observers) {
         observers.event(&Event::Released {
             name: &self.name,
             token: ended.token,
@@ -289,7 +289,7 @@ impl Hold {
         if let Some(cause) = self.cause.get() {
             return cause.clone();
         }
-        match (self.gone.load(SeqCst), self.is_renewed()) {
+        match (self.not_held.load(SeqCst), self.is_renewed()) {
             (true, _) => LossCause::NotHeld,
             (false, true) => LossCause::NotRenewed,
             (false, false) => LossCause::LeaseOver,
@@ -328,7 +328,7 @@ impl Hold {
         }
     }
 
-    pub fn tell_at_risk(&self, observers: &Observers) {
+    pub fn report_at_risk(&self, observers: &Observers) {
         self.changed.notify_waiters();
         // The end of a fixed lease is meant.
         if self.is_renewed() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::core::Core;
 use super::hold::Hold;
-use super::loss::{self, CAUSE_LIMIT, Teller};
+use super::loss::{self, CAUSE_LIMIT, LossReport};
 use super::loss_error;
 use super::reaper::release_later;
 use super::release_report::ReleaseReport;
@@ -26,7 +26,7 @@ pub(super) struct HoldRelease {
     was_held: bool,
     progress: Progress,
     /// The release found that the hold was lost, and nothing else did.
-    teller: Option<Teller>,
+    loss_report: Option<LossReport>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,7 +47,7 @@ impl HoldRelease {
         core.watchdog.forget(&hold);
         // Before the release is told, also where the watchdog has not come to it yet.
         if !was_held {
-            loss::tell(&core.shared, &hold);
+            loss::report(&core.shared, &hold);
         }
         HoldRelease {
             core: core.clone(),
@@ -55,7 +55,7 @@ impl HoldRelease {
             report: Some(report),
             was_held,
             progress: Progress::NotSent,
-            teller: None,
+            loss_report: None,
         }
     }
 
@@ -112,8 +112,8 @@ impl HoldRelease {
             }
         };
         if self.was_held && !released.was_held {
-            self.hold.was_gone();
-            self.teller = loss::begin(&self.core.shared, &self.hold);
+            self.hold.note_not_held();
+            self.loss_report = loss::begin(&self.core.shared, &self.hold);
         }
         if let Some(report) = self.report.take() {
             report.over(observers);
@@ -134,7 +134,7 @@ impl HoldRelease {
             error = &mut error => Some(error),
             () = limit => None,
         };
-        drop(self.teller.take());
+        drop(self.loss_report.take());
         match inspected {
             Some(error) => error,
             None => error.await,
@@ -144,12 +144,12 @@ impl HoldRelease {
 
 impl Drop for HoldRelease {
     fn drop(&mut self) {
-        let teller = self.teller.take();
+        let loss_report = self.loss_report.take();
         if self.core.process.is_fork() {
-            return std::mem::forget((teller, self.hold.clone()));
+            return std::mem::forget((loss_report, self.hold.clone()));
         }
-        if let Some(teller) = teller {
-            teller.tell();
+        if let Some(loss_report) = loss_report {
+            loss_report.report();
         }
         if self.progress == Progress::Done {
             return;

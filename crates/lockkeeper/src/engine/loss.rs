@@ -16,14 +16,14 @@ pub(super) const CAUSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Has to tell a loss, and tells it when it is dropped, with the cause that is known by then.
 #[derive(Debug)]
-pub(super) struct Teller {
+pub(super) struct LossReport {
     hold: Arc<Hold>,
     shared: Arc<Shared>,
 }
 
-impl Teller {
+impl LossReport {
     /// Tells the loss at once if its cause is certain, else when the store was asked for it.
-    pub fn tell(self) {
+    pub fn report(self) {
         if self.hold.loss_cause() != LossCause::NotHeld {
             return;
         }
@@ -45,29 +45,29 @@ impl Teller {
     }
 }
 
-impl Drop for Teller {
+impl Drop for LossReport {
     fn drop(&mut self) {
-        self.hold.tell_lost(&self.shared.observers);
+        self.hold.report_loss(&self.shared.observers);
     }
 }
 
 /// The store says that a hold is gone.
-pub(super) fn store_lost_it(shared: &Arc<Shared>, hold: &Arc<Hold>) {
-    if hold.gone() {
-        tell(shared, hold);
+pub(super) fn report_not_held(shared: &Arc<Shared>, hold: &Arc<Hold>) {
+    if hold.set_not_held() {
+        report(shared, hold);
     }
 }
 
 /// Has a loss told, unless that was done.
-pub(super) fn tell(shared: &Arc<Shared>, hold: &Arc<Hold>) {
-    if let Some(teller) = begin(shared, hold) {
-        teller.tell();
+pub(super) fn report(shared: &Arc<Shared>, hold: &Arc<Hold>) {
+    if let Some(loss_report) = begin(shared, hold) {
+        loss_report.report();
     }
 }
 
 /// A hold is lost. Returns what tells it, unless there is one.
-pub(super) fn begin(shared: &Arc<Shared>, hold: &Arc<Hold>) -> Option<Teller> {
-    hold.begin_loss().then(|| Teller {
+pub(super) fn begin(shared: &Arc<Shared>, hold: &Arc<Hold>) -> Option<LossReport> {
+    hold.begin_loss().then(|| LossReport {
         hold: hold.clone(),
         shared: shared.clone(),
     })

@@ -252,7 +252,7 @@ fn end_turn(arbiter: &Arc<Arbiter>, sharing: Option<Sharing>, report: ReleaseRep
     match arbiter.queue(sharing).leave(&report.hold) {
         TurnEnd::InUse { is_held } => {
             if !is_held {
-                loss::tell(shared, &report.hold);
+                loss::report(shared, &report.hold);
             }
             report.over(&shared.observers);
             if is_held { Left::Passed } else { Left::Lost }

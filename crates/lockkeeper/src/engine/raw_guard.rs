@@ -103,8 +103,8 @@ impl RawGuard {
     }
 
     /// The store says that the hold is gone. Returns the error of what cannot go on.
-    pub async fn gone(&self) -> Error {
-        loss::store_lost_it(&self.core().shared, &self.state.hold);
+    pub async fn not_held(&self) -> Error {
+        loss::report_not_held(&self.core().shared, &self.state.hold);
         self.loss_soon().await
     }
 

@@ -104,8 +104,8 @@ impl Undo {
             if let Some(report) = &mut report {
                 match &answer {
                     Ok(Some(released)) if report.shows_loss(released) => {
-                        report.hold.was_gone();
-                        loss::tell(&core.shared, &report.hold);
+                        report.hold.note_not_held();
+                        loss::report(&core.shared, &report.hold);
                     }
                     Ok(_) => {}
                     Err(error) => report.failed(error, observers),

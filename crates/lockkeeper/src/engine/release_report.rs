@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::event_order::Ended;
+use super::event_order::EndedTurn;
 use super::hold::Hold;
 use super::observers::Observers;
 use crate::clock::Moment;
@@ -56,7 +56,7 @@ impl ReleaseReport {
     pub fn over(self, observers: &Observers) {
         if let Some(held) = self.held {
             let token = self.token;
-            self.hold.tell_released(Ended { token, held }, observers);
+            self.hold.report_release(EndedTurn { token, held }, observers);
         }
     }
 }

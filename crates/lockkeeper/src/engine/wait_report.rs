@@ -45,7 +45,7 @@ impl WaitReport<'_> {
     pub fn begins(&self) {
         let since = self.began.unwrap_or_else(Moment::now);
         if self.since.set(since).is_ok() {
-            self.tell(&Event::Waiting {
+            self.report(&Event::Waiting {
                 name: self.name,
                 mode: self.mode,
             });
@@ -57,7 +57,7 @@ impl WaitReport<'_> {
         let end = match taken {
             Ok(Some(_)) => WaitEnd::Granted,
             Ok(None) if !self.waits => {
-                return self.tell(&Event::Busy {
+                return self.report(&Event::Busy {
                     name: self.name,
                     mode: self.mode,
                 });
@@ -80,7 +80,7 @@ impl WaitReport<'_> {
     fn over(&mut self, end: WaitEnd<'_>) {
         self.ended = true;
         if let Some(since) = self.since.get() {
-            self.tell(&Event::Waited {
+            self.report(&Event::Waited {
                 name: self.name,
                 mode: self.mode,
                 waited: Moment::now().since(*since),
@@ -89,7 +89,7 @@ impl WaitReport<'_> {
         }
     }
 
-    fn tell(&self, event: &Event<'_>) {
+    fn report(&self, event: &Event<'_>) {
         self.core.shared.observers.event(event);
     }
 }

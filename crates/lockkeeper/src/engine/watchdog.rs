@@ -87,11 +87,11 @@ impl Watchdog {
             for hold in due {
                 let due = hold.due(now);
                 if due.lost {
-                    loss::tell(&shared, &hold);
+                    loss::report(&shared, &hold);
                     continue;
                 }
                 if due.at_risk {
-                    hold.tell_at_risk(&shared.observers);
+                    hold.report_at_risk(&shared.observers);
                 }
                 if due.renew {
                     renewals.push(hold.clone());
@@ -142,7 +142,7 @@ impl Watchdog {
             };
             for (hold, answer) in holds.iter().zip(answers) {
                 match answer {
-                    Renewed::NotHeld => loss::store_lost_it(shared, hold),
+                    Renewed::NotHeld => loss::report_not_held(shared, hold),
                     Renewed::Unknown | Renewed::TooLate => all = false,
                     Renewed::Renewed => {}
                 }
@@ -214,7 +214,7 @@ impl Watchdog {
                 for (hold, answer) in holds.iter().zip(answers) {
                     match answer {
                         Renewed::Renewed => hold.renewed(sent),
-                        Renewed::NotHeld => loss::store_lost_it(&shared, hold),
+                        Renewed::NotHeld => loss::report_not_held(&shared, hold),
                         Renewed::Unknown => hold.renewal_failed(now, &silent(), &shared.observers),
                         // Past the deadline the next look says that it is lost.
                         Renewed::TooLate => {
