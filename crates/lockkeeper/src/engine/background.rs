@@ -39,12 +39,12 @@ pub(crate) struct Spawner {
 
 /// How long the end of a program waits at most: for the thread, which an observer may block, and for what is on its way
 /// to the store, from when it was sent.
-pub(super) const END_PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What closing, and the end of a program, wait for.
 #[derive(Debug, Default)]
 struct Pending {
-    state: Mutex<State>,
+    state: Mutex<PendingTasks>,
     /// One of them has ended, for the threads that wait.
     ended: Condvar,
     /// None of them is left, for tasks.
@@ -52,14 +52,14 @@ struct Pending {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct PendingTasks {
     pub clean_ups: UnderWay,
     contenders: usize,
     /// How many threads wait.
     blocked: usize,
 }
 
-impl State {
+impl PendingTasks {
     pub fn is_empty(&self) -> bool {
         self.clean_ups.is_empty() && self.contenders == 0
     }
@@ -67,7 +67,7 @@ impl State {
 
 /// What the keeper's thread does that is to be done before it ends.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Pends {
+pub(crate) enum PendingKind {
     /// Waits in the store's queue, for tasks of this process.
     Contender,
     /// Takes back what nobody wants any more, or tells a loss.
@@ -75,20 +75,20 @@ pub(crate) enum Pends {
 }
 
 impl Pending {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PendingTasks> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(self: &Arc<Self>, what: Pends) -> Undone {
+    fn begin(self: &Arc<Self>, what: PendingKind) -> PendingTask {
         let mut state = self.state();
         let number = match what {
-            Pends::CleanUp => state.clean_ups.begin(),
-            Pends::Contender => {
+            PendingKind::CleanUp => state.clean_ups.begin(),
+            PendingKind::Contender => {
                 state.contenders += 1;
                 0
             }
         };
-        Undone {
+        PendingTask {
             pending: self.clone(),
             what,
             number,
@@ -96,10 +96,10 @@ impl Pending {
     }
 
     /// Blocks until this is so, but not past a moment.
-    fn wait_for(&self, until: Moment, so: impl Fn(&State) -> bool) {
+    fn wait_for(&self, until: Moment, done: impl Fn(&PendingTasks) -> bool) {
         let mut state = self.state();
         state.blocked += 1;
-        while !so(&state) && !until.remaining().is_zero() {
+        while !done(&state) && !until.remaining().is_zero() {
             let waited = self.ended.wait_timeout(state, until.remaining());
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -108,18 +108,18 @@ impl Pending {
 }
 
 /// Something that is not done yet.
-struct Undone {
+struct PendingTask {
     pending: Arc<Pending>,
-    what: Pends,
+    what: PendingKind,
     number: u64,
 }
 
-impl Drop for Undone {
+impl Drop for PendingTask {
     fn drop(&mut self) {
         let mut state = self.pending.state();
         match self.what {
-            Pends::CleanUp => state.clean_ups.end(self.number),
-            Pends::Contender => state.contenders -= 1,
+            PendingKind::CleanUp => state.clean_ups.end(self.number),
+            PendingKind::Contender => state.contenders -= 1,
         }
         let (waited_for, none_left) = (state.blocked > 0, state.is_empty());
         drop(state);
@@ -135,7 +135,7 @@ impl Drop for Undone {
 tokio::task_local! {
     /// The clean-up that runs. One that failed is followed by another, which is part of it: a thread that waits for the
     /// first waits for that too.
-    static RUNS: Arc<Undone>;
+    static CURRENT: Arc<PendingTask>;
 }
 
 impl Background {
@@ -181,7 +181,7 @@ impl Background {
         drop(self.stop.take());
         if !self.is_here() {
             let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
-            let _ = ended.recv_timeout(END_PATIENCE);
+            let _ = ended.recv_timeout(END_TIMEOUT);
         }
     }
 
@@ -193,7 +193,7 @@ impl Background {
     /// As [`Spawner::spawn_pending`].
     pub fn spawn_pending(
         &self,
-        what: Pends,
+        what: PendingKind,
         future: impl Future<Output = ()> + Send + 'static,
     ) -> u64 {
         self.spawner.spawn_pending(what, future)
@@ -219,8 +219,8 @@ impl Background {
     }
 
     /// Blocks until this is so, but not past a moment.
-    pub fn wait_for(&self, until: Moment, so: impl Fn(&State) -> bool) {
-        self.pending().wait_for(until, so);
+    pub fn wait_for(&self, until: Moment, done: impl Fn(&PendingTasks) -> bool) {
+        self.pending().wait_for(until, done);
     }
 
     /// Waits until no clean-up is under way, nor any contender.
@@ -269,16 +269,16 @@ impl Spawner {
     /// Runs a future there that [`Background::cleaned_up`] waits for. Returns the number of a clean-up.
     pub fn spawn_pending(
         &self,
-        what: Pends,
+        what: PendingKind,
         future: impl Future<Output = ()> + Send + 'static,
     ) -> u64 {
-        let runs = RUNS.try_with(Arc::clone).ok().filter(|runs| {
-            matches!((what, runs.what), (Pends::CleanUp, Pends::CleanUp))
-                && Arc::ptr_eq(&runs.pending, &self.pending)
+        let current = CURRENT.try_with(Arc::clone).ok().filter(|current| {
+            matches!((what, current.what), (PendingKind::CleanUp, PendingKind::CleanUp))
+                && Arc::ptr_eq(&current.pending, &self.pending)
         });
-        let undone = runs.unwrap_or_else(|| Arc::new(self.pending.begin(what)));
-        let number = undone.number;
-        self.handle.spawn(RUNS.scope(undone, future));
+        let task = current.unwrap_or_else(|| Arc::new(self.pending.begin(what)));
+        let number = task.number;
+        self.handle.spawn(CURRENT.scope(task, future));
         number
     }
 }

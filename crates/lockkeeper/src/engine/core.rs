@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::task::unconstrained;
 
 use super::availability::REQUEST_WINDOW;
-use super::background::{Background, END_PATIENCE, Pends, State};
+use super::background::{Background, END_TIMEOUT, PendingKind, PendingTasks};
 use super::clean_ups::CleanUps;
 use super::fork::HomeProcess;
 use super::observers::Observers;
@@ -31,7 +31,7 @@ pub(crate) struct Core {
     /// How many handles users have.
     users: AtomicUsize,
     /// When a user last sent something that may be on its way, in nanoseconds of [`Moment`].
-    newest: AtomicU64,
+    last_sent: AtomicU64,
     next_claim: AtomicU64,
     pub shared: Arc<Shared>,
     /// The lease of locks that ask for no other.
@@ -81,7 +81,7 @@ impl Core {
             id,
             process: HomeProcess::here(),
             users: AtomicUsize::new(0),
-            newest: AtomicU64::new(0),
+            last_sent: AtomicU64::new(0),
             next_claim: AtomicU64::new(1),
             shared,
             lease,
@@ -108,8 +108,8 @@ impl Core {
     }
 
     /// A user sent something then that may still be on its way.
-    pub fn sent_at(&self, sent: Moment) {
-        self.newest.fetch_max(sent.as_nanos(), Ordering::SeqCst);
+    pub fn note_sent(&self, sent: Moment) {
+        self.last_sent.fetch_max(sent.as_nanos(), Ordering::SeqCst);
     }
 
     pub fn store(&self) -> &dyn Store {
@@ -214,8 +214,8 @@ impl Core {
     }
 
     /// Until when the last handle waits: for a second after something was sent.
-    fn end_patience(&self) -> Moment {
-        Moment::from_nanos(self.newest.load(Ordering::SeqCst)) + END_PATIENCE
+    fn end_deadline(&self) -> Moment {
+        Moment::from_nanos(self.last_sent.load(Ordering::SeqCst)) + END_TIMEOUT
     }
 
     /// Waits until nothing is on its way to the store any more, for at most a second after it was sent.
@@ -226,30 +226,30 @@ impl Core {
         tokio::select! {
             biased;
             () = self.cleaned_up() => {}
-            () = self.background.sleep_until(self.end_patience()) => {}
+            () = self.background.sleep_until(self.end_deadline()) => {}
         }
     }
 
     /// As [`settled`](Core::settled), but blocks.
     pub fn settle(&self) {
-        self.settle_until(self.end_patience(), State::is_empty);
+        self.settle_until(self.end_deadline(), PendingTasks::is_empty);
     }
 
     /// Blocks until the clean-ups up to this one are done, for at most a second after the last was sent. Others may go on
     /// waiting, and leave more behind meanwhile.
     pub fn settle_clean_ups(&self, last: u64, sent: Moment) {
         let last = last.min(self.background.last_clean_up());
-        self.settle_until(sent + END_PATIENCE, |pending| {
+        self.settle_until(sent + END_TIMEOUT, |pending| {
             pending.clean_ups.have_ended(last)
         });
     }
 
-    fn settle_until(&self, until: Moment, so: impl Fn(&State) -> bool) {
+    fn settle_until(&self, until: Moment, done: impl Fn(&PendingTasks) -> bool) {
         // What the caller's runtime drives does not go on while it is blocked, nor does the keeper's own thread.
         if !self.drives_store && is_single_threaded() || self.background.is_here() {
             return;
         }
-        self.background.wait_for(until, so);
+        self.background.wait_for(until, done);
         if until.remaining().is_zero() {
             return;
         }
@@ -257,7 +257,7 @@ impl Core {
         let mut settled = Box::pin(async move { shared.store.settled().await });
         let mut context = Context::from_waker(Waker::noop());
         if apart(|| settled.as_mut().poll(&mut context)).is_pending() {
-            let number = self.background.spawn_pending(Pends::CleanUp, settled);
+            let number = self.background.spawn_pending(PendingKind::CleanUp, settled);
             self.background
                 .wait_for(until, |pending| !pending.clean_ups.is_under_way(number));
         }

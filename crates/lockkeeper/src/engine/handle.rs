@@ -1,11 +1,9 @@
-//! What users hold of a keeper, counted apart from what its background work holds.
+//! The references that users have to a keeper, counted apart from those of its background work.
 //!
-//! The last handle of a keeper waits for what is on its way to the store: the program may end right after. So does a
-//! thread at its end, for the keepers with which it left something on its way. That is for keepers that are never dropped,
-//! as in a `static`, and for `exit`, which on most systems ends the calling thread in this way.
+//! The last handle of a keeper waits for the requests that are on their way to the store: the program may end right after.
 //!
-//! A process that was forked has copies of its parent's handles and none of its parent's threads. There a handle does
-//! nothing when it is dropped, and keeps what it points to: a thread that is not there may have locked a mutex of it.
+//! In a fork, a handle that is dropped does nothing, and leaks its value: a thread that exists only in the parent may have locked
+//! a mutex of it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -13,7 +11,7 @@ use std::sync::Arc;
 
 use super::core::Core;
 
-/// What users hold a part of.
+/// A keeper, or a part of one.
 pub(crate) trait OfKeeper {
     fn core(&self) -> &Core;
 }
@@ -24,7 +22,7 @@ impl OfKeeper for Core {
     }
 }
 
-/// A user's hold on a keeper, or on a part of it.
+/// A user's reference to a keeper, or to a part of it.
 pub(crate) struct Handle<T: OfKeeper>(Option<Arc<T>>);
 
 impl<T: OfKeeper> Handle<T> {
@@ -34,19 +32,19 @@ impl<T: OfKeeper> Handle<T> {
     }
 
     /// Drops the handle in a process that is known to be no fork.
-    pub fn let_go(mut self) {
-        drop(self.end());
+    pub fn end(mut self) {
+        drop(self.take_last());
     }
 
-    /// As [`let_go`](Handle::let_go), but the last waits without blocking the thread.
-    pub async fn let_go_later(mut self) {
-        if let Some(last) = self.end() {
+    /// As [`end`](Handle::end), but the last waits without blocking the thread.
+    pub async fn end_async(mut self) {
+        if let Some(last) = self.take_last() {
             last.0.core().settled().await;
         }
     }
 
     /// Ends the handle. Returns what waits when it is dropped, if the handle was the last.
-    fn end(&mut self) -> Option<Last<T>> {
+    fn take_last(&mut self) -> Option<Last<T>> {
         let of = self.0.take()?;
         // Made only then, since it waits when it is dropped.
         of.core().remove_user().then(|| Last(of))
@@ -87,7 +85,7 @@ impl<T: OfKeeper> Drop for Handle<T> {
     fn drop(&mut self) {
         match &self.0 {
             Some(of) if of.core().process.is_fork() => std::mem::forget(self.0.take()),
-            _ => drop(self.end()),
+            _ => drop(self.take_last()),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::loss::{self, CAUSE_LIMIT, LossReport};
 use super::loss_error;
 use super::reaper::release_later;
 use super::release_report::ReleaseReport;
-use super::thread_exit::answered;
+use super::thread_exit::note_request;
 use crate::clock::Moment;
 use crate::guard::ReleaseOutcome;
 use crate::store::{Claim, Release, Released};
@@ -83,7 +83,7 @@ impl HoldRelease {
             Ok(_) => {
                 self.progress = Progress::Done;
                 // A store may have more on its way than what decides.
-                answered(&self.core, sent);
+                note_request(&self.core, sent);
             }
             Err(_) => self.progress = Progress::Failed,
         }

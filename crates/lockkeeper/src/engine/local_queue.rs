@@ -11,7 +11,7 @@ use tokio::sync::{Notify, oneshot};
 use super::core::Core;
 use super::hold::Hold;
 use super::sharing::{SharedHold, Sharing};
-use super::thread_exit::will_leave_behind;
+use super::thread_exit::expect_clean_up;
 use crate::clock::Moment;
 use crate::store::{ClaimId, Grant};
 use crate::{Error, Token};
@@ -211,7 +211,7 @@ impl LocalQueue {
         let nobody_left = state.waiters.is_empty();
         drop(state);
         if waited && nobody_left {
-            will_leave_behind(&self.core);
+            expect_clean_up(&self.core);
             self.recheck.notify_one();
         }
     }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::background::Pends;
+use super::background::PendingKind;
 use super::hold::Hold;
 use super::shared::Shared;
 use crate::LossCause;
@@ -29,7 +29,7 @@ impl LossReport {
         }
         let shared = self.shared.clone();
         // The end of the keeper drops the future, and so has the loss told.
-        shared.spawner.spawn_pending(Pends::CleanUp, async move {
+        shared.spawner.spawn_pending(PendingKind::CleanUp, async move {
             let _ = tokio::time::timeout(CAUSE_LIMIT, self.ask()).await;
         });
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::acquisition::Acquisition;
 use super::arbiter::Arbiter;
-use super::background::Pends;
+use super::background::PendingKind;
 use super::guard_state::GuardState;
 use super::hold::{Granted, Hold, LossListener};
 use super::hold_release::HoldRelease;
@@ -17,7 +17,7 @@ use super::loss;
 use super::release_report::ReleaseReport;
 use super::request::WaitLimit;
 use super::sharing::Sharing;
-use super::thread_exit::left_behind;
+use super::thread_exit::note_clean_up;
 use crate::Error;
 use crate::clock::Moment;
 use crate::guard::ReleaseOutcome;
@@ -108,7 +108,7 @@ impl Contender {
         let core = self.arbiter.core.clone();
         // It ends with the keeper's closing, which waits until its claim has left the queue of the store.
         core.background
-            .spawn_pending(Pends::Contender, self.run(acquisition));
+            .spawn_pending(PendingKind::Contender, self.run(acquisition));
     }
 
     async fn run(mut self, mut acquisition: Acquisition) {
@@ -329,11 +329,11 @@ impl PendingRelease {
         let mut context = Context::from_waker(Waker::noop());
         if apart(|| run.as_mut().poll(&mut context)).is_pending() {
             let under_way = core.clean_ups.begin(&name);
-            core.background.spawn_pending(Pends::CleanUp, async move {
+            core.background.spawn_pending(PendingKind::CleanUp, async move {
                 let _ = run.await;
                 drop(under_way);
             });
-            left_behind(&core);
+            note_clean_up(&core);
         }
     }
 }

@@ -121,7 +121,7 @@ impl RawGuard {
             Left::Lost => Err(loss_error::inspected(&arbiter.core, &self.state.hold).await),
             Left::Release(release) => release.run().await,
         };
-        arbiter.let_go_later().await;
+        arbiter.end_async().await;
         outcome
     }
 }
@@ -139,6 +139,6 @@ impl Drop for RawGuard {
         if let Left::Release(release) = leave(&arbiter, &self.state) {
             release.run_later();
         }
-        arbiter.let_go();
+        arbiter.end();
     }
 }

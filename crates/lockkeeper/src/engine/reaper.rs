@@ -6,13 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::background::Pends;
+use super::background::PendingKind;
 use super::availability::REQUEST_WINDOW;
 use super::clean_ups::CleanUp;
 use super::core::Core;
 use super::loss;
 use super::release_report::ReleaseReport;
-use super::thread_exit::left_behind;
+use super::thread_exit::note_clean_up;
 use crate::clock::Moment;
 use crate::store::{ClaimId, Release, Released, Store};
 use crate::{Error, Name};
@@ -48,8 +48,8 @@ pub(super) fn release_later(
         let core = core.clone();
         async move { undo.until_done(&core, under_way, Some(report)).await }
     };
-    core.background.spawn_pending(Pends::CleanUp, done);
-    left_behind(core);
+    core.background.spawn_pending(PendingKind::CleanUp, done);
+    note_clean_up(core);
 }
 
 /// Takes back a claim in the background. `in_doubt`: its request may still be on its way to the store, so it is taken back
@@ -82,8 +82,8 @@ pub(super) fn withdraw_later(
             }
         }
     };
-    core.background.spawn_pending(Pends::CleanUp, done);
-    left_behind(core);
+    core.background.spawn_pending(PendingKind::CleanUp, done);
+    note_clean_up(core);
 }
 
 impl Undo {

@@ -1,7 +1,7 @@
-//! What a thread left on its way to stores, and waits for at its end.
+//! A thread waits at its end for the requests that its guards and acquires have on their way to the store.
 //!
-//! That is for keepers that are never dropped, as in a `static`, and for `exit`, which on most systems ends the calling thread
-//! in this way.
+//! This is for keepers that are never dropped, as in a `static`, and for `exit`, which on most systems runs the destructors of
+//! the calling thread's locals.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
@@ -9,12 +9,11 @@ use std::sync::{Arc, Weak};
 use super::core::Core;
 use crate::clock::Moment;
 
-/// The keepers with which a thread left something on its way.
+/// The keepers with which this thread has something on its way.
 #[derive(Default)]
-struct LeftBehind(RefCell<Vec<Left>>);
+struct Unfinished(RefCell<Vec<OfOneKeeper>>);
 
-/// What a thread left on its way with a keeper.
-struct Left {
+struct OfOneKeeper {
     core: Weak<Core>,
     /// The last of its clean-ups.
     last: u64,
@@ -22,42 +21,41 @@ struct Left {
     sent: Moment,
 }
 
-thread_local!(static LEFT_BEHIND: LeftBehind = LeftBehind::default());
+thread_local!(static UNFINISHED: Unfinished = Unfinished::default());
 
-/// A user left something on its way: the last clean-up that began, or one before.
-pub(crate) fn left_behind(core: &Arc<Core>) {
-    // What goes on there is not the user's, who has left.
+/// This thread has just begun a clean-up.
+pub(super) fn note_clean_up(core: &Arc<Core>) {
+    // The keeper's own thread waits for nothing.
     if !core.background.is_here() {
-        note_sent(core, core.background.last_clean_up(), Moment::now());
+        note(core, core.background.last_clean_up(), Moment::now());
     }
 }
 
-/// A user left something that has yet to become a clean-up.
-pub(crate) fn will_leave_behind(core: &Arc<Core>) {
-    note_sent(core, u64::MAX, Moment::now());
+/// What this thread has done will begin a clean-up on another.
+pub(super) fn expect_clean_up(core: &Arc<Core>) {
+    note(core, u64::MAX, Moment::now());
 }
 
-/// The store answered what was sent then, and may have more on its way than what decides.
-pub(crate) fn answered(core: &Arc<Core>, sent: Moment) {
-    note_sent(core, 0, sent);
+/// The store has served a request of this thread, and may still do more for it than it waited for.
+pub(super) fn note_request(core: &Arc<Core>, sent: Moment) {
+    note(core, 0, sent);
 }
 
-/// This thread may have left something on its way, and waits for it when it ends.
-fn note_sent(core: &Arc<Core>, last: u64, sent: Moment) {
-    core.sent_at(sent);
-    // A thread at its end waits no more, but where it drops the last handle.
-    let _ = LEFT_BEHIND.try_with(|left| {
-        let mut keepers = left.0.borrow_mut();
-        let known = |left: &&mut Left| left.core.as_ptr() == Arc::as_ptr(core);
-        if let Some(left) = keepers.iter_mut().find(known) {
+fn note(core: &Arc<Core>, last: u64, sent: Moment) {
+    core.note_sent(sent);
+    // In the destructors of a thread it is too late, except for dropping the last handle.
+    let _ = UNFINISHED.try_with(|unfinished| {
+        let mut keepers = unfinished.0.borrow_mut();
+        let known = |of: &&mut OfOneKeeper| of.core.as_ptr() == Arc::as_ptr(core);
+        if let Some(of) = keepers.iter_mut().find(known) {
             if last > 0 {
-                left.last = last;
+                of.last = last;
             }
-            left.sent = left.sent.max(sent);
+            of.sent = of.sent.max(sent);
             return;
         }
-        keepers.retain(|left| left.core.strong_count() > 0);
-        keepers.push(Left {
+        keepers.retain(|of| of.core.strong_count() > 0);
+        keepers.push(OfOneKeeper {
             core: Arc::downgrade(core),
             last,
             sent,
@@ -65,9 +63,9 @@ fn note_sent(core: &Arc<Core>, last: u64, sent: Moment) {
     });
 }
 
-impl Drop for LeftBehind {
+impl Drop for Unfinished {
     fn drop(&mut self) {
-        for Left { core, last, sent } in self.0.take() {
+        for OfOneKeeper { core, last, sent } in self.0.take() {
             match core.upgrade() {
                 Some(core) if core.process.is_fork() => std::mem::forget(core),
                 Some(core) => core.settle_clean_ups(last, sent),
