@@ -10,7 +10,7 @@ use crate::store::{Interest, LatchOp, LatchRequest, LatchState, Subscription};
 use crate::{Error, Name};
 
 /// The longest a waiter sleeps without a look: what a lost hint costs.
-const LOOK: Duration = Duration::from_millis(750);
+const MAX_SLEEP: Duration = Duration::from_millis(750);
 
 /// A count-down latch: closed while its count is above 0, open otherwise.
 ///
@@ -113,29 +113,29 @@ impl Latch {
     async fn wait_until(&self, deadline: Moment) -> Result<bool, Error> {
         self.core.process.check()?;
         // Since when the store fails, and how it last did.
-        let mut trouble: Option<(Moment, Error)> = None;
+        let mut failure: Option<(Moment, Error)> = None;
         let mut subscription = None;
         loop {
             let count = tokio::select! {
                 biased;
                 count = self.subscribed_count(&mut subscription) => count,
-                () = self.core.background.sleep_until(deadline) => return in_vain(trouble),
+                () = self.core.background.sleep_until(deadline) => return timed_out(failure),
             };
             let now = Moment::now();
             match count {
                 Ok(0) => return Ok(true),
-                Ok(_) => trouble = None,
+                Ok(_) => failure = None,
                 Err(error) => {
-                    let since = trouble.map_or(now, |(since, _)| since);
+                    let since = failure.map_or(now, |(since, _)| since);
                     if !error.is_transient() || now.since(since) >= self.core.lease {
                         return Err(error);
                     }
                     // A count that was only read leaves nothing in doubt.
-                    trouble = Some((since, error.not_in_doubt()));
+                    failure = Some((since, error.not_in_doubt()));
                 }
             }
             if now >= deadline {
-                return in_vain(trouble);
+                return timed_out(failure);
             }
             let hint = async {
                 match &subscription {
@@ -146,7 +146,7 @@ impl Latch {
             tokio::select! {
                 () = hint => {}
                 () = self.core.closed() => return Err(Error::Closed),
-                () = self.core.background.sleep_until(deadline.min(now + LOOK)) => {}
+                () = self.core.background.sleep_until(deadline.min(now + MAX_SLEEP)) => {}
             }
         }
     }
@@ -183,6 +183,6 @@ impl Latch {
 }
 
 /// Time ran out: the latch was closed, as far as is known.
-fn in_vain(trouble: Option<(Moment, Error)>) -> Result<bool, Error> {
-    trouble.map_or(Ok(false), |(_, error)| Err(error))
+fn timed_out(failure: Option<(Moment, Error)>) -> Result<bool, Error> {
+    failure.map_or(Ok(false), |(_, error)| Err(error))
 }

@@ -119,7 +119,7 @@ async fn as_contender(
         Ok(None) | Err(_) => {}
     }
     let queue = arbiter.queue(sharing);
-    let receiver = queue.wait_in_place(number, acquisition.trouble())?;
+    let receiver = queue.wait_in_place(number, acquisition.last_error())?;
     let wait = LocalWait::new(&arbiter, sharing, request.owner, number, receiver);
     contender.go_on_in_background(acquisition);
     wait.turn(limit, report).await

@@ -16,7 +16,7 @@ use crate::store::{Attempt, Claim, ClaimId, Grant, Interest, Mode, Subscription}
 use crate::{Error, Label, Name};
 
 /// The longest sleep of a waiter: what a lost hint costs. Up to a fifth more, so that waiters spread.
-const SLEEP: Duration = Duration::from_millis(750);
+const MAX_SLEEP: Duration = Duration::from_millis(750);
 const JITTER_NANOS: u64 = 150_000_000;
 
 /// What has to be left of a direct grant, or it is asked for: a busy machine or server may stall for a while.
@@ -24,7 +24,7 @@ const DIRECT_LEFT: Duration = Duration::from_millis(600);
 
 /// The store has not answered for a while.
 #[derive(Debug)]
-struct Trouble {
+struct Failure {
     since: Moment,
     /// What it last said instead.
     error: Error,
@@ -39,10 +39,10 @@ pub(crate) struct Acquisition {
     renewed: bool,
     subscription: Option<Subscription>,
     /// The store may know the claim: it was sent, or is queued.
-    exposed: bool,
+    known_to_store: bool,
     /// A request with the claim was sent and not answered yet: it may arrive after all that follows.
-    on_its_way: bool,
-    trouble: Option<Trouble>,
+    in_flight: bool,
+    failure: Option<Failure>,
     /// The next try is to queue the claim, instead of asking in vain before that.
     expects_busy: bool,
     /// The claim has just been queued: how long to wait for its turn before asking again.
@@ -77,9 +77,9 @@ impl Acquisition {
             claim,
             renewed: false,
             subscription: None,
-            exposed: false,
-            on_its_way: false,
-            trouble: None,
+            known_to_store: false,
+            in_flight: false,
+            failure: None,
             expects_busy: false,
             queued: None,
         }
@@ -111,8 +111,8 @@ impl Acquisition {
         self.claim.reserve = reserve;
         self.claim.not_after = Moment::now() + REQUEST_WINDOW;
         self.claim.enqueue = true;
-        self.exposed = true;
-        self.on_its_way = true;
+        self.known_to_store = true;
+        self.in_flight = true;
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl Acquisition {
 
     /// The release that the claim was prepared for has let go, and so queued the claim unless it came too late.
     pub fn queued_by_release(&mut self) {
-        self.on_its_way = false;
+        self.in_flight = false;
         if Moment::now() <= self.claim.not_after {
             self.queued = Some(pause_before_retry(None));
         }
@@ -138,7 +138,7 @@ impl Acquisition {
                 "its grant came when the lease was over; ask for a longer lease",
             ));
         }
-        self.exposed = false;
+        self.known_to_store = false;
         Ok(Granted {
             claim: self.claim.id,
             grant,
@@ -155,10 +155,10 @@ impl Acquisition {
         let lease = self.claim.lease.min(direct.lease);
         let lost = direct.sent + until_lost(lease);
         // While a request is on its way, its answer is what counts.
-        if !self.renewed || self.on_its_way || lost.remaining() < DIRECT_LEFT {
+        if !self.renewed || self.in_flight || lost.remaining() < DIRECT_LEFT {
             return None;
         }
-        self.exposed = false;
+        self.known_to_store = false;
         Some(Granted {
             claim: self.claim.id,
             grant: direct.grant,
@@ -184,11 +184,11 @@ impl Acquisition {
         self.claim.reserve = reserve;
         self.claim.not_after = sent + REQUEST_WINDOW;
         self.claim.enqueue = self.subscription.is_some();
-        self.exposed = true;
-        self.on_its_way = true;
+        self.known_to_store = true;
+        self.in_flight = true;
         let answer = self.core.store().try_acquire(&self.claim);
         let answer = self.core.answer(answer).await;
-        self.on_its_way = false;
+        self.in_flight = false;
         self.core.shared.availability.heard(&self.claim.name, &answer);
         match answer {
             Ok(Attempt::Granted(grant)) => match self.granted(grant, sent) {
@@ -199,10 +199,10 @@ impl Acquisition {
                 }
             },
             Ok(Attempt::Busy { free_in }) => {
-                self.exposed = self.claim.enqueue;
-                self.trouble = None;
+                self.known_to_store = self.claim.enqueue;
+                self.failure = None;
                 self.expects_busy = true;
-                self.queued = self.exposed.then(|| pause_before_retry(free_in));
+                self.queued = self.known_to_store.then(|| pause_before_retry(free_in));
                 Ok(None)
             }
             Ok(Attempt::TooLate) => {
@@ -255,7 +255,7 @@ impl Acquisition {
             if now >= deadline {
                 return self.timed_out();
             }
-            if wanted(self.trouble()) == 0 {
+            if wanted(self.last_error()) == 0 {
                 return Ok(None);
             }
             let until = (now + pause).min(deadline);
@@ -282,7 +282,7 @@ impl Acquisition {
             return Ok(Step::Sleep(pause));
         }
         self.core.check_open()?;
-        let tokens = wanted(self.trouble());
+        let tokens = wanted(self.last_error());
         if tokens == 0 {
             return Ok(Step::Return(None));
         }
@@ -310,11 +310,11 @@ impl Acquisition {
     }
 
     /// The store said this instead of an answer.
-    fn note(&mut self, error: &Error) -> &mut Trouble {
+    fn note(&mut self, error: &Error) -> &mut Failure {
         // Nothing is in doubt for whoever waits: the next try is another claim.
         let error = error.clone().not_in_doubt();
-        let before = self.trouble.take();
-        self.trouble.insert(Trouble {
+        let before = self.failure.take();
+        self.failure.insert(Failure {
             since: before.as_ref().map_or_else(Moment::now, |b| b.since),
             error,
         })
@@ -323,8 +323,8 @@ impl Acquisition {
     /// What is transient is tried again for as long as a lease, and until a time that the store itself waits for; the
     /// rest is reported.
     fn pause_after(&mut self, error: Error) -> Result<Duration, Error> {
-        let trouble = self.note(&error);
-        let lasted = Moment::now().since(trouble.since);
+        let failure = self.note(&error);
+        let lasted = Moment::now().since(failure.since);
         let long = lasted >= self.claim.lease && self.core.store().health().ready_in.is_zero();
         if !error.is_transient() || long {
             return Err(error);
@@ -333,13 +333,13 @@ impl Acquisition {
     }
 
     /// What the store last said instead of an answer.
-    pub fn trouble(&self) -> Option<&Error> {
-        self.trouble.as_ref().map(|trouble| &trouble.error)
+    pub fn last_error(&self) -> Option<&Error> {
+        self.failure.as_ref().map(|failure| &failure.error)
     }
 
     /// Time ran out: the lock was not free, as far as is known.
     pub fn timed_out<T>(&self) -> Result<Option<T>, Error> {
-        let why = self.trouble().cloned().or_else(|| self.core.not_ready());
+        let why = self.last_error().cloned().or_else(|| self.core.not_ready());
         why.map_or(Ok(None), Err)
     }
 
@@ -362,7 +362,7 @@ impl Acquisition {
         self.claim.id = self.core.new_claim_id();
         self.subscription = None;
         self.queued = None;
-        self.exposed = false;
+        self.known_to_store = false;
     }
 
     fn withdraw(&self, in_doubt: bool) {
@@ -375,15 +375,15 @@ impl Acquisition {
 
 impl Drop for Acquisition {
     fn drop(&mut self) {
-        if self.exposed && !self.core.process.is_fork() {
-            self.withdraw(self.on_its_way);
+        if self.known_to_store && !self.core.process.is_fork() {
+            self.withdraw(self.in_flight);
         }
     }
 }
 
 fn pause_before_retry(free_in: Option<Duration>) -> Duration {
     let jitter = Duration::from_nanos(Moment::now().as_nanos() % JITTER_NANOS);
-    let longest = SLEEP + jitter;
+    let longest = MAX_SLEEP + jitter;
     // Told "now", still pause: whoever is first in the queue may be slower than a busy loop.
     free_in.map_or(longest, |d| {
         (d + Duration::from_millis(1)).clamp(Duration::from_millis(2), longest)

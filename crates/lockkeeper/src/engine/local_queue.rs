@@ -37,7 +37,7 @@ struct State {
     /// The last try found the lock busy, so the next one queues at once.
     was_busy: bool,
     /// The error that the store last returned to the contender. A task that stops waiting reports it.
-    trouble: Option<Error>,
+    last_error: Option<Error>,
     /// The hold that tasks use, or may join.
     hold: Option<SharedHold>,
 }
@@ -144,7 +144,7 @@ impl State {
 
     fn contender_is_done(&mut self) {
         self.contended = false;
-        self.trouble = None;
+        self.last_error = None;
     }
 }
 
@@ -196,11 +196,11 @@ impl LocalQueue {
     pub(super) fn wait_in_place(
         &self,
         number: u64,
-        trouble: Option<&Error>,
+        last_error: Option<&Error>,
     ) -> Result<Receiver, Error> {
         let mut state = self.state();
         state.was_busy = true;
-        state.trouble = trouble.cloned();
+        state.last_error = last_error.cloned();
         state.join(number)
     }
 
@@ -217,19 +217,19 @@ impl LocalQueue {
     }
 
     /// The error to report when a task waited in vain, if there is one.
-    pub(super) fn why_in_vain(&self) -> Option<Error> {
-        let (trouble, contended) = {
+    pub(super) fn timeout_error(&self) -> Option<Error> {
+        let (last_error, contended) = {
             let state = self.state();
-            (state.trouble.clone(), state.contended)
+            (state.last_error.clone(), state.contended)
         };
         // The first response may not have come yet. What a task here holds, the store has granted.
-        trouble.or_else(|| contended.then(|| self.core.not_ready()).flatten())
+        last_error.or_else(|| contended.then(|| self.core.not_ready()).flatten())
     }
 
-    /// How many tokens the contender should ask for; 0 when nobody waits any more. `trouble`: the store's last error.
-    pub(super) fn wanted(&self, trouble: Option<&Error>) -> u32 {
+    /// How many tokens the contender should ask for; 0 when nobody waits any more. `last_error`: the store's last error.
+    pub(super) fn wanted(&self, last_error: Option<&Error>) -> u32 {
         let mut state = self.state();
-        state.trouble = trouble.cloned();
+        state.last_error = last_error.cloned();
         if state.waiters.is_empty() {
             return 0;
         }

@@ -60,7 +60,7 @@ impl<'a> LocalWait<'a> {
             },
             () = deadline => {
                 // Before the task leaves: the queue forgets the reason with the last one.
-                let why = self.arbiter.queue(self.sharing).why_in_vain();
+                let why = self.arbiter.queue(self.sharing).timeout_error();
                 match self.stop() {
                     Some(turn) => turn.map(Some),
                     None => why.map_or(Ok(None), Err),

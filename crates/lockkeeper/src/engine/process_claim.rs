@@ -114,7 +114,7 @@ impl Contender {
     async fn run(mut self, mut acquisition: Acquisition) {
         loop {
             self.at_end = AtEnd::Fail;
-            let wanted = |trouble: Option<&Error>| self.queue().wanted(trouble);
+            let wanted = |last_error: Option<&Error>| self.queue().wanted(last_error);
             let recheck = self.queue().recheck();
             let ended = acquisition.run(WaitLimit::Forever, wanted, recheck).await;
             self.at_end = AtEnd::Done;
