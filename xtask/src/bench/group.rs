@@ -47,11 +47,11 @@ pub const GROUPS: &[Group] = &[
         judge: targets::on_redis,
         run: "One run on one server; the scenarios of a quorum on five, all on this machine.",
         leases: "Leases are 30 s, renewed by Lockkeeper and Redisson only, and every client speaks TCP.",
-        commands: "those that clients sent for one lock, without the calls inside scripts. Redis counts both together \
-                   (`commandstats`, and `total_commands_processed` too); which ones clients send is seen by `MONITOR`, before the \
-                   windows that count. A command that both use (Redisson's DEL) is divided as it was seen there.\n\
-                   - Over a quorum, *commands* are those that one of the servers was sent. Where two of them are stopped, every \
-                   client had connected before.",
+        commands: "the commands that clients send for one lock, without the calls inside scripts. Redis counts both together \
+                   (`commandstats`, and `total_commands_processed` too). `MONITOR` shows which ones clients send, before the \
+                   windows that count. A command that both use (Redisson's DEL) is divided as `MONITOR` shows it.\n\
+                   - Over a quorum, *commands* are those that one of the servers gets. Every client has connected before two \
+                   servers are stopped.",
     },
     Group {
         name: "zookeeper",
@@ -63,7 +63,7 @@ pub const GROUPS: &[Group] = &[
         nodes: 1,
         start: |folder| Ok(Box::new(ZooKeeper::start(folder)?)),
         judge: targets::on_zookeeper,
-        run: "One run on one server, which has each transaction on its disk before it answers, as by default.",
+        run: "One run on one server, which writes each transaction to its disk before it replies, as by default.",
         leases: "Nodes live as long as their session, which each client keeps alive.",
         commands: "the requests that clients sent for one lock, pings included. A transaction of several operations is one.",
     },

@@ -128,9 +128,9 @@ fn notes(page: &mut String, report: &Report) {
     page.push_str(report.group.leases);
     page.push_str(
         "\n\
-         - *wait* is how long acquiring took. A task that waits at the end of a window waits on until it had its turn: that \
-         counts as a wait, not as a pair of the window. Where the releaser takes the lock again at once while others sleep, \
-         nearly all waits are its own, short ones, and p99 shows nothing of the others: see the longest wait and the shares.\n\
+         - *wait* is the time that acquiring takes. A task that waits at the end of a window goes on waiting for its turn: that \
+         counts as a wait, not as a pair of the window. If the releaser takes the lock again at once while others sleep, nearly \
+         all waits are its own, short ones, and p99 shows nothing of the others: see the longest wait and the shares.\n\
          - *tasks*, *processes*: most pairs of one to the fewest of another. *without*: tasks that got none at all, in the \
          worst window.\n\
          - *commands*: ",
@@ -138,9 +138,9 @@ fn notes(page: &mut String, report: &Report) {
     page.push_str(report.group.commands);
     page.push_str(
         "\n\
-         - *held*: how long the lock was really held. Timers of different runtimes are not alike.\n\
+         - *held*: how long the lock was really held. Timers of different runtimes differ.\n\
          - *hand-off*: from just before the release in one process until acquired in the other, which has waited for 40 ms \
-         or more by then. The first does not ask again, and the two change places.\n\
+         or more by then. The first process does not acquire again, and the two change places.\n\
          \n## What was measured, and how it waits\n\n| library | version | settings |\n| --- | --- | --- |\n",
     );
     for peer in &report.peers {
