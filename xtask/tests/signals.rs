@@ -7,15 +7,25 @@ use std::process::Command;
 #[test]
 fn programs_hear_the_signals_that_xtask_was_started_to_ignore() {
     let folder = tempfile::tempdir().expect("a folder");
-    // In place of cargo: it says what it ignores.
-    let cargo = folder.path().join("cargo");
-    std::fs::write(&cargo, "#!/bin/sh\nexec grep SigIgn: /proc/self/status\n").expect("writes");
-    std::fs::set_permissions(&cargo, std::fs::Permissions::from_mode(0o755)).expect("sets");
+    let script = |name: &str, line: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{line}\n")).expect("writes");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("sets");
+        path
+    };
+    // It prints what it ignores.
+    let cargo = script("cargo", "exec grep SigIgn: /proc/self/status");
+    // `screenshots` starts cargo only where it finds these, and not every machine has them.
+    script("fc-list", "echo a font");
+    script("pngquant", "exit 1");
+    let path = std::env::var("PATH").expect("a path");
+    let path = format!("{}:{path}", folder.path().display());
     let ignored_by = |trap: &str| {
         let output = Command::new("sh")
             .args(["-c", &format!("{trap}; exec \"$0\" screenshots")])
             .arg(env!("CARGO_BIN_EXE_xtask"))
             .env("CARGO", &cargo)
+            .env("PATH", &path)
             .output()
             .expect("starts");
         assert!(output.status.success(), "{output:?}");
