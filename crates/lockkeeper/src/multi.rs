@@ -1,13 +1,13 @@
 //! [`MultiLock`]: several locks, all or none.
 
-mod taking;
+mod acquisition;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::engine::request::WaitLimit;
 use crate::{Error, Guard, Lock, Lockkeeper, Name, Owner, ReleaseOutcome, Token};
-use taking::Taking;
+use acquisition::Taking;
 
 /// Several locks acquired together: all of them or none.
 ///
