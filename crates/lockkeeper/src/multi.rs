@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::engine::request::WaitLimit;
 use crate::{Error, Guard, Lock, Lockkeeper, Name, Owner, ReleaseOutcome, Token};
-use acquisition::Taking;
+use acquisition::MultiAcquisition;
 
 /// Several locks acquired together: all of them or none.
 ///
@@ -213,7 +213,7 @@ impl MultiLock {
     }
 
     pub(crate) async fn attempt(&self, wait_limit: WaitLimit) -> Result<Option<MultiGuard>, Error> {
-        let Some(guards) = Taking::new(&self.locks).all(wait_limit).await? else {
+        let Some(guards) = MultiAcquisition::new(&self.locks).all(wait_limit).await? else {
             return Ok(None);
         };
         let all = MultiGuard { guards };
