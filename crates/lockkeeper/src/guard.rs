@@ -168,14 +168,14 @@ impl Guard {
         let sent = Moment::now();
         let renewals = [hold.renewal_for(lease)];
         // A silent store is waited for only as long as there is something to extend.
-        let answer = self.run(core.answer(core.store().renew(&renewals)));
+        let answer = self.run(core.bounded(core.store().renew(&renewals)));
         let answer = answer.await?;
         // An answer that leaves it open says nothing of the store as a whole.
         if answer
             .as_ref()
             .map_or(true, |one| one[..] != [Renewed::Unknown])
         {
-            core.shared.availability.heard(self.name(), &answer);
+            core.shared.availability.record(self.name(), &answer);
         }
         match answer?.first() {
             Some(Renewed::Renewed) if hold.extended(sent, lease) => {

@@ -360,7 +360,7 @@ impl Lockkeeper {
         let name = Name::new(name)?;
         self.engine.core.process.check()?;
         let answer = self.engine.core.store().inspect(&name);
-        let mut info = self.engine.core.answer(answer).await?;
+        let mut info = self.engine.core.bounded(answer).await?;
         if let Some(info) = &mut info {
             self.add_depths(info);
         }
@@ -374,7 +374,7 @@ impl Lockkeeper {
     pub async fn list(&self, prefix: &str) -> Result<Vec<store::LockInfo>, Error> {
         self.engine.core.process.check()?;
         let answer = self.engine.core.store().list(prefix);
-        let mut infos = self.engine.core.answer(answer).await?;
+        let mut infos = self.engine.core.bounded(answer).await?;
         infos.iter_mut().for_each(|info| self.add_depths(info));
         Ok(infos)
     }
@@ -429,8 +429,8 @@ impl Lockkeeper {
             not_after: Moment::now() + REQUEST_WINDOW,
         };
         let answer = self.engine.core.store().break_lock(&request);
-        let answer = self.engine.core.answer(answer).await;
-        self.engine.core.shared.availability.heard(&request.name, &answer);
+        let answer = self.engine.core.bounded(answer).await;
+        self.engine.core.shared.availability.record(&request.name, &answer);
         match answer? {
             BreakOutcome::TooLate => Err(Error::unavailable(
                 self.capabilities().store,
@@ -448,7 +448,7 @@ impl Lockkeeper {
         self.engine.core.process.check()?;
         let interest = Interest::Name(Name::new(name)?);
         self.engine.core
-            .answer(self.engine.core.store().subscribe(interest))
+            .bounded(self.engine.core.store().subscribe(interest))
             .await
     }
 

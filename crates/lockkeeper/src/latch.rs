@@ -159,7 +159,7 @@ impl Latch {
         if subscription.is_none() {
             let interest = Interest::Latch(self.name.clone());
             let running = self.core.store().subscribe(interest);
-            *subscription = Some(self.core.answer(running).await?);
+            *subscription = Some(self.core.bounded(running).await?);
         }
         self.count().await
     }
@@ -172,11 +172,11 @@ impl Latch {
             not_after: Moment::now() + REQUEST_WINDOW,
             op,
         };
-        let answer = self.core.answer(self.core.store().latch(&request)).await;
+        let answer = self.core.bounded(self.core.store().latch(&request)).await;
         match (&answer, request.op) {
             // A store that is read may not be one to write to.
             (Ok(_), LatchOp::Read) => {}
-            _ => self.core.shared.availability.heard(&self.name, &answer),
+            _ => self.core.shared.availability.record(&self.name, &answer),
         }
         answer
     }

@@ -187,9 +187,9 @@ impl Acquisition {
         self.known_to_store = true;
         self.in_flight = true;
         let answer = self.core.store().try_acquire(&self.claim);
-        let answer = self.core.answer(answer).await;
+        let answer = self.core.bounded(answer).await;
         self.in_flight = false;
-        self.core.shared.availability.heard(&self.claim.name, &answer);
+        self.core.shared.availability.record(&self.claim.name, &answer);
         match answer {
             Ok(Attempt::Granted(grant)) => match self.granted(grant, sent) {
                 Ok(granted) => Ok(Some(granted)),
@@ -347,9 +347,9 @@ impl Acquisition {
         if self.subscription.is_none() {
             let interest = Interest::Claim(self.claim.name.clone(), self.claim.id);
             let answer = self.core.store().subscribe(interest);
-            let answer = self.core.answer(answer).await;
+            let answer = self.core.bounded(answer).await;
             if let Err(error) = &answer {
-                self.core.shared.availability.fails(&self.claim.name, error);
+                self.core.shared.availability.record_failure(&self.claim.name, error);
             }
             self.subscription = Some(answer?);
         }

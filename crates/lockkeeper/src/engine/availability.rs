@@ -1,4 +1,4 @@
-//! Whether the store answers: what is told when it does not, and when it does again.
+//! Whether the store answers: what is reported when it does not, and when it does again.
 //!
 //! Every verb that changes something says how it ended. Where nobody asks for anything any more, the keeper asks by itself.
 
@@ -25,17 +25,17 @@ pub(crate) struct Availability {
     /// The kind of store.
     store: &'static str,
     observers: Arc<Observers>,
-    /// Set once it has been told that the store is away.
-    told: AtomicBool,
+    /// Set once it has been reported that the store is away.
+    reported: AtomicBool,
     state: Mutex<State>,
-    begins: Notify,
+    began: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// Since when the store is away, and the lock that found it out.
     away: Option<(Moment, Name)>,
-    /// When the last event was told.
+    /// When the last event was reported.
     last: Option<Moment>,
 }
 
@@ -44,9 +44,9 @@ impl Availability {
         Availability {
             store,
             observers,
-            told: AtomicBool::new(false),
+            reported: AtomicBool::new(false),
             state: Mutex::default(),
-            begins: Notify::new(),
+            began: Notify::new(),
         }
     }
 
@@ -54,12 +54,12 @@ impl Availability {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the store is away. Returns whether that is to be told.
+    /// Notes that the store is away. Returns whether that is to be reported.
     fn begin(&self, name: &Name) -> bool {
         let mut state = self.state();
         let now = Moment::now();
-        let just_told = state.last.is_some_and(|last| now.since(last) < PAUSE);
-        if state.away.is_some() || just_told {
+        let just_reported = state.last.is_some_and(|last| now.since(last) < PAUSE);
+        if state.away.is_some() || just_reported {
             return false;
         }
         state.last = Some(now);
@@ -67,13 +67,13 @@ impl Availability {
         true
     }
 
-    /// Notes that the store works. Returns for how long it was away, if that was told.
+    /// Notes that the store works. Returns for how long it was away, if that was reported.
     fn end(&self) -> Option<Duration> {
         let mut state = self.state();
         let (since, _) = state.away.take()?;
         let now = Moment::now();
         state.last = Some(now);
-        self.told.store(false, SeqCst);
+        self.reported.store(false, SeqCst);
         Some(now.since(since))
     }
 
@@ -82,17 +82,17 @@ impl Availability {
     }
 
     /// The store answered a verb for a lock, or did not.
-    pub fn heard<T>(&self, name: &Name, answer: &Result<T, Error>) {
-        match answer {
-            Ok(_) => self.works(),
-            Err(error) => self.fails(name, error),
+    pub fn record<T>(&self, name: &Name, result: &Result<T, Error>) {
+        match result {
+            Ok(_) => self.record_success(),
+            Err(error) => self.record_failure(name, error),
         }
     }
 
     /// The store did what it was asked for.
-    pub fn works(&self) {
-        // Set only after it was told, so that the two events come in their order.
-        if !self.told.load(SeqCst) {
+    pub fn record_success(&self) {
+        // Set only after it was reported, so that the two events come in their order.
+        if !self.reported.load(SeqCst) {
             return;
         }
         if let Some(away) = self.end() {
@@ -102,24 +102,24 @@ impl Availability {
     }
 
     /// The store said this instead of an answer.
-    pub fn fails(&self, name: &Name, error: &Error) {
-        if error.is_transient() && !self.told.load(SeqCst) && self.begin(name) {
+    pub fn record_failure(&self, name: &Name, error: &Error) {
+        if error.is_transient() && !self.reported.load(SeqCst) && self.begin(name) {
             let store = self.store;
             self.observers.event(&Event::StoreAway { store, error });
-            self.told.store(true, SeqCst);
-            self.begins.notify_one();
+            self.reported.store(true, SeqCst);
+            self.began.notify_one();
         }
     }
 
     /// Asks a store that is away whether it is back, until it is. Runs until its runtime ends.
     pub async fn watch(&self, store: &dyn Store, keeper: KeeperId) {
         loop {
-            self.begins.notified().await;
+            self.began.notified().await;
             while let Some(name) = self.name() {
                 tokio::time::sleep(PAUSE).await;
                 let answer = tokio::time::timeout(REQUEST_WINDOW, probe(store, &name, keeper)).await;
                 if matches!(answer, Ok(Ok(()))) {
-                    self.works();
+                    self.record_success();
                 }
             }
         }

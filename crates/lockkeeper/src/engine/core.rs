@@ -118,18 +118,18 @@ impl Core {
 
     /// Waits for a store's answer, but not for ever: a store that stays silent must not hang a line of
     /// waiters. No timer is set when the answer is there at once, or the store sees to it by itself.
-    pub async fn answer<T>(
+    pub async fn bounded<T>(
         &self,
-        answer: impl Future<Output = Result<T, Error>>,
+        request: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         // Its task may have no budget left, and no way to get another: see `turns.rs`.
         unconstrained(async {
             if self.ends_in_time {
-                return answer.await;
+                return request.await;
             }
             tokio::select! {
                 biased;
-                answer = answer => answer,
+                response = request => response,
                 () = async { self.background.sleep_until(Moment::now() + REQUEST_WINDOW).await } => {
                     Err(Error::outcome_unknown(self.store().capabilities().store, format!("no answer within {REQUEST_WINDOW:?}")))
                 }

@@ -76,9 +76,9 @@ impl HoldRelease {
         };
         let sent = Moment::now();
         self.progress = Progress::Sent;
-        let answer = self.core.answer(self.core.store().release(&release)).await;
+        let answer = self.core.bounded(self.core.store().release(&release)).await;
         let shared = &self.core.shared;
-        shared.availability.heard(&self.hold.name, &answer);
+        shared.availability.record(&self.hold.name, &answer);
         match &answer {
             Ok(_) => {
                 self.progress = Progress::Done;

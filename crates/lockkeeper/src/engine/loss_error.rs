@@ -8,7 +8,7 @@ use crate::{Error, LossCause};
 
 /// The error with the cause and the present holder, as far as the store tells.
 pub(super) async fn inspected(core: &Core, hold: &Hold) -> Error {
-    let info = core.answer(core.store().inspect(&hold.name)).await;
+    let info = core.bounded(core.store().inspect(&hold.name)).await;
     let Ok(Some(info)) = info else {
         return hold.lost_error();
     };

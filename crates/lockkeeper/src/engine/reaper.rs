@@ -98,9 +98,9 @@ impl Undo {
         let give_up = Moment::now() + self.lease;
         let mut pause = Duration::from_millis(20);
         loop {
-            let answer = core.answer(self.once(core.store())).await;
+            let answer = core.bounded(self.once(core.store())).await;
             drop(under_way.take());
-            core.shared.availability.heard(&self.name, &answer);
+            core.shared.availability.record(&self.name, &answer);
             if let Some(report) = &mut report {
                 match &answer {
                     Ok(Some(released)) if report.shows_loss(released) => {

@@ -206,7 +206,7 @@ impl Watchdog {
         if let Some(hold) = holds.first()
             && answer.as_ref().map_or(true, told)
         {
-            shared.availability.heard(&hold.name, &answer);
+            shared.availability.record(&hold.name, &answer);
         }
         let now = Moment::now();
         match answer {
