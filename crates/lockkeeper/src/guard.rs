@@ -1,4 +1,4 @@
-//! What holding a lock looks like.
+//! [`Guard`]: a lock that is held.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -46,11 +46,11 @@ use crate::{Error, Name, Token};
 /// # Dropping
 /// Dropping a guard releases the lock, in the background where the store takes time; only an
 /// [`Observer`](crate::Observer) learns whether it had been lost. [`release`](Guard::release) tells. If the guard is the last of its keeper's handles, dropping it waits for
-/// the store's answer, at most a second; [`Lockkeeper`](crate::Lockkeeper) names the exception. `release` does not block there.
+/// the store's response, at most a second; [`Lockkeeper`](crate::Lockkeeper) names the exception. `release` does not block there.
 #[must_use = "a lock is released when its guard is dropped"]
 pub struct Guard(RawGuard);
 
-/// What became of a release. A lock that was lost is [`Error::Lost`].
+/// How a release ended. If the lock had been lost, it is [`Error::Lost`] instead.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -120,21 +120,21 @@ impl Guard {
         self.0.state().depth()
     }
 
-    /// When the lock counts as lost unless it is renewed before. Moves on with each renewal. It is a safety margin before the end
-    /// of the lease, which [`Lock::fixed_lease`](crate::Lock::fixed_lease) names.
+    /// When the lock counts as lost unless it is renewed before. Moves on with each renewal. It comes before the end of the lease by
+    /// the safety margin that [`Lock::fixed_lease`](crate::Lock::fixed_lease) names.
     pub fn deadline(&self) -> Moment {
-        match self.process().is_fork() {
-            true => Moment::BOOT,
-            false => self.0.state().hold.deadline(),
+        if self.process().is_fork() {
+            return Moment::BOOT;
         }
+        self.0.state().hold.deadline()
     }
 
     /// When the lock comes to be at risk unless it is renewed before.
     pub fn at_risk_at(&self) -> Moment {
-        match self.process().is_fork() {
-            true => Moment::BOOT,
-            false => self.0.state().hold.at_risk_at(),
+        if self.process().is_fork() {
+            return Moment::BOOT;
         }
+        self.0.state().hold.at_risk_at()
     }
 
     /// Whether the lock is held now. Reads the clock, so it is right even if the process slept until now.
@@ -170,7 +170,7 @@ impl Guard {
         // A silent store is waited for only as long as there is something to extend.
         let answer = self.run(core.bounded(core.store().renew(&renewals)));
         let answer = answer.await?;
-        // An answer that leaves it open says nothing of the store as a whole.
+        // A response that leaves it open says nothing of the store as a whole.
         if answer
             .as_ref()
             .map_or(true, |one| one[..] != [Renewed::Unknown])
@@ -266,7 +266,7 @@ impl Guard {
         Ok(self.is_held())
     }
 
-    /// Waits for one of its own signals, at most `timeout`. Returns whether it came. The timer is the keeper's own.
+    /// Waits for a signal of this guard, at most `timeout`. Returns whether it came. The timer is the keeper's own.
     pub(crate) async fn within(&self, timeout: Duration, signal: impl Future<Output = ()>) -> bool {
         let background = &self.0.core().background;
         tokio::select! {
@@ -318,16 +318,16 @@ impl Guard {
         downgrade(self.0).await.map(Guard)
     }
 
-    /// Releases the lock and tells what became of it.
+    /// Releases the lock, and returns what became of it.
     ///
-    /// The store is asked when the hold goes back to it. It is not while somebody of this process goes on with the hold: the next task
-    /// in line, other readers, or the same owner. A break that this process has not heard of yet is theirs to learn of then.
+    /// The store is asked when the hold goes back to it. It is not asked while others of this process go on with the hold: the next
+    /// task in the queue, other readers, or the same owner. They learn of a break that this process has not heard of yet.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the lock had been lost before, with how, and with who has it now as far as the store tells: what was done
-    /// under it since may not have been alone. It is the same whether the store is there or not.
+    /// [`Error::Lost`] if the lock had been lost before, with the cause, and with the present holder as far as the store tells: another
+    /// may have worked under the lock since then. It is the same whether the store is there or not.
     ///
-    /// A store error if the store did not answer: the release is then tried again in the background until
+    /// A store error if the store did not respond: the release is then tried again in the background until
     /// the lease has ended.
     ///
     /// # Cancel safety

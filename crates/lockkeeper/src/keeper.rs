@@ -19,9 +19,9 @@ use crate::{Error, Label, Latch, Lock, MultiLock, Name, Observer, RwLock, Semaph
 /// A client of a store: where locks come from. Clones are the same keeper.
 ///
 /// Make one for a program and keep it: it has a thread of its own that renews every lock held through it.
-/// The thread ends when the last clone, lock and guard are gone and what they left behind is cleared up, which
-/// takes up to 10 s after an acquire that was cancelled on its way to the store. Dropping the last of them waits until the
-/// store has answered what is on its way, for at most a second after it was sent, as the program may end right after.
+/// The thread ends when the last clone, lock and guard are gone and their releases and withdrawals are done, which takes up to 10 s
+/// after an acquire that was cancelled on its way to the store. Dropping the last of them waits for the store's response to requests
+/// that are on their way, for at most a second after they were sent, as the program may end right after.
 /// On a single-threaded runtime it does not wait for a store that was open already ([`Builder::store`]).
 /// [`close`](Lockkeeper::close) does not block.
 ///
@@ -153,15 +153,14 @@ impl Builder {
         self
     }
 
-    /// Where the store is.
-    fn find(&self) -> Result<StoreUrl, Error> {
+    /// The URL of the store.
+    fn store_url(&self) -> Result<StoreUrl, Error> {
         if let Some(url) = &self.url {
             return StoreUrl::parse(url);
         }
         let url = StoreUrl::from_environment()?;
         let served = |opener: &Arc<dyn Opener>| opener.serves(url.scheme());
-        // The default, and what the environment names for another program, would quietly be another store than the one
-        // that was brought.
+        // The default store, or one that the environment names for another program, is not the one that the opener is for.
         if self.openers.is_empty() || self.openers.iter().any(served) {
             return Ok(url);
         }
@@ -226,17 +225,17 @@ impl Builder {
         let store = match self.store {
             Some(store) => store,
             None => {
-                let (url, openers) = (self.find()?, self.openers);
+                let (url, openers) = (self.store_url()?, self.openers);
                 // On the keeper's own thread: connections must live on when the caller's runtime is blocked.
                 background
                     .run(async move { store::open(&url, &openers).await })
                     .await??
             }
         };
-        let can = store.capabilities();
-        let usual = Duration::from_secs(30).min(can.longest_lease);
+        let capabilities = store.capabilities();
+        let usual = Duration::from_secs(30).min(capabilities.longest_lease);
         let lease = self.lease.unwrap_or(usual);
-        can.check_lease(lease)?;
+        capabilities.check_lease(lease)?;
         let core = Core::start(
             background,
             store,
@@ -294,13 +293,13 @@ impl Lockkeeper {
     }
 
     fn supports(&self, can: bool, what: &'static str) -> Result<(), Error> {
-        match can {
-            true => Ok(()),
-            false => Err(Error::Unsupported {
-                store: self.capabilities().store,
-                what,
-            }),
+        if can {
+            return Ok(());
         }
+        Err(Error::Unsupported {
+            store: self.capabilities().store,
+            what,
+        })
     }
 
     /// A lock.
@@ -389,9 +388,9 @@ impl Lockkeeper {
         }
     }
 
-    /// Ends every hold of a name and moves its fence past them. Answers who held it; if nobody did, nothing is kept of the break. The holders learn of it
-    /// by a hint, or at their next renewal if that is lost. The next holder of the name has a higher token, so
-    /// that a resource which has seen it refuses the old holders' writes.
+    /// Ends every hold of a name and moves its fence past them. Returns the holders; if there were none, nothing is kept of the
+    /// break. The holders learn of it by a hint, or at their next renewal if the hint is lost. The next holder of the name has a higher
+    /// token, so that a resource which has seen it refuses the old holders' writes.
     ///
     /// # Errors
     /// [`Error::InvalidName`], [`Error::InvalidArgument`] without a reason, or the store's error. After
@@ -404,7 +403,7 @@ impl Lockkeeper {
     }
 
     /// As [`break_lock`](Lockkeeper::break_lock), of one hold: nobody else's is touched, also if the named one has ended by
-    /// now. Never answers [`BreakOutcome::TooLate`].
+    /// now. Never returns [`BreakOutcome::TooLate`].
     ///
     /// # Errors
     /// As [`break_lock`](Lockkeeper::break_lock); [`Error::Unavailable`] if the request reached the store too late and did
@@ -430,7 +429,11 @@ impl Lockkeeper {
         };
         let answer = self.engine.core.store().break_lock(&request);
         let answer = self.engine.core.bounded(answer).await;
-        self.engine.core.shared.availability.record(&request.name, &answer);
+        self.engine
+            .core
+            .shared
+            .availability
+            .record(&request.name, &answer);
         match answer? {
             BreakOutcome::TooLate => Err(Error::unavailable(
                 self.capabilities().store,
@@ -447,7 +450,8 @@ impl Lockkeeper {
     pub async fn watch(&self, name: &str) -> Result<store::Subscription, Error> {
         self.engine.core.process.check()?;
         let interest = Interest::Name(Name::new(name)?);
-        self.engine.core
+        self.engine
+            .core
             .bounded(self.engine.core.store().subscribe(interest))
             .await
     }
@@ -464,10 +468,10 @@ impl Lockkeeper {
 
     /// The nodes of a store that has several which vote, and how they are just now; none elsewhere.
     pub fn nodes(&self) -> Vec<store::NodeStatus> {
-        match self.engine.core.process.is_fork() {
-            true => Vec::new(),
-            false => self.engine.core.store().health().nodes,
+        if self.engine.core.process.is_fork() {
+            return Vec::new();
         }
+        self.engine.core.store().health().nodes
     }
 
     /// This keeper's id: the first part of its claims' ids.
@@ -478,14 +482,13 @@ impl Lockkeeper {
     /// Something that keeps this keeper's holds from being freed as those of a dead process for as long as it
     /// is open, also in a child process. `None` where only the lease decides.
     pub fn liveness(&self) -> Option<OwnedFd> {
-        match self.engine.core.process.is_fork() {
-            true => None,
-            false => self.engine.core.store().embedded()?.liveness(),
+        if self.engine.core.process.is_fork() {
+            return None;
         }
+        self.engine.core.store().embedded()?.liveness()
     }
 
-    /// What keeps the store from answering just now, and what to do about it, as far as that can be told without asking
-    /// it. On `sqlite:` a process that is stopped inside a transaction.
+    /// The reason why the store does not respond just now, and what to do about it, as far as that is known without asking it. On `sqlite:` a process that is stopped inside a transaction.
     pub fn obstacle(&self) -> Option<String> {
         self.engine.core.store().embedded()?.obstacle()
     }
@@ -514,9 +517,8 @@ impl Lockkeeper {
         });
     }
 
-    /// Acquires nothing more (waiters get [`Error::Closed`]), and waits until every dropped guard's
-    /// release has been done and those who waited have left the queue. Guards that are still alive stay
-    /// valid and are renewed.
+    /// Acquires nothing more (tasks that wait get [`Error::Closed`]), and waits until the releases of all dropped guards are done
+    /// and the claims of those tasks have left the store's queue. Guards that are still alive stay valid and are renewed.
     ///
     /// # Cancel safety
     /// Cancel safe; the keeper stays closed.

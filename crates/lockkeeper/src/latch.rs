@@ -1,4 +1,4 @@
-//! [`Latch`]: wait until so many things have happened.
+//! [`Latch`]: wait until a number of things have happened.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::engine::handle::Handle;
 use crate::store::{Interest, LatchOp, LatchRequest, LatchState, Subscription};
 use crate::{Error, Name};
 
-/// The longest a waiter sleeps without a look: what a lost hint costs.
+/// The longest sleep of a waiter: a lost hint costs no more.
 const MAX_SLEEP: Duration = Duration::from_millis(750);
 
 /// A count-down latch: closed while its count is above 0, open otherwise.
@@ -60,7 +60,7 @@ impl Latch {
         Ok(self.ask(LatchOp::Set(count)).await?.changed)
     }
 
-    /// Counts down by one and answers what is left. An open latch stays open.
+    /// Counts down by one and returns the count that is left. An open latch stays open.
     ///
     /// # Errors
     /// A store error. After [`Error::OutcomeUnknown`] it may or may not have counted.
@@ -112,7 +112,7 @@ impl Latch {
 
     async fn wait_until(&self, deadline: Moment) -> Result<bool, Error> {
         self.core.process.check()?;
-        // Since when the store fails, and how it last did.
+        // Since when the store fails, and its last error.
         let mut failure: Option<(Moment, Error)> = None;
         let mut subscription = None;
         loop {
@@ -151,7 +151,7 @@ impl Latch {
         }
     }
 
-    /// The count, subscribed to before the look, or the opening in between would be missed.
+    /// The count. It is read after the subscription, so that no opening in between is missed.
     async fn subscribed_count(
         &self,
         subscription: &mut Option<Subscription>,
@@ -174,7 +174,7 @@ impl Latch {
         };
         let answer = self.core.bounded(self.core.store().latch(&request)).await;
         match (&answer, request.op) {
-            // A store that is read may not be one to write to.
+            // A store that can be read may still refuse to write.
             (Ok(_), LatchOp::Read) => {}
             _ => self.core.shared.availability.record(&self.name, &answer),
         }
@@ -182,7 +182,7 @@ impl Latch {
     }
 }
 
-/// Time ran out: the latch was closed, as far as is known.
+/// The limit was reached: the latch was closed, as far as is known.
 fn timed_out(failure: Option<(Moment, Error)>) -> Result<bool, Error> {
     failure.map_or(Ok(false), |(_, error)| Err(error))
 }

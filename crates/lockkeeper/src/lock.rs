@@ -34,8 +34,8 @@ use crate::{Error, Guard, Label, Name, Owner};
 /// ```
 ///
 /// # Guarantees
-/// See [`Guard`] and `docs/guarantees.md`. Waiting tasks of one process get their turn in order; processes
-/// get theirs in order too, but for the bounded [`HandOff`](crate::HandOff). A [`fair`](Lock::fair) lock is
+/// See [`Guard`] and `docs/guarantees.md`. Waiting tasks of one process get their turn in order; so do processes, except for the
+/// bounded [`HandOff`](crate::HandOff). A [`fair`](Lock::fair) lock is
 /// first come, first served among all.
 ///
 /// # What this does not protect against
@@ -119,12 +119,12 @@ impl Lock {
         })
     }
 
-    /// The same lock with a label: what a holder or a waiter is called where others look at the lock, beside its process. 1 to
-    /// 256 bytes without control characters. [`Builder::label`](crate::Builder::label) is for all locks of a keeper.
+    /// The same lock with a label, which others see beside the process that holds or waits. 1 to 256 bytes without control
+    /// characters. [`Builder::label`](crate::Builder::label) is for all locks of a keeper.
     ///
     /// The label shown is that of the task that holds. So a task with another label than the keeper's has a claim of its
     /// own in the store, as with a lease of its own, and takes no part in the [`HandOff`](crate::HandOff) between tasks. An
-    /// owner that enters again keeps the label of its first entry.
+    /// owner that re-enters keeps the label of its first guard.
     ///
     /// Everybody who can read the store can read labels, so they are no place for a secret.
     ///
@@ -174,7 +174,7 @@ impl Lock {
     /// A store error; one that may pass is reported once it has lasted as long as the lease.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves nothing behind; the place in line is lost.
+    /// Dropping the future leaves nothing behind; the place in the queue is lost.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         match self.attempt(WaitLimit::Forever).await? {
             Some(guard) => Ok(guard),
@@ -186,7 +186,7 @@ impl Lock {
     ///
     /// # Errors
     /// A store error; also when `timeout` is over and the store could grant nothing to anybody, as too many nodes of a quorum
-    /// sit out: it says which, and for how long.
+    /// are quarantined: the error names them, and says for how long.
     ///
     /// # Cancel safety
     /// As [`acquire`](Lock::acquire).
@@ -195,7 +195,7 @@ impl Lock {
     }
 
     /// Does not wait; `None` if someone else has the lock. If it was this keeper, whose guard was dropped just before, it
-    /// waits for the answer to that release.
+    /// waits for the response to that release.
     ///
     /// # Errors
     /// A store error.

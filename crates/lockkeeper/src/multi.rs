@@ -14,8 +14,8 @@ use acquisition::MultiAcquisition;
 /// They are taken in the order of their names, whatever order they are given in, so two callers can never
 /// wait for each other. [`MultiLock::new`] takes locks of several stores.
 ///
-/// Clients of other projects, Redisson's among them, keep no such order. A claim that waits for one of these lets go of the
-/// locks that it has by then, after 50 ms and later more, and takes them again.
+/// Clients of other projects, Redisson's among them, keep no such order. An acquire that waits for one of them releases the locks
+/// that it has, after 50 ms and later more, and takes them again.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -35,7 +35,7 @@ pub struct MultiLock {
     locks: Vec<Lock>,
 }
 
-/// Where a lock comes in the order in which all callers take them: the kind of store, the name, the store.
+/// A lock's place in the order in which all callers take locks: the kind of store, the name, the store.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Place(&'static str, Name, String);
 
@@ -72,10 +72,10 @@ impl MultiLock {
     /// Locks of any keepers, on any stores: a row in a database and a name on Redis, say. Each keeps its own lease, owner
     /// and fairness.
     ///
-    /// They are taken in the order of their kinds of store and names; where both are the same, in the order of where the
-    /// stores are. So two callers cannot wait for each other, in whatever order they name them. Two callers may spell
-    /// where a store is differently: one that waits for a lock and has another of the same name and kind of store lets
-    /// go of what it has, after 50 ms and later more, and takes it again.
+    /// They are taken in the order of their kinds of store and names; where both are the same, in the order of the stores'
+    /// addresses. So two callers cannot wait for each other, in whatever order they name the locks. Two callers may write the address
+    /// of a store differently: one that waits for a lock and has another of the same name and kind of store releases what it has,
+    /// after 50 ms and later more, and takes it again.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -187,7 +187,7 @@ impl MultiLock {
     /// Waits as long as it takes.
     ///
     /// # Errors
-    /// A store error, or [`Error::Lost`] if one of them was lost while another was waited for; what was taken is let go of.
+    /// A store error, or [`Error::Lost`] if one of them was lost while another was waited for; those that were taken are released.
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind. So for all of these.
@@ -254,11 +254,10 @@ impl MultiGuard {
     pub async fn lost(&self) {
         let mut each: Vec<_> = self.guards.iter().map(|g| Box::pin(g.lost())).collect();
         std::future::poll_fn(|context| {
-            let lost = each.iter_mut().any(|l| l.as_mut().poll(context).is_ready());
-            match lost {
-                true => std::task::Poll::Ready(()),
-                false => std::task::Poll::Pending,
+            if each.iter_mut().any(|l| l.as_mut().poll(context).is_ready()) {
+                return std::task::Poll::Ready(());
             }
+            std::task::Poll::Pending
         })
         .await;
     }
@@ -285,7 +284,7 @@ impl MultiGuard {
             match guard.release().await {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(error) if matches!(failed, Some(Error::Lost { .. })) => drop(error),
-                // That one was lost matters more than that the store did not answer for another.
+                // A loss matters more than an error of the store for another lock.
                 Err(error @ Error::Lost { .. }) => failed = Some(error),
                 Err(error) => failed = failed.or(Some(error)),
             }

@@ -1,4 +1,4 @@
-//! What a keeper tells about its locks, as it happens.
+//! Events of a keeper's locks, as they happen.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub enum Event<'a> {
         /// How it is wanted.
         mode: Mode,
     },
-    /// An acquire that waited does so no more.
+    /// The wait of an acquire has ended.
     #[non_exhaustive]
     Waited {
         /// The lock.
@@ -76,7 +76,7 @@ pub enum Event<'a> {
         waited: Duration,
     },
     /// The last guard of a lock is gone. Unless the lock was lost or [`ReleaseFailed`](Event::ReleaseFailed) came before,
-    /// the lock is free or with the next in line.
+    /// the lock is free, or the next in the queue has it.
     #[non_exhaustive]
     Released {
         /// The lock.
@@ -141,13 +141,13 @@ pub enum Event<'a> {
         /// When it counts as lost.
         deadline: Moment,
     },
-    /// The store does not answer, or cannot work just now. Acquires wait for it, and holds last as long as their leases. At
+    /// The store does not respond, or cannot work just now. Acquires wait for it, and holds last as long as their leases. At
     /// most once a second.
     #[non_exhaustive]
     StoreAway {
         /// The kind of store.
         store: &'static str,
-        /// Why, and on a quorum which nodes are the matter.
+        /// Why, and on a quorum which nodes fail.
         error: &'a Error,
     },
     /// The store works again.

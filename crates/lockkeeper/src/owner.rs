@@ -1,9 +1,9 @@
-//! An owner may re-enter a lock that it already holds.
+//! [`Owner`]: may re-enter a lock that it already holds.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Someone who may acquire a lock again while holding it.
+/// May acquire a lock again while holding it.
 ///
 /// In asynchronous code one task may poll two futures at once (`join!`), so "the same task" does not mean
 /// "one after the other", and re-entry by task would let both in. Re-entry is therefore explicit: name the

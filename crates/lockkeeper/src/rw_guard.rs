@@ -1,4 +1,4 @@
-//! What holding a lock for reading or for writing looks like.
+//! [`ReadGuard`] and [`WriteGuard`]: a lock that is held for reading or for writing.
 
 use std::ops::Deref;
 
@@ -65,7 +65,7 @@ impl WriteGuard {
     }
 }
 
-/// What both have beside what they are.
+/// The methods and conversions of both.
 macro_rules! guard {
     ($guard:ident, $mode:ident, $doing:literal) => {
         impl $guard {

@@ -29,8 +29,8 @@ use crate::{Error, Guard, Label, Name, Owner, ReadGuard, WriteGuard};
 /// ```
 ///
 /// # Guarantees
-/// As [`Guard`]. A waiting writer is not overtaken by readers that came later, but for readers of one
-/// process that join a read hold already there, for at most the time of [`HandOff`](crate::HandOff).
+/// As [`Guard`]. A waiting writer is not overtaken by readers that came later, except by readers of a process that already reads,
+/// for at most the time of [`HandOff`](crate::HandOff).
 ///
 /// # What this does not protect against
 /// Upgrading: an [`Owner`] that asks to write while it reads gets [`Error::WouldDeadlock`] at once. Without
@@ -130,7 +130,7 @@ impl RwLock {
     /// A store error.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves nothing behind; the place in line is lost. So for all of these.
+    /// Dropping the future leaves nothing behind; the place in the queue is lost. So for all of these.
     pub async fn read(&self) -> Result<ReadGuard, Error> {
         let guard = self.attempt(Mode::Read, WaitLimit::Forever).await?;
         guard.map(ReadGuard).ok_or(Error::Closed)

@@ -1,4 +1,4 @@
-//! [`Semaphore`]: at most so many at a time.
+//! [`Semaphore`]: a limited number of holders at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +24,10 @@ use crate::{Error, Guard, Label, Name};
 /// ```
 ///
 /// # Guarantees
-/// As [`Guard`]. Permits are granted in the order of asking: someone who wants many is not overtaken by
-/// those who want few.
+/// As [`Guard`]. Permits are granted in the order of asking: a request for many is not overtaken by requests for few.
 ///
 /// # What this does not protect against
-/// Users who disagree about the number of permits: of the numbers named by those who hold, the smallest
-/// counts. Permits are not re-entrant: each acquire takes its own.
+/// Users that disagree about the number of permits: the smallest number that a holder named counts. Permits are not re-entrant: each acquire takes its own.
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     arbiter: Handle<Arbiter>,
@@ -116,7 +114,7 @@ impl Semaphore {
     /// [`Error::InvalidArgument`] for no permits or more than there are; a store error.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves nothing behind; the place in line is lost. So for all of these.
+    /// Dropping the future leaves nothing behind; the place in the queue is lost. So for all of these.
     pub async fn acquire(&self, count: u32) -> Result<Guard, Error> {
         let guard = self.attempt(count, WaitLimit::Forever).await?;
         guard.ok_or(Error::Closed)

@@ -46,7 +46,7 @@ mod tests {
     use super::UnderWay;
 
     #[test]
-    fn what_began_before_is_waited_for_and_what_began_later_is_not() {
+    fn a_wait_for_earlier_operations_ends_before_later_ones() {
         let mut under_way = UnderWay::default();
         assert!(under_way.have_ended(under_way.last_begun()));
         let [one, two, three] = [(); 3].map(|()| under_way.begin());

@@ -200,7 +200,7 @@ impl WriteGuard {
     }
 }
 
-/// What both have beside what they are.
+/// The methods and conversions of both.
 macro_rules! guard {
     ($guard:ident, $mode:ident, $doing:literal) => {
         impl $guard {

@@ -36,7 +36,7 @@ impl Latch {
         block_on(self.0.set(count))
     }
 
-    /// Counts down by one and answers what is left.
+    /// Counts down by one and returns the count that is left.
     ///
     /// # Errors
     /// As [`crate::Latch::count_down`].

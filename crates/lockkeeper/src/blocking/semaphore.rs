@@ -55,7 +55,8 @@ impl Semaphore {
     /// # Errors
     /// A store error.
     pub fn acquire(&self, count: u32) -> Result<Guard, Error> {
-        self.attempt(count, WaitLimit::Forever)?.ok_or(Error::Closed)
+        self.attempt(count, WaitLimit::Forever)?
+            .ok_or(Error::Closed)
     }
 
     /// Waits at most `timeout` for `count` permits.

@@ -103,8 +103,7 @@ async fn as_contender(
 ) -> Result<Option<RawGuard>, Error> {
     let (arbiter, sharing) = (contender.arbiter().clone(), contender.sharing());
     let limit = request.wait_limit;
-    let expects_busy =
-        was_busy && limit.waits() && arbiter.core.store().capabilities().queue;
+    let expects_busy = was_busy && limit.waits() && arbiter.core.store().capabilities().queue;
     let tokens = if expects_busy { contender.tokens() } else { 1 };
     let mut acquisition = contender.acquisition().expecting_busy(expects_busy);
     match acquisition.try_within(limit, tokens).await {
@@ -146,7 +145,9 @@ async fn with_own_claim(
         1
     };
     let recheck = Notify::new();
-    let granted = acquisition.run(request.wait_limit, wanted, &recheck).await?;
+    let granted = acquisition
+        .run(request.wait_limit, wanted, &recheck)
+        .await?;
     Ok(granted.map(|granted| {
         let hold = new_hold(arbiter, request.mode, &granted, length, renewed);
         RawGuard::of_own_claim(arbiter, hold, granted.grant.token, request.owner)

@@ -1,4 +1,5 @@
-//! The only wait loop: subscribe, try, sleep until hint, lease end, deadline or cancel, try again.
+//! A claim on its way to a grant, and the only loop that waits for the store: try, subscribe, sleep until there is a hint or the
+//! lease or the limit ends, try again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,22 +16,21 @@ use crate::clock::Moment;
 use crate::store::{Attempt, Claim, ClaimId, Grant, Interest, Mode, Subscription};
 use crate::{Error, Label, Name};
 
-/// The longest sleep of a waiter: what a lost hint costs. Up to a fifth more, so that waiters spread.
+/// The longest sleep: a lost hint costs no more. Up to a fifth is added, so that waiting processes spread.
 const MAX_SLEEP: Duration = Duration::from_millis(750);
 const JITTER_NANOS: u64 = 150_000_000;
 
-/// What has to be left of a direct grant, or it is asked for: a busy machine or server may stall for a while.
+/// How much of a direct grant has to be left. With less, the claim asks the store: a busy machine or server may stall for a while.
 const DIRECT_LEFT: Duration = Duration::from_millis(600);
 
-/// The store has not answered for a while.
+/// The store fails.
 #[derive(Debug)]
 struct Failure {
     since: Moment,
-    /// What it last said instead.
     error: Error,
 }
 
-/// One claim on its way to a grant. Dropped before that, it leaves nothing in the store.
+/// One claim on its way to a grant. Dropped before that, it is withdrawn from the store.
 #[derive(Debug)]
 pub(crate) struct Acquisition {
     core: Arc<Core>,
@@ -40,12 +40,12 @@ pub(crate) struct Acquisition {
     subscription: Option<Subscription>,
     /// The store may know the claim: it was sent, or is queued.
     known_to_store: bool,
-    /// A request with the claim was sent and not answered yet: it may arrive after all that follows.
+    /// A request with the claim has no response yet. It may reach the store after all later ones.
     in_flight: bool,
     failure: Option<Failure>,
-    /// The next try is to queue the claim, instead of asking in vain before that.
+    /// The lock is probably busy: the next try queues the claim at once.
     expects_busy: bool,
-    /// The claim has just been queued: how long to wait for its turn before asking again.
+    /// The claim has just been queued: how long to wait before asking again.
     queued: Option<Duration>,
 }
 
@@ -85,19 +85,19 @@ impl Acquisition {
         }
     }
 
-    /// A claim whose first try queues it if the lock is `busy`, as it probably is.
+    /// With `busy`, the first try queues the claim at once, since the lock is probably busy.
     pub fn expecting_busy(mut self, busy: bool) -> Acquisition {
         self.expects_busy = busy;
         self
     }
 
-    /// A claim for a hold that is renewed, or not.
+    /// Says whether the hold will be renewed.
     pub fn renewed(mut self, renewed: bool) -> Acquisition {
         self.renewed = renewed;
         self
     }
 
-    /// A claim with this label instead of the keeper's, if there is one.
+    /// Uses this label instead of the keeper's, if there is one.
     pub fn labelled(mut self, label: Option<&Label>) -> Acquisition {
         if let Some(label) = label {
             self.claim.label = Some(label.clone());
@@ -105,10 +105,10 @@ impl Acquisition {
         self
     }
 
-    /// The claim to put in the queue with a release, subscribed to so that its grant is not missed.
-    pub async fn prepare(&mut self, reserve: u32) -> Result<(), Error> {
+    /// Prepares the claim to be queued with a release. It is subscribed first, so that its grant is not missed.
+    pub async fn prepare(&mut self, tokens: u32) -> Result<(), Error> {
         self.subscribe().await?;
-        self.claim.reserve = reserve;
+        self.claim.reserve = tokens;
         self.claim.not_after = Moment::now() + REQUEST_WINDOW;
         self.claim.enqueue = true;
         self.known_to_store = true;
@@ -120,7 +120,7 @@ impl Acquisition {
         &self.claim
     }
 
-    /// The release that the claim was prepared for has let go, and so queued the claim unless it came too late.
+    /// The release that the claim was prepared for was served, and queued the claim unless it came too late.
     pub fn queued_by_release(&mut self) {
         self.in_flight = false;
         if Moment::now() <= self.claim.not_after {
@@ -128,8 +128,8 @@ impl Acquisition {
         }
     }
 
-    /// The claim was granted to a request sent at `sent`. If its lease is over by now, that is no hold: it is
-    /// taken back.
+    /// The claim was granted to a request sent at `sent`. If its lease has run out by now, there is no hold, and the claim is
+    /// withdrawn.
     pub fn granted(&mut self, grant: Grant, sent: Moment) -> Result<Granted, Error> {
         if Moment::now() >= sent + until_lost(self.claim.lease) {
             self.start_over(false);
@@ -148,13 +148,13 @@ impl Acquisition {
         })
     }
 
-    /// The hint brought the grant: the claim holds, and need not ask. The grant may be a short one, and counts from before
-    /// it was made; unless enough of that is left, the claim asks.
+    /// The hint may have brought the grant, so that the claim need not ask. That lease may be a short one, and began before the grant
+    /// was made. Unless enough of it is left, the claim asks.
     fn granted_directly(&mut self) -> Option<Granted> {
         let direct = self.subscription.as_ref()?.granted()?;
         let lease = self.claim.lease.min(direct.lease);
         let lost = direct.sent + until_lost(lease);
-        // While a request is on its way, its answer is what counts.
+        // While a request is in flight, its response counts.
         if !self.renewed || self.in_flight || lost.remaining() < DIRECT_LEFT {
             return None;
         }
@@ -168,20 +168,20 @@ impl Acquisition {
         })
     }
 
-    /// A claim that may stand beside a hold of the same keeper.
+    /// Allows the claim to be granted beside a hold of the same keeper.
     pub fn beside(mut self, hold: ClaimId) -> Acquisition {
         self.claim.beside = Some(hold);
         self
     }
 
-    /// Tries once. `None`: busy; the claim is queued if it was subscribed before.
-    pub async fn try_once(&mut self, reserve: u32) -> Result<Option<Granted>, Error> {
+    /// Tries once. `None`: busy. The claim is then queued, if it was subscribed before.
+    pub async fn try_once(&mut self, tokens: u32) -> Result<Option<Granted>, Error> {
         if self.expects_busy {
-            // If it fails, whoever waits sees to it.
+            // If that fails, the wait loop tries again.
             let _ = self.subscribe().await;
         }
         let sent = Moment::now();
-        self.claim.reserve = reserve;
+        self.claim.reserve = tokens;
         self.claim.not_after = sent + REQUEST_WINDOW;
         self.claim.enqueue = self.subscription.is_some();
         self.known_to_store = true;
@@ -189,7 +189,10 @@ impl Acquisition {
         let answer = self.core.store().try_acquire(&self.claim);
         let answer = self.core.bounded(answer).await;
         self.in_flight = false;
-        self.core.shared.availability.record(&self.claim.name, &answer);
+        self.core
+            .shared
+            .availability
+            .record(&self.claim.name, &answer);
         match answer {
             Ok(Attempt::Granted(grant)) => match self.granted(grant, sent) {
                 Ok(granted) => Ok(Some(granted)),
@@ -309,9 +312,9 @@ impl Acquisition {
         }
     }
 
-    /// The store said this instead of an answer.
+    /// Notes that the store failed with this error.
     fn note(&mut self, error: &Error) -> &mut Failure {
-        // Nothing is in doubt for whoever waits: the next try is another claim.
+        // Nothing is in doubt for the caller, since the next try is another claim.
         let error = error.clone().not_in_doubt();
         let before = self.failure.take();
         self.failure.insert(Failure {
@@ -320,8 +323,8 @@ impl Acquisition {
         })
     }
 
-    /// What is transient is tried again for as long as a lease, and until a time that the store itself waits for; the
-    /// rest is reported.
+    /// How long to pause before the next try. A transient error is tried again for as long as a lease, or until the time for which the
+    /// store itself waits. Any other is returned.
     fn pause_after(&mut self, error: Error) -> Result<Duration, Error> {
         let failure = self.note(&error);
         let lasted = Moment::now().since(failure.since);
@@ -332,12 +335,12 @@ impl Acquisition {
         Ok((lasted / 4).clamp(Duration::from_millis(20), Duration::from_secs(1)))
     }
 
-    /// What the store last said instead of an answer.
+    /// The store's last error, unless it has worked since then.
     pub fn last_error(&self) -> Option<&Error> {
         self.failure.as_ref().map(|failure| &failure.error)
     }
 
-    /// Time ran out: the lock was not free, as far as is known.
+    /// The limit was reached: the lock was not free, as far as is known.
     pub fn timed_out<T>(&self) -> Result<Option<T>, Error> {
         let why = self.last_error().cloned().or_else(|| self.core.not_ready());
         why.map_or(Ok(None), Err)
@@ -349,14 +352,17 @@ impl Acquisition {
             let answer = self.core.store().subscribe(interest);
             let answer = self.core.bounded(answer).await;
             if let Err(error) = &answer {
-                self.core.shared.availability.record_failure(&self.claim.name, error);
+                self.core
+                    .shared
+                    .availability
+                    .record_failure(&self.claim.name, error);
             }
             self.subscription = Some(answer?);
         }
         Ok(())
     }
 
-    /// Takes the claim back and goes on with a fresh one: an id is never tried again after doubt.
+    /// Withdraws the claim and goes on with a fresh one: an id in doubt is never tried again.
     fn start_over(&mut self, in_doubt: bool) {
         self.withdraw(in_doubt);
         self.claim.id = self.core.new_claim_id();
@@ -384,7 +390,7 @@ impl Drop for Acquisition {
 fn pause_before_retry(free_in: Option<Duration>) -> Duration {
     let jitter = Duration::from_nanos(Moment::now().as_nanos() % JITTER_NANOS);
     let longest = MAX_SLEEP + jitter;
-    // Told "now", still pause: whoever is first in the queue may be slower than a busy loop.
+    // Pause even if it is free at once: the first in the queue may be slower than a busy loop.
     free_in.map_or(longest, |d| {
         (d + Duration::from_millis(1)).clamp(Duration::from_millis(2), longest)
     })

@@ -1,6 +1,7 @@
-//! Whether the store answers: what is reported when it does not, and when it does again.
+//! Whether the store works: reports when it goes away, and when it is back.
 //!
-//! Every verb that changes something says how it ended. Where nobody asks for anything any more, the keeper asks by itself.
+//! Every verb that changes something records its result here. While the store is away, the keeper probes it, since no user may ask
+//! for anything.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,11 +14,11 @@ use crate::clock::Moment;
 use crate::store::{ClaimId, KeeperId, Store};
 use crate::{Error, Event, Name};
 
-/// How long a request may be on its way: past this the store ignores it, and we stop waiting for its answer.
+/// How long a request may be on its way. After that the store ignores it, and its caller stops waiting.
 pub(crate) const REQUEST_WINDOW: Duration = Duration::from_secs(10);
 
-/// How long the store is not said to be away again after it was, where it answers for one lock and not for another. How
-/// often the keeper asks whether it is back.
+/// How long to wait before the store is reported away again: it may work for one lock and not for another. Also how often a store
+/// that is away is probed.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub(crate) struct Availability {
     /// The kind of store.
     store: &'static str,
     observers: Arc<Observers>,
-    /// Set once it has been reported that the store is away.
+    /// The store has been reported away.
     reported: AtomicBool,
     state: Mutex<State>,
     began: Notify,
@@ -33,7 +34,7 @@ pub(crate) struct Availability {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Since when the store is away, and the lock that found it out.
+    /// Since when the store is away, and the lock whose request failed.
     away: Option<(Moment, Name)>,
     /// When the last event was reported.
     last: Option<Moment>,
@@ -54,7 +55,7 @@ impl Availability {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the store is away. Returns whether that is to be reported.
+    /// Begins an outage. Returns whether to report it.
     fn begin(&self, name: &Name) -> bool {
         let mut state = self.state();
         let now = Moment::now();
@@ -67,7 +68,7 @@ impl Availability {
         true
     }
 
-    /// Notes that the store works. Returns for how long it was away, if that was reported.
+    /// Ends an outage. Returns how long it was.
     fn end(&self) -> Option<Duration> {
         let mut state = self.state();
         let (since, _) = state.away.take()?;
@@ -81,7 +82,7 @@ impl Availability {
         self.state().away.as_ref().map(|(_, name)| name.clone())
     }
 
-    /// The store answered a verb for a lock, or did not.
+    /// Records the result of a request for a lock.
     pub fn record<T>(&self, name: &Name, result: &Result<T, Error>) {
         match result {
             Ok(_) => self.record_success(),
@@ -89,9 +90,8 @@ impl Availability {
         }
     }
 
-    /// The store did what it was asked for.
-    pub fn record_success(&self) {
-        // Set only after it was reported, so that the two events come in their order.
+    fn record_success(&self) {
+        // Set after the event, so that `StoreBack` never comes before `StoreAway`.
         if !self.reported.load(SeqCst) {
             return;
         }
@@ -101,7 +101,6 @@ impl Availability {
         }
     }
 
-    /// The store said this instead of an answer.
     pub fn record_failure(&self, name: &Name, error: &Error) {
         if error.is_transient() && !self.reported.load(SeqCst) && self.begin(name) {
             let store = self.store;
@@ -111,14 +110,15 @@ impl Availability {
         }
     }
 
-    /// Asks a store that is away whether it is back, until it is. Runs until its runtime ends.
+    /// Probes the store while it is away. Runs until its runtime ends.
     pub async fn watch(&self, store: &dyn Store, keeper: KeeperId) {
         loop {
             self.began.notified().await;
             while let Some(name) = self.name() {
                 tokio::time::sleep(PAUSE).await;
-                let answer = tokio::time::timeout(REQUEST_WINDOW, probe(store, &name, keeper)).await;
-                if matches!(answer, Ok(Ok(()))) {
+                let probed =
+                    tokio::time::timeout(REQUEST_WINDOW, probe(store, &name, keeper)).await;
+                if matches!(probed, Ok(Ok(()))) {
                     self.record_success();
                 }
             }
@@ -126,7 +126,7 @@ impl Availability {
     }
 }
 
-/// Reads and writes, and changes nothing: no claim has this number.
+/// Reads and writes, and changes nothing, since no claim has this number.
 async fn probe(store: &dyn Store, name: &Name, keeper: KeeperId) -> Result<(), Error> {
     store.inspect(name).await?;
     let claim = ClaimId { keeper, number: 0 };

@@ -1,5 +1,5 @@
-//! A thread of the keeper's own, for everything that must go on when the caller's runtime is blocked or
-//! there is none: renewals, waiting in the store's queue, releases of dropped guards, and timers.
+//! The keeper's own thread. It runs what must go on when the caller's runtime is blocked, or there is none: renewals, waiting in the
+//! store's queue, releases of dropped guards, and timers.
 
 use std::future::Future;
 use std::pin::pin;
@@ -16,8 +16,7 @@ use crate::clock::Moment;
 use crate::store::caller::apart;
 use crate::under_way::UnderWay;
 
-/// After a suspend, timers are late by as long as it took: no sleep is longer than this without a look at
-/// the clock.
+/// Timers stop while the machine is suspended, so the clock is read again after at most this long.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// Runs futures on the keeper's thread. Dropping it ends the thread.
@@ -30,24 +29,24 @@ pub(crate) struct Background {
     thread: ThreadId,
 }
 
-/// Runs futures on the keeper's thread as long as that runs, and drops them after that.
+/// Spawns futures on the keeper's thread. Futures that are left when the thread ends are dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Spawner {
     handle: Handle,
     pending: Arc<Pending>,
 }
 
-/// How long the end of a program waits at most: for the thread, which an observer may block, and for what is on its way
-/// to the store, from when it was sent.
+/// How long the end of a program waits at most: for the thread, which an observer may block, and for requests on their way to the
+/// store, from when they were sent.
 pub(super) const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What closing, and the end of a program, wait for.
+/// The tasks that closing, and the end of a program, wait for.
 #[derive(Debug, Default)]
 struct Pending {
     state: Mutex<PendingTasks>,
-    /// One of them has ended, for the threads that wait.
+    /// Wakes waiting threads when a task has ended.
     ended: Condvar,
-    /// None of them is left, for tasks.
+    /// Wakes waiting tasks when none is left.
     done: Notify,
 }
 
@@ -55,7 +54,7 @@ struct Pending {
 pub(crate) struct PendingTasks {
     pub clean_ups: UnderWay,
     contenders: usize,
-    /// How many threads wait.
+    /// How many threads wait for `ended`.
     blocked: usize,
 }
 
@@ -65,12 +64,12 @@ impl PendingTasks {
     }
 }
 
-/// What the keeper's thread does that is to be done before it ends.
+/// What a pending task does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PendingKind {
-    /// Waits in the store's queue, for tasks of this process.
+    /// It waits in the store's queue, for tasks of this process.
     Contender,
-    /// Takes back what nobody wants any more, or tells a loss.
+    /// It releases or withdraws a claim, or reports a loss.
     CleanUp,
 }
 
@@ -95,7 +94,7 @@ impl Pending {
         }
     }
 
-    /// Blocks until this is so, but not past a moment.
+    /// Blocks until `done` holds, but not past a moment.
     fn wait_for(&self, until: Moment, done: impl Fn(&PendingTasks) -> bool) {
         let mut state = self.state();
         state.blocked += 1;
@@ -107,7 +106,7 @@ impl Pending {
     }
 }
 
-/// Something that is not done yet.
+/// A task that is pending until this is dropped.
 struct PendingTask {
     pending: Arc<Pending>,
     what: PendingKind,
@@ -133,8 +132,7 @@ impl Drop for PendingTask {
 }
 
 tokio::task_local! {
-    /// The clean-up that runs. One that failed is followed by another, which is part of it: a thread that waits for the
-    /// first waits for that too.
+    /// The clean-up that runs. One that it begins itself is part of it, so that a thread which waits for the first waits for both.
     static CURRENT: Arc<PendingTask>;
 }
 
@@ -146,13 +144,13 @@ impl Background {
         let (stop, stopped) = oneshot::channel::<()>();
         let (give, take) = mpsc::channel::<Runtime>();
         let (end, ended) = mpsc::channel();
-        // Before there is a runtime: one must not be dropped by a task, as it would be if this failed.
+        // The runtime is made after the thread: if the thread cannot start, no runtime has to be dropped inside a task.
         let thread = std::thread::Builder::new()
             .name("lockkeeper".into())
             .spawn(move || {
                 if let Ok(runtime) = take.recv() {
                     let _ = runtime.block_on(stopped);
-                    // With its tasks, and what they kept.
+                    // Drops its tasks, and the references that they have.
                     drop(runtime);
                 }
                 drop(end);
@@ -163,7 +161,7 @@ impl Background {
             .build()
             .map_err(failed)?;
         let handle = runtime.handle().clone();
-        // It is received: the thread waits for nothing else.
+        // This cannot fail: the thread waits for it.
         let _ = give.send(runtime);
         Ok(Background {
             spawner: Spawner {
@@ -176,7 +174,7 @@ impl Background {
         })
     }
 
-    /// Ends the thread and waits for that, unless it is this one.
+    /// Ends the thread, and waits until it has ended unless it is the calling one.
     pub fn end(&mut self) {
         drop(self.stop.take());
         if !self.is_here() {
@@ -185,7 +183,7 @@ impl Background {
         }
     }
 
-    /// Runs a future there.
+    /// Runs a future on the keeper's thread.
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         self.spawner.handle.spawn(future);
     }
@@ -218,7 +216,7 @@ impl Background {
         std::thread::current().id() == self.thread
     }
 
-    /// Blocks until this is so, but not past a moment.
+    /// Blocks until `done` holds, but not past a moment.
     pub fn wait_for(&self, until: Moment, done: impl Fn(&PendingTasks) -> bool) {
         self.pending().wait_for(until, done);
     }
@@ -234,7 +232,7 @@ impl Background {
         }
     }
 
-    /// Runs a future there and waits for it from anywhere.
+    /// Runs a future on the keeper's thread and waits for it, from any executor.
     pub async fn run<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -250,7 +248,7 @@ impl Background {
             if left.is_zero() {
                 return;
             }
-            // In the destructors of a thread there are no timers; what goes on elsewhere sets them there.
+            // The destructors of a thread cannot set timers.
             if Handle::try_current().is_err_and(|e| e.is_thread_local_destroyed()) {
                 tokio::task::yield_now().await;
                 continue;
@@ -266,15 +264,17 @@ impl Background {
 }
 
 impl Spawner {
-    /// Runs a future there that [`Background::cleaned_up`] waits for. Returns the number of a clean-up.
+    /// Runs a future on the keeper's thread that [`Background::cleaned_up`] waits for. Returns its number if it is a clean-up.
     pub fn spawn_pending(
         &self,
         what: PendingKind,
         future: impl Future<Output = ()> + Send + 'static,
     ) -> u64 {
         let current = CURRENT.try_with(Arc::clone).ok().filter(|current| {
-            matches!((what, current.what), (PendingKind::CleanUp, PendingKind::CleanUp))
-                && Arc::ptr_eq(&current.pending, &self.pending)
+            matches!(
+                (what, current.what),
+                (PendingKind::CleanUp, PendingKind::CleanUp)
+            ) && Arc::ptr_eq(&current.pending, &self.pending)
         });
         let task = current.unwrap_or_else(|| Arc::new(self.pending.begin(what)));
         let number = task.number;
@@ -283,7 +283,7 @@ impl Spawner {
     }
 }
 
-/// Runs a future on the calling thread until it is done, under no runtime: the keeper's own drives timers.
+/// Runs a future on the calling thread until it is done. It needs no runtime, since the keeper's drives the timers.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -294,11 +294,10 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     thread_local!(static WAKER: Waker = Waker::from(Arc::new(Unpark(std::thread::current()))));
     let waker = WAKER.with(Waker::clone);
     let mut context = Context::from_waker(&waker);
-    // Inside a task that used up its budget, tokio's primitives would be pending until the task yields, which
-    // it cannot do here.
+    // Inside a task that has used up its budget, tokio's primitives stay pending until the task yields, which it cannot do here.
     let mut future = pin!(tokio::task::unconstrained(future));
     loop {
-        // The runtime that this thread may belong to does not go on meanwhile.
+        // The runtime that this thread may belong to makes no progress meanwhile.
         if let Poll::Ready(output) = apart(|| future.as_mut().poll(&mut context)) {
             return output;
         }

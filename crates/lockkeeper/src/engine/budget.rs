@@ -1,8 +1,8 @@
 //! A task's share of its thread.
 //!
-//! Tokio gives a task a budget. Once that is used up, nothing of tokio's is ready for the task until it has yielded, and
-//! it is woken for that only when its thread is back at the runtime. A thread that blocks inside a task until we answer,
-//! with another executor's `block_on`, is never back. So what we wait for is [`unconstrained`], and we yield by ourselves.
+//! Tokio gives a task a budget. Once it is used up, nothing of tokio's is ready for the task until it has yielded, and the task is
+//! woken only when its thread is back in the runtime. A thread that blocks inside a task, in another executor's `block_on`, never
+//! is. So an acquire runs [`unconstrained`], and yields by itself.
 //!
 //! [`unconstrained`]: tokio::task::unconstrained
 
@@ -12,7 +12,7 @@ use std::task::Poll;
 
 use tokio::task::coop::consume_budget;
 
-/// Uses some of the calling task's budget. Where there is none left, lets other tasks run once, if they can.
+/// Consumes a unit of the calling task's budget. Yields once if there is none left.
 pub(super) async fn consume() {
     let mut share = pin!(consume_budget());
     let mut yielded = false;

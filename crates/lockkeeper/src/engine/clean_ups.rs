@@ -99,7 +99,10 @@ mod tests {
 
     #[test]
     fn a_wait_ends_with_the_clean_ups_that_began_before_it() {
-        let (all, name) = (Arc::new(CleanUps::default()), Name::new("a").expect("a name"));
+        let (all, name) = (
+            Arc::new(CleanUps::default()),
+            Name::new("a").expect("a name"),
+        );
         assert_eq!(all.newest(&name), None);
         let (first, second) = (all.begin(&name), all.begin(&name));
         let other = all.begin(&Name::new("b").expect("a name"));

@@ -24,27 +24,28 @@ use crate::store::caller::apart;
 use crate::store::{ClaimId, Interest, KeeperId, NodeState, Store};
 use crate::{Error, HandOff, Label, Observer};
 
-/// What one keeper is made of.
+/// The state of one keeper, below all of its locks.
 pub(crate) struct Core {
     pub id: KeeperId,
     pub process: HomeProcess,
     /// How many handles users have.
     users: AtomicUsize,
-    /// When a user last sent something that may be on its way, in nanoseconds of [`Moment`].
+    /// When a request was last sent for a user, in nanoseconds of [`Moment`]. It may still be on its way.
     last_sent: AtomicU64,
     next_claim: AtomicU64,
     pub shared: Arc<Shared>,
     /// The lease of locks that ask for no other.
     pub lease: Duration,
-    /// What claims are called that ask for no other label.
+    /// The label of claims that ask for no other.
     pub label: Option<Label>,
     pub hand_off: HandOff,
+    /// The store ends each request in time by itself.
     ends_in_time: bool,
-    /// Whether the keeper's thread drives what the store needs driven.
+    /// The keeper's thread drives the connections of the store, and no runtime of the caller's.
     drives_store: bool,
     pub background: Background,
     pub watchdog: Arc<Watchdog>,
-    /// What this keeper still has to undo in the store, by name.
+    /// The releases and withdrawals that no caller waits for.
     pub clean_ups: Arc<CleanUps>,
     closed: AtomicBool,
     closing: Notify,
@@ -63,7 +64,7 @@ impl Core {
         let id = KeeperId::new();
         let breaks = {
             let store = store.clone();
-            // Before the first acquire, or a break of it might be missed.
+            // Before the first acquire: a break of that one would be missed otherwise.
             let subscribe = async move { store.subscribe(Interest::Keeper(id)).await };
             background.run(subscribe).await?.ok()
         };
@@ -97,17 +98,17 @@ impl Core {
         }))
     }
 
-    /// One more handle of a user.
+    /// Counts one more handle of a user.
     pub fn add_user(&self) {
         self.users.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// One handle of a user less. Returns whether it was the last.
+    /// Counts one handle less. Returns whether it was the last.
     pub fn remove_user(&self) -> bool {
         self.users.fetch_sub(1, Ordering::SeqCst) == 1
     }
 
-    /// A user sent something then that may still be on its way.
+    /// Notes that a request was sent at this moment, and may still be on its way.
     pub fn note_sent(&self, sent: Moment) {
         self.last_sent.fetch_max(sent.as_nanos(), Ordering::SeqCst);
     }
@@ -116,13 +117,13 @@ impl Core {
         &*self.shared.store
     }
 
-    /// Waits for a store's answer, but not for ever: a store that stays silent must not hang a line of
-    /// waiters. No timer is set when the answer is there at once, or the store sees to it by itself.
+    /// Waits for a request to the store, but not for ever: a silent store must not hang a queue of tasks. Sets no timer if the
+    /// response is there at once, or if the store has time-outs of its own.
     pub async fn bounded<T>(
         &self,
         request: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        // Its task may have no budget left, and no way to get another: see `turns.rs`.
+        // The task may have no budget left, and no way to get another: see `budget.rs`.
         unconstrained(async {
             if self.ends_in_time {
                 return request.await;
@@ -138,7 +139,7 @@ impl Core {
         .await
     }
 
-    /// Why the store could not have granted to anybody, if so: whoever waited in vain is to know.
+    /// The reason why the store could not have granted anything to anybody, if there is one. An acquire that timed out reports it.
     pub fn not_ready(&self) -> Option<Error> {
         let health = self.store().health();
         if health.ready_in.is_zero() {
@@ -201,24 +202,24 @@ impl Core {
         Ok(())
     }
 
-    /// Acquires nothing more; whoever waits learns it.
+    /// Ends every wait for the store. Nothing is acquired any more.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.closing.notify_waiters();
     }
 
-    /// Waits until nothing is on its way to the store any more.
+    /// Waits until no request is on its way to the store.
     pub async fn cleaned_up(&self) {
         self.background.cleaned_up().await;
         self.store().settled().await;
     }
 
-    /// Until when the last handle waits: for a second after something was sent.
+    /// Until when the last handle waits: a second after the last request was sent.
     fn end_deadline(&self) -> Moment {
         Moment::from_nanos(self.last_sent.load(Ordering::SeqCst)) + END_TIMEOUT
     }
 
-    /// Waits until nothing is on its way to the store any more, for at most a second after it was sent.
+    /// As [`cleaned_up`](Core::cleaned_up), but for at most a second after the last request was sent.
     pub async fn settled(&self) {
         if self.background.is_here() {
             return;
@@ -235,8 +236,8 @@ impl Core {
         self.settle_until(self.end_deadline(), PendingTasks::is_empty);
     }
 
-    /// Blocks until the clean-ups up to this one are done, for at most a second after the last was sent. Others may go on
-    /// waiting, and leave more behind meanwhile.
+    /// Blocks until the clean-ups up to this one are done, for at most a second after this thread's last request was sent. Other
+    /// threads may begin more meanwhile.
     pub fn settle_clean_ups(&self, last: u64, sent: Moment) {
         let last = last.min(self.background.last_clean_up());
         self.settle_until(sent + END_TIMEOUT, |pending| {
@@ -245,7 +246,7 @@ impl Core {
     }
 
     fn settle_until(&self, until: Moment, done: impl Fn(&PendingTasks) -> bool) {
-        // What the caller's runtime drives does not go on while it is blocked, nor does the keeper's own thread.
+        // A runtime that would drive the store, or the keeper's own thread, makes no progress while this blocks it.
         if !self.drives_store && is_single_threaded() || self.background.is_here() {
             return;
         }
@@ -263,7 +264,7 @@ impl Core {
         }
     }
 
-    /// Waits until the keeper is closed.
+    /// Waits until the keeper is being closed.
     pub async fn closed(&self) {
         let mut closing = std::pin::pin!(self.closing.notified());
         closing.as_mut().enable();
@@ -280,8 +281,8 @@ fn is_single_threaded() -> bool {
 }
 
 impl Drop for Core {
-    /// A program may end right after its keeper: by then the store must be closed, or it leaves its files behind.
-    /// So the thread's share of it ends first, and ours, the last, with this drop.
+    /// A program may end right after its keeper. By then the store must be closed, or it leaves its files behind. So the thread
+    /// ends first, with its references to the store; the last one is dropped with this value.
     fn drop(&mut self) {
         self.background.end();
     }

@@ -1,7 +1,7 @@
 //! The order of the events of one hold: its loss comes before its releases, whichever thread comes first.
 //!
-//! The loss is told once its cause is known. No thread waits for that, nor for an observer: a release that ends meanwhile is
-//! left here, and the thread that tells the loss tells it next.
+//! A loss is reported once its cause is known. No thread waits for that, nor for an observer: a release that ends meanwhile is
+//! kept here, and the thread that reports the loss reports it next.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,52 +16,52 @@ pub(super) struct EndedTurn {
     pub held: Duration,
 }
 
-/// What was told of a hold.
+/// What has been reported of a hold.
 #[derive(Debug, Default)]
-pub(super) struct EventOrder(Mutex<Told>);
+pub(super) struct EventOrder(Mutex<Reported>);
 
 #[derive(Debug, Default)]
-enum Told {
+enum Reported {
     #[default]
     Nothing,
-    /// The loss is being told; these releases come after it.
+    /// The loss is being reported. These releases come after it.
     LossFirst(Vec<EndedTurn>),
     All,
 }
 
 impl EventOrder {
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn reported(&self) -> MutexGuard<'_, Reported> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The hold is lost. Returns whether the caller is the first to say so, and has to tell it.
+    /// Begins the loss. Returns whether the caller is the first, and has to report it.
     pub fn begin_loss(&self) -> bool {
-        let mut told = self.told();
-        let is_news = matches!(*told, Told::Nothing);
-        if is_news {
-            *told = Told::LossFirst(Vec::new());
+        let mut reported = self.reported();
+        let is_first = matches!(*reported, Reported::Nothing);
+        if is_first {
+            *reported = Reported::LossFirst(Vec::new());
         }
-        is_news
+        is_first
     }
 
-    /// A turn has ended. Returns it if it may be told now; else it is told after the loss.
+    /// Ends a turn. Returns it if it may be reported now; otherwise it comes after the loss.
     pub fn release(&self, ended: EndedTurn) -> Option<EndedTurn> {
-        match &mut *self.told() {
-            Told::LossFirst(later) => {
+        match &mut *self.reported() {
+            Reported::LossFirst(later) => {
                 later.push(ended);
                 None
             }
-            Told::Nothing | Told::All => Some(ended),
+            Reported::Nothing | Reported::All => Some(ended),
         }
     }
 
-    /// The loss was told, or what this returned last. Returns what is to be told next; nothing once all is told.
+    /// Returns what to report after the loss, and after what this returned last. Empty when all is reported.
     pub fn next(&self) -> Vec<EndedTurn> {
-        let mut told = self.told();
-        match &mut *told {
-            Told::LossFirst(later) if !later.is_empty() => std::mem::take(later),
+        let mut reported = self.reported();
+        match &mut *reported {
+            Reported::LossFirst(later) if !later.is_empty() => std::mem::take(later),
             _ => {
-                *told = Told::All;
+                *reported = Reported::All;
                 Vec::new()
             }
         }

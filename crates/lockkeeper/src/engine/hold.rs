@@ -14,28 +14,28 @@ use crate::store::{Broken, ClaimId, Fencing, Grant, LockInfo, Mode, Renewal};
 use crate::token::MAX_SKEW_MICROS;
 use crate::{Error, Event, Label, LossCause, Name, Token};
 
-/// How much the clocks of a store and of this machine may differ where a break is told from one before the hold.
+/// How much the clocks of a store and of this machine may differ when a break is compared with the beginning of the hold.
 ///
-/// Shorter than what a store allows a break to be ahead of its clock: otherwise one beside that limit would seem to be before the hold.
+/// Shorter than a break may be ahead of the store's clock. Otherwise a break close to that limit would seem to be older than the hold.
 const SKEW: Duration = Duration::from_micros(MAX_SKEW_MICROS - 5_000_000);
 
 fn is_held(state: LeaseState) -> bool {
     matches!(state, LeaseState::Held | LeaseState::AtRisk)
 }
 
-/// A claim that was granted.
+/// A grant of the store, with the claim that it is for.
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub claim: ClaimId,
     pub grant: Grant,
-    /// When it was asked for: the lease counts from then.
+    /// When the request was sent: the lease counts from then.
     pub sent: Moment,
-    /// How long it lasts at first.
+    /// The first lease. A direct grant has a short one.
     pub lease: Duration,
     pub label: Option<Label>,
 }
 
-/// Learns at once that a hold is lost, so that local waiters contend anew.
+/// Learns at once that a hold is lost, so that local tasks contend anew.
 pub(crate) trait LossListener: std::fmt::Debug + Send + Sync {
     fn hold_lost(self: Arc<Self>, claim: ClaimId);
 }
@@ -49,22 +49,22 @@ pub(crate) struct Hold {
     lease: Mutex<Lease>,
     /// Notified at each change of the lease's state.
     changed: Notify,
-    /// The watchdog's next look, in nanoseconds; 0 when it does not look after this hold.
+    /// When the watchdog checks the hold next, in nanoseconds; 0 while it is not scheduled.
     next_check: AtomicU64,
     /// How many tasks use the hold. Changed only under the mutex of their queue.
     users: AtomicU32,
-    /// The first token of its run.
+    /// The first of the tokens that came with the grant.
     first: Token,
-    /// The token of the task that came to it last.
+    /// The token of the task that entered it last.
     token: AtomicU64,
-    /// The store said that it has the hold no more.
+    /// The store said that it does not have the hold.
     not_held: AtomicBool,
-    /// Renewals fail, and that was told.
+    /// Renewals fail, and that was reported.
     failing: AtomicBool,
     events: EventOrder,
     /// When the hold began.
     since: Moment,
-    /// How it was lost, once the store was asked.
+    /// How it was lost, once the store has been inspected.
     cause: OnceLock<LossCause>,
     listener: Weak<dyn LossListener>,
 }
@@ -125,7 +125,7 @@ impl Hold {
         self.lease().ends_at()
     }
 
-    /// Ends the hold on this side. Answers whether it was still held.
+    /// Ends the hold in this process. Returns whether it was still held.
     pub fn release(&self) -> bool {
         let held = self.lease().release(Moment::now());
         self.changed.notify_waiters();
@@ -136,7 +136,7 @@ impl Hold {
         self.lease().due(now)
     }
 
-    /// Whether a renewal makes sense by now, if others are renewed anyway.
+    /// Whether it may be renewed together with others that are due.
     pub fn may_renew(&self, now: Moment) -> bool {
         self.lease().may_renew(now)
     }
@@ -145,36 +145,37 @@ impl Hold {
         self.lease().next_due()
     }
 
-    /// Whether the watchdog renews it; a fixed lease it does not.
+    /// Whether the watchdog renews it. It does not renew a fixed lease.
     pub fn is_renewed(&self) -> bool {
         self.lease().is_renewed()
     }
 
-    /// Asks for the usual length. Void when the hold counts as lost: one that is late must not prolong what was given up.
+    /// A renewal by the usual length. Void once the hold counts as lost: a late one must not prolong a hold that was given up.
     pub fn renewal(&self) -> Renewal {
         let (length, deadline) = {
             let lease = self.lease();
             (lease.length(), lease.deadline())
         };
-        self.ask(length, deadline)
+        self.renewal_by(length, deadline)
     }
 
-    /// Asks for another length, void as [`renewal`](Hold::renewal) is. Whatever the answer, the store may have it from now on.
+    /// A renewal by another length, void as [`renewal`](Hold::renewal) is. From now on the lease may last that long in the store,
+    /// whatever the response.
     pub fn renewal_for(&self, length: Duration) -> Renewal {
         let deadline = {
             let mut lease = self.lease();
             lease.may_last_until(Moment::now() + length);
             lease.deadline()
         };
-        self.ask(length, deadline)
+        self.renewal_by(length, deadline)
     }
 
-    /// Asks whether the store still has the hold. It changes nothing, so it is never late.
+    /// A renewal that only asks whether the store still has the hold. It changes nothing, so it is never late.
     pub fn existence_query(&self) -> Renewal {
-        self.ask(Duration::ZERO, Moment::NEVER)
+        self.renewal_by(Duration::ZERO, Moment::NEVER)
     }
 
-    fn ask(&self, lease: Duration, not_after: Moment) -> Renewal {
+    fn renewal_by(&self, lease: Duration, not_after: Moment) -> Renewal {
         Renewal {
             name: self.name.clone(),
             claim: self.claim,
@@ -188,22 +189,22 @@ impl Hold {
         self.lease().length()
     }
 
-    /// The store renewed the hold, asked at `sent`.
+    /// The store renewed the hold, by a request sent at `sent`.
     pub fn renewed(&self, sent: Moment) {
         let mut lease = self.lease();
         let length = lease.length();
-        // The clock is read under the mutex: whoever saw the lock lost never sees it held again.
+        // The clock is read under the mutex: no caller that saw the lock lost sees it held again.
         lease.confirmed(sent, length, Moment::now());
         drop(lease);
         self.failing.store(false, SeqCst);
     }
 
-    /// The store granted `length` more, asked for at `sent`. False if that came too late.
+    /// The store extended the lease by a request sent at `sent`. False if the response came too late.
     pub fn extended(&self, sent: Moment, length: Duration) -> bool {
         self.lease().confirmed(sent, length, Moment::now())
     }
 
-    /// A renewal failed. That is told once, until one succeeds.
+    /// A renewal failed. Reported once, until one succeeds.
     pub fn renewal_failed(&self, now: Moment, error: &Error, observers: &Observers) {
         let deadline = {
             let mut lease = self.lease();
@@ -221,35 +222,35 @@ impl Hold {
         }
     }
 
-    /// The store says that the hold is gone. Returns whether it was not over yet.
+    /// The store says that it does not have the hold. Returns whether the hold had not ended yet.
     pub fn set_not_held(&self) -> bool {
         let mut lease = self.lease();
-        // Where the clock was first, the cause is that, which others may have been told by now. Set under the mutex:
-        // a holder that sees the loss finds its cause.
+        // If the lease had run out before, that is the cause, and may have been reported. Set under the mutex: a holder that
+        // sees the loss finds its cause.
         if is_held(lease.state(Moment::now())) {
             self.not_held.store(true, SeqCst);
         }
         lease.lose()
     }
 
-    /// The store did not have the hold any more when it was released.
+    /// The store did not have the hold when it was released.
     pub fn note_not_held(&self) {
         self.not_held.store(true, SeqCst);
     }
 
-    /// The hold is lost, for all but observers. Returns whether that is news.
+    /// The hold is lost. Returns whether the caller has to report it, as the first to say so.
     pub fn begin_loss(&self) -> bool {
-        let is_news = self.events.begin_loss();
-        if is_news {
+        let is_first = self.events.begin_loss();
+        if is_first {
             self.changed.notify_waiters();
             if let Some(listener) = self.listener.upgrade() {
                 listener.hold_lost(self.claim);
             }
         }
-        is_news
+        is_first
     }
 
-    /// Tells the loss, and the releases that came to their end meanwhile. Called once.
+    /// Reports the loss, and the releases that ended meanwhile. Called once.
     pub fn report_loss(&self, observers: &Observers) {
         observers.event(&Event::Lost {
             name: &self.name,
@@ -268,7 +269,7 @@ impl Hold {
         }
     }
 
-    /// Tells that a task's turn has ended: after the loss, if there is one.
+    /// Reports that a task's turn has ended: after the loss, if there is one.
     pub(super) fn report_release(&self, ended: EndedTurn, observers: &Observers) {
         if let Some(ended) = self.events.release(ended) {
             self.event_released(&ended, observers);
@@ -284,7 +285,7 @@ impl Hold {
         });
     }
 
-    /// Why the hold was lost, if it was, as far as it is known by now.
+    /// Why the hold was lost, if it was, as far as is known by now.
     pub fn loss_cause(&self) -> LossCause {
         if let Some(cause) = self.cause.get() {
             return cause.clone();
@@ -305,7 +306,7 @@ impl Hold {
         }
     }
 
-    /// The store has shown this of the name after the hold was found to be gone: whether it was broken.
+    /// Finds the cause of a loss in what the store shows of the name: whether the hold was broken.
     pub fn explain(&self, info: &LockInfo, fencing: Fencing) {
         let Some(broken) = &info.broken else {
             return;
@@ -320,17 +321,17 @@ impl Hold {
         let since = SystemTime::now() - Moment::now().since(self.since);
         let by_token = UNIX_EPOCH + Duration::from_micros(self.first.get());
         match fencing {
-            // A break counts as made at the token that it took, so it is above those of earlier grants and below those of later
-            // ones. A token far ahead of the clock, as after that was set back, says nothing of the time.
+            // The time of a break is the token that it took, above those of earlier grants and below those of later ones. A token
+            // that is far ahead of the clock, since the clock was set back, says nothing of the time.
             Fencing::DataOrClock if by_token <= since + SKEW => broken.at >= by_token,
-            // The two times are of two clocks.
+            // Two clocks are compared.
             _ => broken.at + SKEW >= since,
         }
     }
 
     pub fn report_at_risk(&self, observers: &Observers) {
         self.changed.notify_waiters();
-        // The end of a fixed lease is meant.
+        // A fixed lease is meant to end.
         if self.is_renewed() {
             observers.event(&Event::AtRisk {
                 name: &self.name,

@@ -1,6 +1,6 @@
 //! The lease as its holder sees it: Held, AtRisk, Lost, Released. Pure; time is an argument.
 //!
-//! Everything counts from *before* the request was sent that the store granted: the store cannot have
+//! Everything counts from *before* the request was sent that the store served: the store cannot have
 //! started the lease any earlier. After the last success at 0 and with lease L:
 //!
 //! ```text
@@ -14,13 +14,12 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// Where a lease stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LeaseState {
     Held,
-    /// Renewal is overdue; a success brings it back.
+    /// Renewal is overdue. A success brings it back to `Held`.
     AtRisk,
-    /// For good: a late success does not bring it back.
+    /// For good: a late renewal does not bring it back.
     Lost,
     Released,
 }
@@ -29,24 +28,24 @@ pub(crate) enum LeaseState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Due {
     pub renew: bool,
-    /// It came to be at risk just now.
+    /// It has just come to be at risk.
     pub at_risk: bool,
-    /// It came to be lost just now.
+    /// It has just been lost.
     pub lost: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
     length: Duration,
-    /// The length that `lost_at` was counted with.
+    /// The length of the lease that `lost_at` is of.
     counted: Duration,
     renewed: bool,
     at_risk_at: Moment,
     lost_at: Moment,
-    /// When the lease ends in the store if nobody releases or renews it, as far as it is known here.
+    /// The latest time at which the lease may end in the store if nobody releases or renews it.
     ends_at: Moment,
     next_renewal: Moment,
-    told_at_risk: bool,
+    reported_at_risk: bool,
     end: Option<LeaseState>,
 }
 
@@ -61,7 +60,7 @@ impl Lease {
             lost_at: sent,
             ends_at: sent,
             next_renewal: Moment::NEVER,
-            told_at_risk: false,
+            reported_at_risk: false,
             end: None,
         };
         lease.count_from(sent, first);
@@ -74,9 +73,9 @@ impl Lease {
         if lost_at > self.lost_at {
             self.lost_at = lost_at;
             self.counted = length;
-            self.told_at_risk = false;
+            self.reported_at_risk = false;
         }
-        // Both count back from the loss, so that an extension is neither renewed nor feared for too early.
+        // Both count back from the loss, so that an extended lease is not renewed, nor at risk, too early.
         let usual = if self.renewed { self.pace() } else { length };
         let lost = until_lost(usual);
         // In a very short lease Lost comes before two thirds: stay a little ahead of it.
@@ -85,13 +84,13 @@ impl Lease {
             .max((lost - usual / 3) / 4);
         self.at_risk_at = self.lost_at - alarm;
         if self.renewed {
-            // A short first lease is made whole soon, as a stall may outlast it; who lets go at once need not ask for that.
+            // A short first lease is renewed soon, as a stall may outlast it, but not at once: a short hold needs no renewal.
             let part = if self.counted < self.length { 10 } else { 3 };
             self.next_renewal = self.lost_at - (lost - usual / part);
         }
     }
 
-    /// The length that renewals go by: the usual one, unless what the store confirmed is shorter.
+    /// The length that renewals are paced by: the usual one, unless the lease in the store is shorter.
     fn pace(&self) -> Duration {
         self.length.min(self.counted)
     }
@@ -114,7 +113,7 @@ impl Lease {
         self.ends_at
     }
 
-    /// A request is on its way that may let it last until then in the store. Here it counts only once it is confirmed.
+    /// A request is on its way after which the lease may last until then in the store. In this process it counts once it is confirmed.
     pub fn may_last_until(&mut self, end: Moment) {
         self.ends_at = self.ends_at.max(end);
     }
@@ -138,12 +137,12 @@ impl Lease {
                 self.count_from(sent, length);
                 true
             }
-            // The end stays open: the loss is still to be told.
+            // `end` stays empty: the loss is still to be reported.
             LeaseState::Lost | LeaseState::Released => false,
         }
     }
 
-    /// A renewal failed: try again soon, the sooner the nearer the deadline.
+    /// A renewal failed. The nearer the deadline, the sooner is the next one.
     pub fn renewal_failed(&mut self, now: Moment) {
         if self.renewed {
             self.next_renewal = now + self.pause(now);
@@ -155,14 +154,14 @@ impl Lease {
         (left / 6).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
 
-    /// The store says the hold is gone. False if it was over already.
+    /// The store does not have the hold. False if it had ended already.
     pub fn lose(&mut self) -> bool {
         let over = self.end.is_some();
         self.end.get_or_insert(LeaseState::Lost);
         !over
     }
 
-    /// The holder lets go. Answers whether it still held until now.
+    /// The holder releases it. Returns whether it was held until now.
     pub fn release(&mut self, now: Moment) -> bool {
         let held = matches!(self.state(now), LeaseState::Held | LeaseState::AtRisk);
         self.end.get_or_insert(if held {
@@ -173,7 +172,7 @@ impl Lease {
         held
     }
 
-    /// What is due now; each thing is told once.
+    /// What is due now. Each thing is returned once.
     pub fn due(&mut self, now: Moment) -> Due {
         let mut due = Due::default();
         if self.end.is_some() {
@@ -184,31 +183,31 @@ impl Lease {
             due.lost = true;
             return due;
         }
-        if now >= self.at_risk_at && !self.told_at_risk {
-            self.told_at_risk = true;
+        if now >= self.at_risk_at && !self.reported_at_risk {
+            self.reported_at_risk = true;
             due.at_risk = true;
         }
         if self.may_renew(now) {
             due.renew = true;
-            // Until this one answers, another is sent only after a pause: the first may be lost.
+            // The request may get lost, so another is sent after a pause, unless there is a response.
             self.next_renewal = now + (self.pace() / 6).max(self.pause(now));
         }
         due
     }
 
-    /// Whether a renewal makes sense by now: a little early, so that many leases can be renewed in one
-    /// request although they began one after the other.
+    /// Whether a renewal makes sense by now: a little early, so that leases which began one after the other can be renewed in one
+    /// request.
     pub fn may_renew(&self, now: Moment) -> bool {
         self.end.is_none() && now + self.pace() / 30 >= self.next_renewal
     }
 
-    /// When something is due next; `None` when it is all over.
+    /// When something is due next; `None` once it has ended.
     pub fn next_due(&self) -> Option<Moment> {
         if self.end.is_some() {
             return None;
         }
         let mut next = self.lost_at.min(self.next_renewal);
-        if !self.told_at_risk {
+        if !self.reported_at_risk {
             next = next.min(self.at_risk_at);
         }
         Some(next)
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stages_of_a_default_lease() {
+    fn a_default_lease_passes_through_its_stages() {
         let lease = full(T, S(30), true);
         assert_eq!(lease.state(T + MS(19_999)), LeaseState::Held);
         assert_eq!(lease.state(T + S(20)), LeaseState::AtRisk);
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_counts_from_its_sending_and_brings_back_what_is_at_risk() {
+    fn a_renewal_counts_from_its_sending_and_ends_the_risk() {
         let mut lease = full(T, S(30), true);
         assert!(lease.confirmed(T + S(21), S(30), T + S(26)));
         assert_eq!(lease.deadline(), T + S(48));
@@ -283,15 +282,15 @@ mod tests {
     }
 
     #[test]
-    fn a_success_after_the_loss_changes_nothing() {
+    fn a_renewal_after_the_loss_changes_nothing() {
         let mut lease = full(T, S(30), true);
         assert!(!lease.confirmed(T + S(26), S(30), T + S(27)));
         assert_eq!(lease.state(T + S(27)), LeaseState::Lost);
-        assert!(lease.due(T + S(27)).lost, "told all the same");
+        assert!(lease.due(T + S(27)).lost, "reported all the same");
     }
 
     #[test]
-    fn failures_are_retried_faster_as_the_deadline_nears() {
+    fn a_failed_renewal_is_retried_sooner_near_the_deadline() {
         let mut lease = full(T, S(30), true);
         lease.renewal_failed(T + S(10));
         assert_eq!(lease.next_renewal, T + S(11));
@@ -359,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn release_tells_whether_it_was_still_held() {
+    fn release_returns_whether_it_was_still_held() {
         let mut lease = full(T, S(30), true);
         assert!(lease.release(T + S(26)));
         assert!(!lease.release(T + S(26)));

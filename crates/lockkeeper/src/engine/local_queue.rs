@@ -108,7 +108,9 @@ pub(super) struct Unused {
 /// What the end of a turn came to.
 pub(super) enum TurnEnd {
     /// Others use the hold, which is still held or not.
-    InUse { is_held: bool },
+    InUse {
+        is_held: bool,
+    },
     /// The next task has it.
     HandedOn(Delivery),
     Unused(Unused),

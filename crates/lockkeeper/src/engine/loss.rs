@@ -1,7 +1,7 @@
-//! Tells observers of a loss once, with its cause.
+//! Reports the loss of a hold, once and with its cause.
 //!
-//! A loss counts at once: for the standing of the hold, for `lost()` and for the tasks that contend next. Observers are told
-//! when its cause is known, for which the store may have to be asked.
+//! A loss takes effect at once: for the state of the hold, for `lost()` and for the tasks that contend next. It is reported when its
+//! cause is known, for which the store may have to be inspected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::hold::Hold;
 use super::shared::Shared;
 use crate::LossCause;
 
-/// How long to ask the store for the cause of a loss before one goes on without it.
+/// How long to wait for the cause of a loss before it is reported without one.
 pub(super) const CAUSE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Has to tell a loss, and tells it when it is dropped, with the cause that is known by then.
+/// The duty to report a loss. Dropped, it reports the loss with the cause that is known by then.
 #[derive(Debug)]
 pub(super) struct LossReport {
     hold: Arc<Hold>,
@@ -22,20 +22,22 @@ pub(super) struct LossReport {
 }
 
 impl LossReport {
-    /// Tells the loss at once if its cause is certain, else when the store was asked for it.
+    /// Reports the loss at once if its cause is certain, otherwise once the store has been inspected.
     pub fn report(self) {
         if self.hold.loss_cause() != LossCause::NotHeld {
             return;
         }
         let shared = self.shared.clone();
-        // The end of the keeper drops the future, and so has the loss told.
-        shared.spawner.spawn_pending(PendingKind::CleanUp, async move {
-            let _ = tokio::time::timeout(CAUSE_LIMIT, self.ask()).await;
-        });
+        // The end of the keeper drops the future, which reports the loss.
+        shared
+            .spawner
+            .spawn_pending(PendingKind::CleanUp, async move {
+                let _ = tokio::time::timeout(CAUSE_LIMIT, self.find_cause()).await;
+            });
     }
 
-    async fn ask(&self) {
-        let Ok(_turn) = self.shared.cause_queries.acquire().await else {
+    async fn find_cause(&self) {
+        let Ok(_permit) = self.shared.cause_queries.acquire().await else {
             return;
         };
         let store = &self.shared.store;
@@ -51,21 +53,21 @@ impl Drop for LossReport {
     }
 }
 
-/// The store says that a hold is gone.
+/// Reports the loss of a hold that the store no longer has.
 pub(super) fn report_not_held(shared: &Arc<Shared>, hold: &Arc<Hold>) {
     if hold.set_not_held() {
         report(shared, hold);
     }
 }
 
-/// Has a loss told, unless that was done.
+/// Reports the loss of a hold, unless that was done.
 pub(super) fn report(shared: &Arc<Shared>, hold: &Arc<Hold>) {
     if let Some(loss_report) = begin(shared, hold) {
         loss_report.report();
     }
 }
 
-/// A hold is lost. Returns what tells it, unless there is one.
+/// Begins the loss of a hold. Returns the duty to report it, unless another has it.
 pub(super) fn begin(shared: &Arc<Shared>, hold: &Arc<Hold>) -> Option<LossReport> {
     hold.begin_loss().then(|| LossReport {
         hold: hold.clone(),

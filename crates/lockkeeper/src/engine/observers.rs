@@ -1,4 +1,4 @@
-//! Brings events to the observer and to `tracing`.
+//! Sends events to the observer and to `tracing`.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ use crate::clock::Moment;
 use crate::observe::WaitEnd;
 use crate::{Error, Event, Observer};
 
-/// How often warnings that many locks share are logged: an outage concerns all of them at once.
+/// How often a warning that concerns many locks at once, as in an outage, is logged.
 const LOG_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Observers {
@@ -18,8 +18,8 @@ pub(crate) struct Observers {
     log: LogLimit,
 }
 
-/// Logs a warning, or the like at debug level if there was one within the last second.
-macro_rules! seldom {
+/// Logs a warning, or a debug line if there was a warning within the last second.
+macro_rules! warn_seldom {
     ($self:ident, $message:literal, $($field:tt)*) => {
         match $self.log.permit() {
             Some(left_out) => tracing::warn!($($field)*, left_out, $message),
@@ -36,16 +36,15 @@ impl Observers {
         }
     }
 
-    /// This moment, if anyone wants to be told how long things take: reading the clock is a good part of
-    /// what a lock costs that nobody contests.
+    /// The time, if anybody is told durations. Reading the clock is a good part of the cost of an uncontended lock.
     pub fn time(&self) -> Option<Moment> {
         let listens = self.observer.is_some() || tracing::enabled!(tracing::Level::DEBUG);
         listens.then(Moment::now)
     }
 
-    /// Tells an event. No mutex of the engine is held: an observer may call back.
+    /// Sends an event. The caller has locked no mutex of the engine, since an observer may call back.
     pub fn event(&self, event: &Event<'_>) {
-        // A panic must not end what goes on: renewals, above all. A subscriber of `tracing` may panic as well.
+        // A panic of an observer or a subscriber must not end the calling task, which may be the one that renews.
         let _ = catch_unwind(AssertUnwindSafe(|| self.log(event)));
         if let Some(observer) = &self.observer
             && catch_unwind(AssertUnwindSafe(|| observer.event(event))).is_err()
@@ -73,7 +72,7 @@ impl Observers {
                     tracing::debug!(%name, %mode, ?waited, "wait ended by close");
                 }
                 WaitEnd::Failed(error) => {
-                    seldom!(self, "wait failed", %name, %mode, ?waited, %error);
+                    warn_seldom!(self, "wait failed", %name, %mode, ?waited, %error);
                 }
             },
             Event::Busy { name, mode } => tracing::debug!(%name, %mode, "lock busy"),
@@ -94,14 +93,14 @@ impl Observers {
                 token,
                 mode,
                 error,
-            } => seldom!(self, "lock not released yet", %name, %token, %mode, %error),
+            } => warn_seldom!(self, "lock not released yet", %name, %token, %mode, %error),
             Event::AtRisk {
                 name,
                 token,
                 mode,
                 deadline,
             } => {
-                seldom!(self, "lock at risk", %name, %token, %mode, left = ?deadline.remaining());
+                warn_seldom!(self, "lock at risk", %name, %token, %mode, left = ?deadline.remaining());
             }
             Event::Lost {
                 name,
@@ -117,7 +116,7 @@ impl Observers {
                 deadline,
             } => {
                 let left = deadline.remaining();
-                seldom!(self, "lock renewal failed", %name, %token, %mode, ?left, %error);
+                warn_seldom!(self, "lock renewal failed", %name, %token, %mode, ?left, %error);
             }
             Event::StoreAway { store, error } => tracing::warn!(store, %error, "store away"),
             Event::StoreBack { store, away } => tracing::info!(store, ?away, "store back"),
@@ -131,16 +130,16 @@ impl fmt::Debug for Observers {
     }
 }
 
-/// Lets one line pass a second.
+/// Permits one line a second.
 #[derive(Debug, Default)]
 struct LogLimit {
-    /// From when the next may pass, in nanoseconds of [`Moment`].
+    /// When the next line is permitted, in nanoseconds of [`Moment`].
     next: AtomicU64,
     left_out: AtomicU64,
 }
 
 impl LogLimit {
-    /// Returns how many lines were left out since the last one that passed; `None` if this one is left out too.
+    /// Returns how many lines were left out since the last permitted one; `None` if this one is left out too.
     fn permit(&self) -> Option<u64> {
         let (now, next) = (Moment::now(), self.next.load(Relaxed));
         let after = (now + LOG_PAUSE).as_nanos();

@@ -329,10 +329,11 @@ impl PendingRelease {
         let mut context = Context::from_waker(Waker::noop());
         if apart(|| run.as_mut().poll(&mut context)).is_pending() {
             let under_way = core.clean_ups.begin(&name);
-            core.background.spawn_pending(PendingKind::CleanUp, async move {
-                let _ = run.await;
-                drop(under_way);
-            });
+            core.background
+                .spawn_pending(PendingKind::CleanUp, async move {
+                    let _ = run.await;
+                    drop(under_way);
+                });
             note_clean_up(&core);
         }
     }

@@ -1,13 +1,13 @@
-//! Releases and withdrawals that nobody waits for: what dropped guards and cancelled acquires leave behind.
+//! Releases and withdrawals that nobody waits for: those of dropped guards and cancelled acquires.
 //!
-//! Each goes on until the store has answered or the lease has ended there anyway. Claim ids are never used
-//! twice, so repeating one is harmless.
+//! Each is tried until the store has served it, or the lease has ended there anyway. Claim ids are never used twice, so repeating a
+//! request is harmless.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::background::PendingKind;
 use super::availability::REQUEST_WINDOW;
+use super::background::PendingKind;
 use super::clean_ups::CleanUp;
 use super::core::Core;
 use super::loss;
@@ -17,7 +17,7 @@ use crate::clock::Moment;
 use crate::store::{ClaimId, Release, Released, Store};
 use crate::{Error, Name};
 
-/// What is to be undone in the store, and when its lease undoes it anyway.
+/// A claim to take back from the store, and how long its lease may keep it there.
 struct Undo {
     verb: Verb,
     name: Name,
@@ -31,7 +31,7 @@ enum Verb {
     Withdraw,
 }
 
-/// Releases a hold in the background. `under_way` ends with the store's first answer.
+/// Releases a hold in the background. `under_way` ends with the store's first response.
 pub(super) fn release_later(
     core: &Arc<Core>,
     report: ReleaseReport,
@@ -52,8 +52,8 @@ pub(super) fn release_later(
     note_clean_up(core);
 }
 
-/// Takes back a claim in the background. `in_doubt`: its request may still be on its way to the store, so it is taken back
-/// once more when the store would ignore it.
+/// Withdraws a claim in the background. `in_doubt`: its request may still be on its way to the store, so the claim is withdrawn once
+/// more when the store would ignore that request.
 pub(super) fn withdraw_later(
     core: &Arc<Core>,
     name: Name,
@@ -87,7 +87,7 @@ pub(super) fn withdraw_later(
 }
 
 impl Undo {
-    /// A try that waits for this waits for the first answer only.
+    /// Tries until the store has served it or the lease has ended. `under_way` ends with the first response.
     async fn until_done(
         &self,
         core: &Core,
@@ -123,7 +123,7 @@ impl Undo {
         }
     }
 
-    /// Tries once. A release says what it found.
+    /// Tries once. Returns what a release found.
     async fn once(&self, store: &dyn Store) -> Result<Option<Released>, Error> {
         match self.verb {
             Verb::Withdraw => store.withdraw(&self.name, self.claim).await.map(|()| None),

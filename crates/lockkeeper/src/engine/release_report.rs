@@ -1,4 +1,4 @@
-//! What is told of a hold on its way back to the store.
+//! Reports the release of one task's turn with a hold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::{Error, Event, Token};
 pub(crate) struct ReleaseReport {
     pub hold: Arc<Hold>,
     token: Token,
-    /// How long it was held, if its end is to be told.
+    /// How long it was held, if its end is to be reported.
     held: Option<Duration>,
-    /// The store has the hold, unless it was lost: it was held when it was let go of, and no request since may have ended it.
+    /// The store still has the hold, unless it was lost: it was held until now, and no request since then may have released it.
     pub is_there: bool,
-    /// It was told that the store did not confirm the release.
+    /// It was reported that the store did not confirm the release.
     failed: bool,
 }
 
@@ -33,7 +33,7 @@ impl ReleaseReport {
         }
     }
 
-    /// The store did not confirm the release. It is told once.
+    /// The store did not confirm the release. Reported once.
     pub fn failed(&mut self, error: &Error, observers: &Observers) {
         self.is_there &= !matches!(error, Error::OutcomeUnknown { .. });
         if !std::mem::replace(&mut self.failed, true) {
@@ -46,17 +46,18 @@ impl ReleaseReport {
         }
     }
 
-    /// The release was tried again and answered like this. Returns whether that shows that the hold was lost.
+    /// Returns whether the response to a repeated release shows that the hold had been lost.
     pub fn shows_loss(&self, released: &Released) -> bool {
-        // By its deadline the hold had not ended in the store by itself.
+        // Before its deadline no hold ends in the store by itself.
         self.is_there && !released.was_held && Moment::now() < self.hold.deadline()
     }
 
-    /// Nothing more is done for the release.
+    /// Reports the release: nothing more is done for it.
     pub fn over(self, observers: &Observers) {
         if let Some(held) = self.held {
             let token = self.token;
-            self.hold.report_release(EndedTurn { token, held }, observers);
+            self.hold
+                .report_release(EndedTurn { token, held }, observers);
         }
     }
 }

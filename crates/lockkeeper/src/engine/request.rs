@@ -1,4 +1,4 @@
-//! How, for how long and by whom a lock is wanted, and how long its caller waits for it.
+//! What a caller asks for when it acquires a lock.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::clock::Moment;
 use crate::owner::OwnerId;
 use crate::store::Mode;
 
-/// What a caller asks for.
+/// How, for how long and by whom a lock is wanted, and how long the caller waits for it.
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireRequest {
     pub mode: Mode,
@@ -19,16 +19,16 @@ pub(crate) struct AcquireRequest {
 }
 
 impl AcquireRequest {
-    /// Whether the process's claim will do, which tasks hand on or use together: it shows the keeper's label and lease.
+    /// Whether the process's claim will do, which tasks share: it has the keeper's label and lease.
     pub fn is_usual(&self) -> bool {
         self.lease == LeaseKind::Usual && self.label.is_none()
     }
 }
 
-/// For how long a lock is wanted.
+/// The lease that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseKind {
-    /// The keeper's lease, renewed: tasks may share such a hold.
+    /// The keeper's lease, renewed. Tasks may share such a hold.
     Usual,
     /// Another lease, renewed.
     Renewed(Duration),
@@ -37,7 +37,7 @@ pub(crate) enum LeaseKind {
 }
 
 impl LeaseKind {
-    /// How long it is, where the keeper's is `usual`.
+    /// Its length, if the keeper's is `usual`.
     pub fn length(self, usual: Duration) -> Duration {
         match self {
             LeaseKind::Usual => usual,

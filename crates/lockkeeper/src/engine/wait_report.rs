@@ -1,4 +1,4 @@
-//! One acquire's wait: told when it begins and when it ends, once each, whatever becomes of it.
+//! Reports when an acquire begins to wait, and when its wait ends: once each, whatever becomes of the acquire.
 
 use std::sync::OnceLock;
 
@@ -14,11 +14,11 @@ pub(crate) struct WaitReport<'a> {
     core: &'a Core,
     name: &'a Name,
     mode: Mode,
-    /// The caller waits, if it has to.
+    /// The caller is ready to wait.
     waits: bool,
     /// When the acquire began, if that is known.
     began: Option<Moment>,
-    /// Since when it waits, once that was told.
+    /// Since when it waits, once that was reported.
     since: OnceLock<Moment>,
     ended: bool,
 }
@@ -41,7 +41,7 @@ impl WaitReport<'_> {
         }
     }
 
-    /// The acquire has to wait.
+    /// The acquire has to wait. Reported once.
     pub fn begins(&self) {
         let since = self.began.unwrap_or_else(Moment::now);
         if self.since.set(since).is_ok() {
@@ -52,7 +52,7 @@ impl WaitReport<'_> {
         }
     }
 
-    /// The acquire came to this.
+    /// The acquire has ended, with this result.
     pub fn ends<T>(mut self, taken: &Result<Option<T>, Error>) {
         let end = match taken {
             Ok(Some(_)) => WaitEnd::Granted,
@@ -62,7 +62,7 @@ impl WaitReport<'_> {
                     mode: self.mode,
                 });
             }
-            // The time may be over before the first answer comes.
+            // The limit may be reached before the store's first response.
             Ok(None) => {
                 self.begins();
                 WaitEnd::TimedOut

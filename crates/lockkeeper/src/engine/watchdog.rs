@@ -13,15 +13,14 @@ use super::shared::Shared;
 use crate::clock::Moment;
 use crate::store::{Interest, KeeperId, Renewal, Renewed, Subscription};
 
-/// How far ahead to look for holds that can be renewed together with one that is due. How early one may be
-/// is the lease's to say.
+/// How far ahead to look for holds that can be renewed together with one that is due. The lease decides how early one may be renewed.
 const AHEAD: Duration = Duration::from_secs(10);
-/// How many holds to look at for that.
+/// How many holds to examine for that.
 const AHEAD_HOLDS: usize = 1024;
-/// How many holds one request renews at most: a longer one would keep others out of the store.
+/// How many holds one request renews at most. A longer request would delay those of others in the store.
 const BATCH: usize = 256;
-/// How long the loop sleeps when nothing is held. A lock whose first renewal is further away than this
-/// does not wake it, so an ordinary acquire costs no wake-up of a thread.
+/// How long the loop sleeps when nothing is held. A lock whose first renewal is further away does not wake it, so an ordinary
+/// acquire wakes no thread.
 const IDLE_SLEEP: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
@@ -32,9 +31,9 @@ pub(crate) struct Watchdog {
 
 #[derive(Debug, Default)]
 struct Schedule {
-    /// By when to look at a hold; a claim's number keeps equal moments apart.
+    /// When to check each hold. The number of the claim makes the key unique.
     holds: BTreeMap<(Moment, u64), Arc<Hold>>,
-    /// When the loop looks next by itself.
+    /// When the loop wakes by itself.
     next_wake: Option<Moment>,
 }
 
@@ -43,12 +42,12 @@ impl Watchdog {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks after a hold from now on.
+    /// Renews a hold from now on.
     pub fn watch(&self, hold: &Arc<Hold>) {
         self.reschedule(hold);
     }
 
-    /// No longer looks after a hold.
+    /// Renews a hold no more.
     pub fn forget(&self, hold: &Hold) {
         let mut schedule = self.schedule();
         if let Some(at) = hold.take_check() {
@@ -56,7 +55,7 @@ impl Watchdog {
         }
     }
 
-    /// Schedules the next look, after something about the lease changed.
+    /// Schedules the next check, after the lease has changed.
     pub fn reschedule(&self, hold: &Arc<Hold>) {
         let mut schedule = self.schedule();
         if let Some(at) = hold.take_check() {
@@ -99,14 +98,14 @@ impl Watchdog {
                 self.reschedule(&hold);
             }
             if !renewals.is_empty() {
-                // Apart from the loop: a store that does not answer must not delay what is due next.
+                // In a task of its own: a silent store must not delay what is due next.
                 tokio::spawn(self.clone().renew(shared.clone(), renewals));
                 tokio::task::yield_now().await;
             }
         }
     }
 
-    /// Asks after every hold whenever the store hints that one was broken, instead of at its next renewal.
+    /// Checks every hold when the store hints that one was broken, instead of at its next renewal.
     pub async fn notice_breaks(
         self: Arc<Self>,
         shared: Arc<Shared>,
@@ -116,28 +115,28 @@ impl Watchdog {
         let breaks = loop {
             match breaks {
                 Some(breaks) => break breaks,
-                // Until it succeeds, a break is noticed at the next renewal.
+                // Until the subscription succeeds, a break is noticed at the next renewal.
                 None => tokio::time::sleep(LONGEST_SLEEP).await,
             }
             breaks = shared.store.subscribe(Interest::Keeper(keeper)).await.ok();
         };
         loop {
             breaks.hint().await;
-            // The hint does not come again.
+            // The hint is not repeated, so the check is.
             while !self.check_for_breaks(&shared).await {
                 tokio::time::sleep(LONGEST_SLEEP).await;
             }
         }
     }
 
-    /// Asks for every hold whether it is still there. `false`: the store did not say it of all.
+    /// Asks the store whether it still has every hold. `false`: it did not say so of all.
     async fn check_for_breaks(&self, shared: &Arc<Shared>) -> bool {
         let mut all = true;
         let holds: Vec<_> = self.schedule().holds.values().cloned().collect();
         for holds in holds.chunks(BATCH) {
-            let asks = holds.iter().map(|hold| hold.existence_query());
-            let asks: Vec<Renewal> = asks.collect();
-            let Ok(answers) = shared.store.renew(&asks).await else {
+            let queries = holds.iter().map(|hold| hold.existence_query());
+            let queries: Vec<Renewal> = queries.collect();
+            let Ok(answers) = shared.store.renew(&queries).await else {
                 return false;
             };
             for (hold, answer) in holds.iter().zip(answers) {
@@ -167,7 +166,7 @@ impl Watchdog {
         }
     }
 
-    /// What is due, and what can be renewed in the same request; nothing while nothing is due.
+    /// Takes the holds that are due, and those that can be renewed in the same request. Empty while none is due.
     fn take_due(&self) -> Vec<Arc<Hold>> {
         let mut schedule = self.schedule();
         let now = Moment::now();
@@ -187,11 +186,11 @@ impl Watchdog {
     async fn renew(self: Arc<Self>, shared: Arc<Shared>, holds: Vec<Arc<Hold>>) {
         let renewals: Vec<Renewal> = holds.iter().map(|hold| hold.renewal()).collect();
         let sent = Moment::now();
-        // Past the nearest deadline an answer is of no use, and a silent store is tried again before that.
+        // A response after the nearest deadline is of no use, and there has to be time for another try.
         let deadline = holds.iter().map(|hold| hold.deadline()).min();
-        let patience = deadline.map_or(Duration::ZERO, |at| at.since(sent) / 2);
+        let limit = deadline.map_or(Duration::ZERO, |at| at.since(sent) / 2);
         let answer = tokio::time::timeout(
-            patience.max(Duration::from_millis(20)),
+            limit.max(Duration::from_millis(20)),
             shared.store.renew(&renewals),
         );
         let kind = shared.store.capabilities().store;
@@ -201,10 +200,10 @@ impl Watchdog {
             None => unavailable("it did not answer a renewal in time"),
         };
         let answer = answer.await.unwrap_or_else(|_| Err(silent()));
-        // An answer that leaves some of them open says nothing of the store as a whole.
-        let told = |answers: &Vec<Renewed>| answers.iter().all(|one| *one != Renewed::Unknown);
+        // A response that leaves some of them open says nothing of the store as a whole.
+        let complete = |answers: &Vec<Renewed>| answers.iter().all(|one| *one != Renewed::Unknown);
         if let Some(hold) = holds.first()
-            && answer.as_ref().map_or(true, told)
+            && answer.as_ref().map_or(true, complete)
         {
             shared.availability.record(&hold.name, &answer);
         }
@@ -216,7 +215,7 @@ impl Watchdog {
                         Renewed::Renewed => hold.renewed(sent),
                         Renewed::NotHeld => loss::report_not_held(&shared, hold),
                         Renewed::Unknown => hold.renewal_failed(now, &silent(), &shared.observers),
-                        // Past the deadline the next look says that it is lost.
+                        // After the deadline the next check finds it lost.
                         Renewed::TooLate => {
                             let late = unavailable("a renewal reached it too late to count");
                             hold.renewal_failed(now, &late, &shared.observers);
