@@ -44,9 +44,9 @@ use crate::{Error, Name, Token};
 /// follows. Send the [`token`](Guard::token) along with the write and let the resource refuse lower ones.
 ///
 /// # Dropping
-/// Dropping a guard releases the lock, in the background where the store takes time; only an
-/// [`Observer`](crate::Observer) learns whether it had been lost. [`release`](Guard::release) tells. If the guard is the last of its keeper's handles, dropping it waits for
-/// the store's response, at most a second; [`Lockkeeper`](crate::Lockkeeper) names the exception. `release` does not block there.
+/// Dropping a guard releases the lock, in the background if the store takes time. Only an [`Observer`](crate::Observer) learns
+/// whether the lock had been lost; [`release`](Guard::release) returns it. If the guard is the last of its keeper's handles, dropping
+/// it waits for the store's response, at most a second; [`Lockkeeper`](crate::Lockkeeper) names the exception. `release` does not block.
 #[must_use = "a lock is released when its guard is dropped"]
 pub struct Guard(RawGuard);
 
@@ -69,7 +69,7 @@ pub struct Guard(RawGuard);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseOutcome {
-    /// The lock is free, or with the next in line.
+    /// The lock is free, or the next in the queue has it.
     Released,
     /// The owner had entered it more than once and still holds it.
     StillHeld {
@@ -324,7 +324,7 @@ impl Guard {
     /// task in the queue, other readers, or the same owner. They learn of a break that this process has not heard of yet.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the lock had been lost before, with the cause, and with the present holder as far as the store tells: another
+    /// [`Error::Lost`] if the lock had been lost before, with the cause, and with the present holder as far as the store shows it: another
     /// may have worked under the lock since then. It is the same whether the store is there or not.
     ///
     /// A store error if the store did not respond: the release is then tried again in the background until

@@ -206,7 +206,7 @@ impl Builder {
         self
     }
 
-    /// The observer that is told what happens.
+    /// The observer that receives the events.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Builder {
         self.observer = Some(observer);
         self

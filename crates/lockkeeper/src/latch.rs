@@ -99,7 +99,7 @@ impl Latch {
         self.wait_until(Moment::NEVER).await.map(|_| ())
     }
 
-    /// Waits until the latch is open, at most `timeout`; false if the store said to the end that it is closed.
+    /// Waits until the latch is open, at most `timeout`; false if it stayed closed until then.
     ///
     /// # Errors
     /// As [`wait`](Latch::wait).

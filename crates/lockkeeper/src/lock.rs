@@ -194,8 +194,8 @@ impl Lock {
         self.attempt(WaitLimit::for_at_most(timeout)).await
     }
 
-    /// Does not wait; `None` if someone else has the lock. If it was this keeper, whose guard was dropped just before, it
-    /// waits for the response to that release.
+    /// Does not wait; `None` if another has the lock. If a guard of this keeper was dropped just before, it waits for the response
+    /// to that release.
     ///
     /// # Errors
     /// A store error.

@@ -11,8 +11,7 @@ use acquisition::MultiAcquisition;
 
 /// Several locks acquired together: all of them or none.
 ///
-/// They are taken in the order of their names, whatever order they are given in, so two callers can never
-/// wait for each other. [`MultiLock::new`] takes locks of several stores.
+/// They are taken in the order of their names, in whatever order they are given, so two callers never wait for each other. [`MultiLock::new`] takes locks of several stores.
 ///
 /// Clients of other projects, Redisson's among them, keep no such order. An acquire that waits for one of them releases the locks
 /// that it has, after 50 ms and later more, and takes them again.

@@ -34,7 +34,7 @@ use crate::{Error, Guard, Label, Name, Owner, ReadGuard, WriteGuard};
 ///
 /// # What this does not protect against
 /// Upgrading: an [`Owner`] that asks to write while it reads gets [`Error::WouldDeadlock`] at once. Without
-/// an owner nobody can tell that reader and writer are one, and the writer waits for itself. So does a task
+/// an owner it is not known that reader and writer are one, and the writer waits for itself. So does a task
 /// that reads a second time without an owner while a writer waits.
 #[derive(Clone, Debug)]
 pub struct RwLock {

@@ -112,7 +112,7 @@ impl Guard {
         block_on(self.0.within(timeout, self.0.at_risk()))
     }
 
-    /// Runs a function and tells whether the lock was held until its end. A thread cannot be stopped from
+    /// Runs a function, and checks that the lock was held until its end. A thread cannot be stopped from
     /// outside: long work should look at [`is_held`](Guard::is_held) itself.
     ///
     /// If the lock is lost meanwhile, the work is done all the same, and what it returned is dropped. Have it write what must not

@@ -1,4 +1,4 @@
-//! How a lock is acquired, from the request to the guard.
+//! One acquire, from the request to the guard.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -43,7 +43,7 @@ pub(crate) async fn acquire(
     acquired
 }
 
-/// Acquires what the owner does not hold already.
+/// Acquires a lock that the owner does not hold already.
 async fn acquire_anew(
     arbiter: &Arc<Arbiter>,
     request: &AcquireRequest,
@@ -55,7 +55,7 @@ async fn acquire_anew(
     let clean_ups = &arbiter.core.clean_ups;
     let newest = clean_ups.newest(&arbiter.name);
     match (acquire_once(arbiter, request, report).await?, newest) {
-        // What it found may be a hold of this keeper that is being released.
+        // It may have found a hold of this keeper whose guard was dropped just before.
         (None, Some(newest)) => {
             clean_ups.have_ended(&arbiter.name, newest).await;
             acquire_once(arbiter, request, report).await
@@ -64,7 +64,7 @@ async fn acquire_anew(
     }
 }
 
-/// Acquires with the process's claim where that will do, else with a claim of its own.
+/// Acquires with the process's claim if that will do, otherwise with a claim of its own.
 async fn acquire_once(
     arbiter: &Arc<Arbiter>,
     request: &AcquireRequest,
@@ -87,13 +87,12 @@ async fn acquire_once(
             wait.turn(request.wait_limit, report).await
         }
         Place::WouldWait => Ok(None),
-        // A reader that will not wait cannot tell a request under way from a writer elsewhere: it asks the store.
         Place::Unknown => with_own_claim(arbiter, request, report).await,
     }
 }
 
-/// Asks the store for the process's claim, on the caller's own stack. If the lock is busy, a background task goes on with that,
-/// and the caller waits as those behind it do.
+/// Asks the store on behalf of the queue, without a background task. If the lock is busy, a background task goes on asking, and
+/// the caller waits in the queue.
 async fn as_contender(
     contender: Contender,
     number: u64,
@@ -124,7 +123,7 @@ async fn as_contender(
     wait.turn(limit, report).await
 }
 
-/// Acquires with a claim that no other task uses. It waits in the queue of the store, not of this process.
+/// Acquires with a claim of its own. Such a claim waits in the store's queue alone.
 async fn with_own_claim(
     arbiter: &Arc<Arbiter>,
     request: &AcquireRequest,
@@ -138,7 +137,7 @@ async fn with_own_claim(
         .labelled(request.label.as_ref());
     let asked = AtomicBool::new(false);
     let wanted = |_: Option<&Error>| {
-        // Called before the first try too, which is no wait.
+        // The first call comes before the first try, which is no wait.
         if asked.swap(true, SeqCst) {
             report.begins();
         }

@@ -1,7 +1,7 @@
 //! What the tasks of this process share about one lock.
 //!
-//! A plain lock is held in the store by one claim of the process, and handed from task to task here (*hand-off*); readers share
-//! one hold in the same way. Each has a [`LocalQueue`]. Everything else (fair locks, fixed or unusual leases, labels that are not
+//! A plain lock is held in the store by one claim of the process, and handed from task to task (*hand-off*). Readers share one hold
+//! in the same way. Each of the two has a [`LocalQueue`]. Everything else (fair locks, fixed or unusual leases, labels that are not
 //! the keeper's, writers, permits) has a claim of its own in the store.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::sharing::Sharing;
 use crate::Name;
 use crate::store::ClaimId;
 
-/// The one place in this process where a lock's tasks meet.
+/// The state of one lock in this process. There is one arbiter for a name.
 #[derive(Debug)]
 pub(crate) struct Arbiter {
     pub core: Arc<Core>,
@@ -23,20 +23,19 @@ pub(crate) struct Arbiter {
     pub(super) owners: Owners,
     in_turn: LocalQueue,
     together: LocalQueue,
-    /// Where it is registered.
-    all: Arc<Registry<Arbiter>>,
+    registry: Arc<Registry<Arbiter>>,
 }
 
 impl Arbiter {
     /// The arbiter of a name.
-    pub fn of(core: &Arc<Core>, all: &Arc<Registry<Arbiter>>, name: &Name) -> Arc<Arbiter> {
-        all.get_or_make(name, || Arbiter {
+    pub fn of(core: &Arc<Core>, registry: &Arc<Registry<Arbiter>>, name: &Name) -> Arc<Arbiter> {
+        registry.get_or_make(name, || Arbiter {
             core: core.clone(),
             name: name.clone(),
             owners: Owners::default(),
             in_turn: LocalQueue::new(core.clone(), Sharing::InTurn),
             together: LocalQueue::new(core.clone(), Sharing::Together),
-            all: all.clone(),
+            registry: registry.clone(),
         })
     }
 
@@ -47,13 +46,13 @@ impl Arbiter {
         }
     }
 
-    /// The keeper was closed: nobody waits any longer.
+    /// Ends every wait: the keeper was closed.
     pub fn close(&self) {
         self.in_turn.close();
         self.together.close();
     }
 
-    /// How many guards the owner of a hold has, if the hold is this process's.
+    /// How many guards the holder by this claim has, if it is of this process.
     pub fn depth(&self, claim: ClaimId) -> u32 {
         self.owners.depth(claim)
     }
@@ -67,6 +66,6 @@ impl OfKeeper for Arbiter {
 
 impl Drop for Arbiter {
     fn drop(&mut self) {
-        self.all.forget(&self.name);
+        self.registry.forget(&self.name);
     }
 }

@@ -1,4 +1,4 @@
-//! What dropped guards and cancelled acquires left in the store, until the store has answered.
+//! Releases and withdrawals that no caller waits for, by the name of the lock.
 //!
 //! A task that dropped a guard and then tries the lock would find its own hold. So a try that finds the lock busy waits
 //! for the clean-ups that were under way when it began, and tries once more.

@@ -1,4 +1,4 @@
-//! How a hold for writing becomes one for reading.
+//! A hold for writing becomes one for reading.
 
 use super::acquisition::Acquisition;
 use super::loss_error;
@@ -24,7 +24,7 @@ pub(crate) async fn downgrade(writer: RawGuard) -> Result<RawGuard, Error> {
         .beside(hold.claim);
     let granted = match acquisition.try_once(1).await {
         Ok(Some(granted)) => granted,
-        // The store does not have the writer's hold: releasing it says why. If it has, the request was late.
+        // Either the store does not have the writer's hold, and releasing it says why; or the request was late.
         Ok(None) => {
             writer.leave().await?;
             return Err(Error::unavailable(
@@ -41,12 +41,12 @@ pub(crate) async fn downgrade(writer: RawGuard) -> Result<RawGuard, Error> {
     reader.announce(reader.state().since);
     match writer.leave().await {
         Err(Error::Lost { .. }) => {
-            // The store granted a reader to a writer that it no longer had. That reader goes first, so that the error names
-            // who has the lock after it.
+            // The store no longer had the writer when it granted the reader. The reader leaves first, so that the error names the
+            // holder that comes after it.
             let _ = reader.leave().await;
             Err(loss_error::inspected(core, &hold).await)
         }
-        // Unanswered, the writer's release goes on in the background; the reader holds either way.
+        // A writer's release that failed goes on in the background. The reader holds in any case.
         Ok(_) | Err(_) => Ok(reader),
     }
 }

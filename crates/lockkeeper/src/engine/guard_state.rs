@@ -1,4 +1,4 @@
-//! What the guards of one task or owner have in common, and which owners may re-enter.
+//! The state that the guards of one owner share, and the owners that may re-enter.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,11 +23,11 @@ pub(crate) struct GuardState {
     pub owner: Option<OwnerId>,
     /// How it shares the hold; `None` if the claim is its own.
     pub sharing: Option<Sharing>,
-    /// Since when, if anyone wants to be told how long it took.
+    /// When the turn began, if durations are reported.
     pub since: Option<Moment>,
-    /// Its acquire was told, so that its end is to be.
+    /// Its acquire was reported, so its release is to be.
     announced: AtomicBool,
-    /// How many guards there are. That of an owner is changed only under the mutex of the owners.
+    /// How many guards there are. Changed only under the mutex of the owners, if it has an owner.
     depth: AtomicU32,
 }
 
@@ -48,12 +48,12 @@ impl GuardState {
         self.depth.load(SeqCst)
     }
 
-    /// Its acquire is being told.
+    /// Its acquire is being reported.
     pub fn announce(&self) {
         self.announced.store(true, SeqCst);
     }
 
-    /// How long it lasted, if its end is to be told.
+    /// How long it lasted, if its release is to be reported.
     pub fn held_until_now(&self) -> Option<Duration> {
         let since = self.since.filter(|_| self.announced.load(SeqCst))?;
         Some(Moment::now().since(since))
@@ -64,11 +64,12 @@ impl GuardState {
 #[derive(Debug, Default)]
 pub(super) struct Owners(Mutex<Vec<Arc<GuardState>>>);
 
-/// What an owner already holds.
+/// What an owner holds already.
 pub(super) enum Owned {
     Nothing,
-    /// It has entered once more.
+    /// The lock, and it has one more guard now.
     Entered(Arc<GuardState>),
+    /// A guard of the lock, which is lost.
     Lost(Arc<GuardState>),
 }
 
@@ -83,7 +84,7 @@ impl Owners {
         }
     }
 
-    /// Enters again what the owner holds already.
+    /// Counts one more guard of an owner that holds the lock.
     pub fn enter_again(&self, owner: OwnerId, name: &Name, mode: Mode) -> Result<Owned, Error> {
         let states = self.states();
         let Some(state) = states.iter().find(|s| s.owner == Some(owner)) else {
@@ -109,10 +110,10 @@ impl Owners {
         Ok(Owned::Entered(state.clone()))
     }
 
-    /// One guard less. Returns how many are left.
+    /// Counts one guard less. Returns how many are left.
     pub fn leave(&self, state: &Arc<GuardState>) -> u32 {
         if state.owner.is_none() {
-            // It has one guard.
+            // Only owners have more than one guard.
             state.depth.store(0, SeqCst);
             return 0;
         }

@@ -1,4 +1,4 @@
-//! The release of one hold in the store: sent once, and tried again in the background if it fails or its caller goes away.
+//! The release of one hold in the store. It is tried again in the background if it fails, or its caller goes away.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,37 +15,37 @@ use crate::guard::ReleaseOutcome;
 use crate::store::{Claim, Release, Released};
 use crate::{Error, Name};
 
-/// A hold on its way back to the store. Dropped before the store has confirmed that, the release goes on in the background.
+/// A hold that is being released. Dropped before the store has confirmed the release, it is released in the background.
 #[derive(Debug)]
 pub(super) struct HoldRelease {
     core: Arc<Core>,
     hold: Arc<Hold>,
-    /// What is told of the release; `None` once that is done.
+    /// `None` once the release has been reported.
     report: Option<ReleaseReport>,
-    /// Whether the hold was still held when it was let go of.
+    /// Whether it was still held when the release began.
     was_held: bool,
     progress: Progress,
-    /// The release found that the hold was lost, and nothing else did.
+    /// The release was the first to find the hold lost, and has to report that.
     loss_report: Option<LossReport>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Progress {
     NotSent,
-    /// The request may have been served, or will be.
+    /// The request may have been served, or will be later.
     Sent,
     Failed,
     Done,
 }
 
 impl HoldRelease {
-    /// Ends the hold on this side.
+    /// Ends the hold in this process.
     pub fn new(core: &Arc<Core>, mut report: ReleaseReport) -> HoldRelease {
         let hold = report.hold.clone();
         let was_held = hold.release();
         report.is_there = was_held;
         core.watchdog.forget(&hold);
-        // Before the release is told, also where the watchdog has not come to it yet.
+        // Before the release is reported, even if the watchdog has not found the loss yet.
         if !was_held {
             loss::report(&core.shared, &hold);
         }
@@ -67,7 +67,7 @@ impl HoldRelease {
         &self.hold.name
     }
 
-    /// Sends the release, with the claim to queue in the same step.
+    /// Sends the release. The store queues the claim `requeue` in the same step.
     pub async fn send(&mut self, requeue: Option<Claim>) -> Result<Released, Error> {
         let release = Release {
             name: self.hold.name.clone(),
@@ -76,29 +76,29 @@ impl HoldRelease {
         };
         let sent = Moment::now();
         self.progress = Progress::Sent;
-        let answer = self.core.bounded(self.core.store().release(&release)).await;
+        let response = self.core.bounded(self.core.store().release(&release)).await;
         let shared = &self.core.shared;
-        shared.availability.record(&self.hold.name, &answer);
-        match &answer {
+        shared.availability.record(&self.hold.name, &response);
+        match &response {
             Ok(_) => {
                 self.progress = Progress::Done;
-                // A store may have more on its way than what decides.
+                // A store may go on with a request after its response.
                 note_request(&self.core, sent);
             }
             Err(_) => self.progress = Progress::Failed,
         }
-        answer
+        response
     }
 
-    /// Tells what became of the release, and returns it.
+    /// Reports how the release ended, and returns it.
     pub async fn outcome(
         mut self,
-        answer: Result<Released, Error>,
+        response: Result<Released, Error>,
     ) -> Result<ReleaseOutcome, Error> {
         let observers = &self.core.shared.observers;
-        let released = match answer {
+        let released = match response {
             Ok(released) => released,
-            // The release is tried again once this is dropped.
+            // Dropping this value tries the release again.
             Err(error) => {
                 if let Some(report) = &mut self.report {
                     report.failed(&error, observers);
@@ -124,7 +124,7 @@ impl HoldRelease {
         Err(self.lost().await)
     }
 
-    /// The error of a release that found the hold lost. The loss is told once its cause is known, or if that takes too long.
+    /// The error of a release that found the hold lost. The loss is reported once its cause is known, or that takes too long.
     async fn lost(&mut self) -> Error {
         let (core, hold) = (self.core.clone(), self.hold.clone());
         let mut error = pin!(loss_error::inspected(&core, &hold));
@@ -155,13 +155,13 @@ impl Drop for HoldRelease {
             return;
         }
         let Some(mut report) = self.report.take() else {
-            unreachable!("taken only when the release is done");
+            unreachable!("reported only when the release is done");
         };
-        // Cancelled, as if the guard had been dropped. What the store has refused once, no try waits for.
-        let is_answered = self.progress == Progress::Failed;
-        let under_way = (!is_answered).then(|| self.core.clean_ups.begin(&self.hold.name));
+        // A try waits for the first response of the store only, which was the failure.
+        let has_failed = self.progress == Progress::Failed;
+        let under_way = (!has_failed).then(|| self.core.clean_ups.begin(&self.hold.name));
         report.is_there &= self.progress != Progress::Sent;
-        // A renewal may have reached the store just now. An extension lasts longer than that.
+        // A renewal may have reached the store just now, and an extension lasts longer.
         let lease = self.hold.length().max(self.hold.ends_at().remaining());
         release_later(&self.core, report, lease, under_way);
     }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
+/// The state of a lease at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LeaseState {
     Held,

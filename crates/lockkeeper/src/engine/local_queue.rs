@@ -1,7 +1,7 @@
 //! The tasks of this process that share one claim: those that wait for it, in the order they came, and the hold that it has.
 //!
-//! However many tasks wait, one of them or one background task asks the store for all: the *contender*. Nothing here asks the
-//! store or waits; each method decides under the mutex, and returns what its caller has to do next.
+//! However many tasks wait, one caller asks the store for all of them: the *contender*, which is one of the tasks or a background
+//! task. No method here asks the store or waits. Each one decides under the mutex, and returns what its caller has to do next.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ pub(super) struct LocalQueue {
     core: Arc<Core>,
     sharing: Sharing,
     state: Mutex<State>,
-    /// Makes the contender see whether anyone still waits.
+    /// Has the contender check whether tasks still wait.
     recheck: Notify,
 }
 
@@ -32,19 +32,19 @@ pub(super) struct LocalQueue {
 struct State {
     waiters: BTreeMap<u64, Waiter>,
     last_number: u64,
-    /// Somebody asks the store for this queue, and sees to its waiters in the end.
+    /// There is a contender. It takes care of the waiters.
     contended: bool,
     /// The last try found the lock busy, so the next one queues at once.
     was_busy: bool,
-    /// The error that the store last returned to the contender. A task that stops waiting reports it.
+    /// The store's last error to the contender. A task that stops waiting returns it.
     last_error: Option<Error>,
-    /// The hold that tasks use, or may join.
+    /// The present hold, which tasks use.
     hold: Option<SharedHold>,
 }
 
 type Waiter = oneshot::Sender<Result<Turn, Error>>;
 
-/// Receives a turn, or the reason why there is none.
+/// Receives a turn, or the error that ends the wait.
 pub(super) type Receiver = oneshot::Receiver<Result<Turn, Error>>;
 
 /// One task's use of a hold. It has to be ended by [`LocalQueue::leave`].
@@ -53,7 +53,7 @@ pub(super) type Receiver = oneshot::Receiver<Result<Turn, Error>>;
 pub(super) struct Turn {
     pub hold: Arc<Hold>,
     pub token: Token,
-    /// Since when, if anyone wants to be told how long it took.
+    /// When it began, if durations are reported.
     pub since: Option<Moment>,
 }
 
@@ -73,7 +73,7 @@ impl Delivery {
 
 /// Where a task stands after lining up.
 pub(super) enum Place {
-    /// It has joined the hold that others use.
+    /// It has joined a hold that other tasks use.
     Joined(Turn),
     /// It is the contender.
     First {
@@ -81,23 +81,23 @@ pub(super) enum Place {
         /// The lock is probably busy.
         was_busy: bool,
     },
-    /// It waits behind the contender or the holder.
+    /// It waits behind the contender or the holder. It has to call [`LocalQueue::stop_waiting`] if it gives up.
     Waiting { number: u64, receiver: Receiver },
-    /// It would have to wait, and will not.
+    /// It would have to wait, and is not ready to.
     WouldWait,
-    /// What goes on in this process does not tell whether it would have to wait.
+    /// Only the store knows whether it would have to wait.
     Unknown,
 }
 
 /// What a grant came to.
 pub(super) enum Admitted {
-    /// These have their turns: the task that asked the store, if one did, and tasks that waited.
+    /// The first turn is that of the task that asked the store, if one did; the others are for tasks that waited.
     Turns(Option<Turn>, Vec<Delivery>),
-    /// Nobody wants the hold any more.
+    /// No task wants the hold any more.
     Nobody(Unused),
 }
 
-/// A hold that nobody here uses any more. It has to go back to the store.
+/// A hold that no task uses any more. It has to be released.
 pub(super) struct Unused {
     /// The caller is now the contender.
     pub contends: bool,
@@ -107,11 +107,11 @@ pub(super) struct Unused {
 
 /// What the end of a turn came to.
 pub(super) enum TurnEnd {
-    /// Others use the hold, which is still held or not.
+    /// Other tasks still use the hold.
     InUse {
         is_held: bool,
     },
-    /// The next task has it.
+    /// The next task has the hold.
     HandedOn(Delivery),
     Unused(Unused),
 }
@@ -194,7 +194,7 @@ impl LocalQueue {
         Ok(Place::Waiting { number, receiver })
     }
 
-    /// The contender found the lock busy, or the store away: it waits as well, in its place.
+    /// The contender, a task, found the lock busy or the store away. It waits in the place that it has taken.
     pub(super) fn wait_in_place(
         &self,
         number: u64,
@@ -206,7 +206,7 @@ impl LocalQueue {
         state.join(number)
     }
 
-    /// A task no longer waits.
+    /// A task no longer waits. The contender rechecks whether others do.
     pub(super) fn stop_waiting(&self, number: u64) {
         let mut state = self.state();
         let waited = state.waiters.remove(&number).is_some();
@@ -218,17 +218,17 @@ impl LocalQueue {
         }
     }
 
-    /// The error to report when a task waited in vain, if there is one.
+    /// The reason why a wait timed out, if it is more than a busy lock.
     pub(super) fn timeout_error(&self) -> Option<Error> {
         let (last_error, contended) = {
             let state = self.state();
             (state.last_error.clone(), state.contended)
         };
-        // The first response may not have come yet. What a task here holds, the store has granted.
+        // A contender may still wait for its first response. If a task holds the lock, the store was ready.
         last_error.or_else(|| contended.then(|| self.core.not_ready()).flatten())
     }
 
-    /// How many tokens the contender should ask for; 0 when nobody waits any more. `last_error`: the store's last error.
+    /// How many tokens the contender has to reserve; 0 when no task waits any more. `last_error` is the store's.
     pub(super) fn wanted(&self, last_error: Option<&Error>) -> u32 {
         let mut state = self.state();
         state.last_error = last_error.cloned();
@@ -242,7 +242,7 @@ impl LocalQueue {
         &self.recheck
     }
 
-    /// The contender stops if nobody waits. Returns whether it did.
+    /// Ends the contender if no task waits. Returns whether it did.
     pub(super) fn stop_if_empty(&self) -> bool {
         let mut state = self.state();
         let is_empty = state.waiters.is_empty();
@@ -252,14 +252,14 @@ impl LocalQueue {
         is_empty
     }
 
-    /// The contender gave up. Returns whether another is needed, as tasks wait.
+    /// The contender gave up. Returns whether tasks wait, so that another has to follow.
     pub(super) fn needs_contender(&self) -> bool {
         let mut state = self.state();
         state.contended = !state.waiters.is_empty();
         state.contended
     }
 
-    /// The contender failed: all that wait learn why.
+    /// Ends the contender, and sends its error to all tasks that wait.
     pub(super) fn fail(&self, error: &Error) {
         let waiters = {
             let mut state = self.state();
@@ -269,20 +269,20 @@ impl LocalQueue {
         refuse(waiters, error);
     }
 
-    /// The keeper was closed: nobody waits any longer.
+    /// Ends every wait: the keeper was closed.
     pub fn close(&self) {
         let waiters = std::mem::take(&mut self.state().waiters);
         refuse(waiters, &Error::Closed);
         self.recheck.notify_one();
     }
 
-    /// The contender was granted the hold. `by_task`: it is a task that has the first turn, and not the background task.
-    pub(super) fn granted(&self, hold: Arc<Hold>, grant: &Grant, by_task: bool) -> Admitted {
+    /// Ends the contender with a grant, and begins turns with the new hold. `to_task`: the contender is a task, and has the first.
+    pub(super) fn granted(&self, hold: Arc<Hold>, grant: &Grant, to_task: bool) -> Admitted {
         let mut state = self.state();
         state.contender_is_done();
         let mut shared = SharedHold::new(self.sharing, hold.clone(), grant);
         let mut first = None;
-        if by_task {
+        if to_task {
             state.was_busy = false;
             first = self.admit(&mut shared);
         }
@@ -301,7 +301,7 @@ impl LocalQueue {
             });
         }
         state.hold = Some(shared);
-        // From now on a loss ends the hold here, too.
+        // After the hold is in its place, so that a loss finds it there.
         self.core.watchdog.watch(&hold);
         Admitted::Turns(first, others)
     }
@@ -315,17 +315,17 @@ impl LocalQueue {
         })
     }
 
-    /// Ends a turn, and decides which task goes on with the hold.
+    /// Ends a turn, and finds the task that goes on with the hold.
     pub(super) fn leave(&self, hold: &Hold) -> TurnEnd {
         let mut state = self.state();
         if hold.exit() > 0 {
-            // Under the mutex: once the last task has released it, it is no longer held.
+            // Read under the mutex: after the last task's release, it is no longer held.
             let is_held = hold.is_held();
             return TurnEnd::InUse { is_held };
         }
         let in_turn = self.sharing.waits_for_local_hold();
         let Some(mut shared) = state.take_hold(hold.claim) else {
-            // Lost before, or followed by another: the queue contends already.
+            // It was lost, or another hold has followed it. Then the queue has contended since.
             return TurnEnd::Unused(Unused {
                 contends: false,
                 requeue: false,
@@ -348,7 +348,7 @@ impl LocalQueue {
         })
     }
 
-    /// A hold was lost, so that nobody may use it any more. Returns whether the caller is now the contender.
+    /// Removes a lost hold. Returns whether the caller is now the contender.
     pub(super) fn hold_lost(&self, claim: ClaimId) -> bool {
         let mut state = self.state();
         let contends = state.take_hold(claim).is_some() && self.sharing.waits_for_local_hold();
@@ -357,7 +357,7 @@ impl LocalQueue {
     }
 }
 
-/// Tells waiters why they wait in vain.
+/// Ends waits with an error.
 fn refuse(waiters: BTreeMap<u64, Waiter>, error: &Error) {
     for waiter in waiters.into_values() {
         let _ = waiter.send(Err(error.clone()));

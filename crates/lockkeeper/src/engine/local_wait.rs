@@ -11,7 +11,7 @@ use super::wait_report::WaitReport;
 use crate::Error;
 use crate::owner::OwnerId;
 
-/// A task's place in a queue. Dropped, it is given up, and a turn that has come by then ends.
+/// A task's place in a queue. Dropped, it is given up; a turn that has come by then ends.
 pub(super) struct LocalWait<'a> {
     arbiter: &'a Arc<Arbiter>,
     sharing: Sharing,
@@ -59,7 +59,7 @@ impl<'a> LocalWait<'a> {
                 Err(_) => Err(Error::Closed),
             },
             () = deadline => {
-                // Before the task leaves: the queue forgets the reason with the last one.
+                // Read before the task leaves: once no task waits, the queue forgets the reason.
                 let why = self.arbiter.queue(self.sharing).timeout_error();
                 match self.stop() {
                     Some(turn) => turn.map(Some),
@@ -73,10 +73,10 @@ impl<'a> LocalWait<'a> {
         RawGuard::new(self.arbiter, turn, self.owner, Some(self.sharing))
     }
 
-    /// Leaves the queue. Returns what has come until now.
+    /// Leaves the queue. Returns a turn or an error that has come by now.
     fn stop(&mut self) -> Option<Result<RawGuard, Error>> {
         self.arbiter.queue(self.sharing).stop_waiting(self.number);
-        // Closed first: a turn that is not here by now is refused, and goes to another.
+        // Closed first: a turn that is sent from now on is refused, and goes to another task.
         self.receiver.close();
         let turn = self.receiver.try_recv().ok()?;
         Some(turn.map(|turn| self.guard(turn)))

@@ -1,4 +1,4 @@
-//! The error of what cannot go on because a hold is lost.
+//! The error of work that cannot go on because its hold is lost.
 
 use super::core::Core;
 use super::hold::Hold;
@@ -6,7 +6,7 @@ use super::loss::CAUSE_LIMIT;
 use crate::clock::Moment;
 use crate::{Error, LossCause};
 
-/// The error with the cause and the present holder, as far as the store tells.
+/// The error with the cause and the present holder, as far as the store shows them.
 pub(super) async fn inspected(core: &Core, hold: &Hold) -> Error {
     let info = core.bounded(core.store().inspect(&hold.name)).await;
     let Ok(Some(info)) = info else {
@@ -22,7 +22,7 @@ pub(super) async fn inspected(core: &Core, hold: &Hold) -> Error {
     }
 }
 
-/// As [`inspected`], but the store is asked only where it may know the cause, and only for a moment.
+/// As [`inspected`], but the store is inspected only if it may know the cause, and for a second at most.
 pub(super) async fn soon(core: &Core, hold: &Hold) -> Error {
     if hold.loss_cause() != LossCause::NotHeld {
         return hold.lost_error();

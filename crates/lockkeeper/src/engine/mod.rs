@@ -1,4 +1,4 @@
-//! What turns a [`Store`](crate::store::Store) into locks, built once over any of them. No driver is named here.
+//! The engine turns a [`Store`](crate::store::Store) into locks. It is built once over any store, and names no driver.
 //!
 //! Two levels: the store knows *claims* of processes, the [`arbiter`] knows *tasks*. [`acquire`] is the way from a request to a
 //! guard. [`acquisition`] has the only loop that waits for the store, [`watchdog`] the only renewal loop, [`lease`] the only
@@ -45,7 +45,7 @@ use arbiter::Arbiter;
 use handle::Handle;
 use registry::Registry;
 
-/// What a user's keeper is: clones are the same keeper.
+/// The engine of one keeper. Clones are the same keeper.
 #[derive(Clone)]
 pub(crate) struct Engine {
     pub core: Handle<Core>,
@@ -65,12 +65,12 @@ impl Engine {
         Arbiter::of(&self.core, &self.arbiters, name)
     }
 
-    /// The arbiter of a name, if anyone uses it.
+    /// The arbiter of a name, if there is one.
     pub fn known_arbiter(&self, name: &Name) -> Option<Arc<Arbiter>> {
         self.arbiters.get(name)
     }
 
-    /// Acquires nothing more; tasks that wait learn it.
+    /// Ends every wait. Nothing is acquired any more.
     pub fn close(&self) {
         self.core.close();
         for arbiter in self.arbiters.all() {
@@ -80,7 +80,7 @@ impl Engine {
 }
 
 impl Drop for Engine {
-    /// In a fork the registry is kept, as all that a [`Handle`] points to.
+    /// In a fork the registry is leaked, as the value of a [`Handle`] is.
     fn drop(&mut self) {
         if self.core.process.is_fork() {
             std::mem::forget(self.arbiters.clone());

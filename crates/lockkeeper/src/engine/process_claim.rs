@@ -1,5 +1,7 @@
-//! The process's claim on a lock: acquired for the tasks of a [`LocalQueue`](super::local_queue::LocalQueue), shared by them, and
-//! given back.
+//! The process's claim on a lock: acquired for the tasks of a [`LocalQueue`], shared by them, and released.
+//!
+//! To acquire and to release it is one story. A release lets the next task contend, or queues its claim in the same request, and a
+//! grant that nobody waits for any more is released.
 
 use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
@@ -24,8 +26,8 @@ use crate::guard::ReleaseOutcome;
 use crate::store::caller::apart;
 use crate::store::{ClaimId, Mode, Released};
 
-/// The right to ask the store for the tasks of a queue; one exists at a time. Dropped without a grant, it passes to a background
-/// task if tasks wait.
+/// The right to ask the store on behalf of a queue. A queue has one at a time. Dropped without a grant, it passes to a background
+/// task, if tasks wait.
 #[derive(Debug)]
 pub(super) struct Contender {
     arbiter: Arc<Arbiter>,
@@ -33,19 +35,19 @@ pub(super) struct Contender {
     at_end: AtEnd,
 }
 
-/// What the end of a contender does.
+/// What happens when a contender is dropped.
 #[derive(Debug)]
 enum AtEnd {
-    /// Another goes on, if tasks wait.
+    /// Another contends, if tasks wait.
     PassOn,
-    /// It ends by a panic: the tasks that wait learn that, as nothing else would tell them.
+    /// The tasks that wait get an error: the contender panicked.
     Fail,
-    /// Nothing more: the queue was told.
+    /// Nothing: the queue no longer counts on this contender.
     Done,
 }
 
 impl Contender {
-    /// Made by what the queue has named its contender.
+    /// For the caller that the queue has made its contender.
     pub fn new(arbiter: &Arc<Arbiter>, sharing: Sharing) -> Contender {
         Contender {
             arbiter: arbiter.clone(),
@@ -66,18 +68,18 @@ impl Contender {
         self.sharing
     }
 
-    /// A claim of the process, not yet sent.
+    /// A fresh claim for the queue, not yet sent.
     pub fn acquisition(&self) -> Acquisition {
         let Arbiter { core, name, .. } = &*self.arbiter;
         Acquisition::new(core, name.clone(), self.sharing.mode(), core.lease).renewed(true)
     }
 
-    /// How many tokens to ask for while tasks wait.
+    /// How many tokens to reserve while tasks wait.
     pub fn tokens(&self) -> u32 {
         self.sharing.tokens(&self.arbiter.core.hand_off)
     }
 
-    /// The store granted the claim to a task's own request. Returns the turn of that task.
+    /// The store granted the claim that a task asked for by itself. Returns the turn of that task.
     pub fn granted_to_task(mut self, granted: &Granted) -> Turn {
         match self.granted(granted, true) {
             Some(turn) => turn,
@@ -86,11 +88,11 @@ impl Contender {
     }
 
     /// The store granted the claim. Returns the turn of the task that asked, if one did.
-    fn granted(&mut self, granted: &Granted, by_task: bool) -> Option<Turn> {
+    fn granted(&mut self, granted: &Granted, to_task: bool) -> Option<Turn> {
         self.at_end = AtEnd::Done;
         let length = self.arbiter.core.lease;
         let hold = new_hold(&self.arbiter, self.sharing.mode(), granted, length, true);
-        match self.queue().granted(hold.clone(), &granted.grant, by_task) {
+        match self.queue().granted(hold.clone(), &granted.grant, to_task) {
             Admitted::Turns(first, others) => {
                 deliver(&self.arbiter, self.sharing, others);
                 first
@@ -103,10 +105,10 @@ impl Contender {
         }
     }
 
-    /// Goes on asking in the background.
+    /// Waits for the store in the background.
     pub fn go_on_in_background(self, acquisition: Acquisition) {
         let core = self.arbiter.core.clone();
-        // It ends with the keeper's closing, which waits until its claim has left the queue of the store.
+        // Closing the keeper ends it, and waits until its claim has left the queue of the store.
         core.background
             .spawn_pending(PendingKind::Contender, self.run(acquisition));
     }
@@ -133,14 +135,14 @@ impl Contender {
         }
     }
 
-    /// The claim to queue with a release, if its grant would not be missed. Without it, the claim queues by itself later.
+    /// A claim to queue with a release. `None` if its grant would be missed: then a claim is queued later.
     async fn next_claim(&self) -> Option<Acquisition> {
         let mut next = self.acquisition();
         next.prepare(self.tokens()).await.ok()?;
         Some(next)
     }
 
-    /// The release of the process's hold has been served. `next` is the claim that it was to queue.
+    /// Goes on after the hold has been released. `next` is the claim that the release was to queue.
     fn go_on_after(mut self, released: &Released, sent: Moment, next: Option<Acquisition>) {
         let Some(mut next) = next else {
             return;
@@ -151,7 +153,7 @@ impl Contender {
                 return;
             }
         } else if released.was_held {
-            // What was not held was not let go of, and nothing was queued.
+            // A release that finds no hold queues no claim.
             next.queued_by_release();
         }
         self.go_on_in_background(next);
@@ -181,19 +183,19 @@ impl Drop for Contender {
     }
 }
 
-/// Gives turns to tasks that waited. That of a task which no longer waits ends at once.
+/// Sends turns to tasks that wait. A turn whose task no longer waits ends at once.
 fn deliver(arbiter: &Arc<Arbiter>, sharing: Sharing, turns: impl IntoIterator<Item = Delivery>) {
     for turn in turns {
         if let Err(turn) = turn.send() {
             let report = ReleaseReport::new(turn.hold, turn.token, None);
-            if let Left::Release(release) = end_turn(arbiter, Some(sharing), report) {
+            if let LeaveOutcome::Release(release) = end_turn(arbiter, Some(sharing), report) {
                 release.run_later();
             }
         }
     }
 }
 
-/// A hold that was granted just now. `length` is that of its renewals.
+/// The hold of a grant. `length` is the lease that renewals ask for.
 pub(super) fn new_hold(
     arbiter: &Arc<Arbiter>,
     mode: Mode,
@@ -216,27 +218,27 @@ impl LossListener for Arbiter {
     }
 }
 
-/// What became of a hold when a guard left it.
+/// What follows when a guard leaves its hold.
 #[derive(Debug)]
-pub(super) enum Left {
-    /// The owner has not left as often as it entered.
+pub(super) enum LeaveOutcome {
+    /// The owner has more guards.
     StillHeld { depth: u32 },
-    /// Others of this process go on with the hold.
-    Passed,
-    /// Others of this process have guards of the hold, but it is lost.
+    /// Other tasks of this process go on with the hold.
+    HandedOn,
+    /// The owner, or other tasks of this process, have more guards, but the hold is lost.
     Lost,
     /// The hold has to go back to the store.
     Release(PendingRelease),
 }
 
-/// One guard less. Decides who goes on with the hold.
-pub(super) fn leave(arbiter: &Arc<Arbiter>, state: &Arc<GuardState>) -> Left {
+/// Takes a guard away, and finds who goes on with the hold.
+pub(super) fn leave(arbiter: &Arc<Arbiter>, state: &Arc<GuardState>) -> LeaveOutcome {
     let depth = arbiter.owners.leave(state);
     if depth > 0 {
         return if state.hold.is_held() {
-            Left::StillHeld { depth }
+            LeaveOutcome::StillHeld { depth }
         } else {
-            Left::Lost
+            LeaveOutcome::Lost
         };
     }
     let held = state.held_until_now();
@@ -244,10 +246,15 @@ pub(super) fn leave(arbiter: &Arc<Arbiter>, state: &Arc<GuardState>) -> Left {
     end_turn(arbiter, state.sharing, report)
 }
 
-fn end_turn(arbiter: &Arc<Arbiter>, sharing: Option<Sharing>, report: ReleaseReport) -> Left {
+/// Ends a task's turn with a hold.
+fn end_turn(
+    arbiter: &Arc<Arbiter>,
+    sharing: Option<Sharing>,
+    report: ReleaseReport,
+) -> LeaveOutcome {
     let shared = &arbiter.core.shared;
     let Some(sharing) = sharing else {
-        return Left::Release(PendingRelease::of_own(arbiter, report));
+        return LeaveOutcome::Release(PendingRelease::of_own(arbiter, report));
     };
     match arbiter.queue(sharing).leave(&report.hold) {
         TurnEnd::InUse { is_held } => {
@@ -255,28 +262,32 @@ fn end_turn(arbiter: &Arc<Arbiter>, sharing: Option<Sharing>, report: ReleaseRep
                 loss::report(shared, &report.hold);
             }
             report.over(&shared.observers);
-            if is_held { Left::Passed } else { Left::Lost }
+            if is_held {
+                LeaveOutcome::HandedOn
+            } else {
+                LeaveOutcome::Lost
+            }
         }
         TurnEnd::HandedOn(turn) => {
             deliver(arbiter, sharing, [turn]);
             report.over(&shared.observers);
-            Left::Passed
+            LeaveOutcome::HandedOn
         }
         TurnEnd::Unused(unused) => {
             let release = PendingRelease::of_queue(arbiter, sharing, report, &unused);
-            Left::Release(release)
+            LeaveOutcome::Release(release)
         }
     }
 }
 
-/// A hold that goes back to the store, and what follows for the tasks that wait.
+/// The release of a hold that no task uses any more, and what follows for the tasks that wait. Dropped, it goes on in the background.
 #[derive(Debug)]
 pub(super) struct PendingRelease {
-    // Dropped in this order: the release is on its way before the next claim is.
+    // Fields are dropped in this order: the release is sent before the next claim.
     release: HoldRelease,
-    /// Goes on for the tasks that wait for the same hold.
+    /// Contends for the tasks that wait in the same queue.
     contender: Option<Contender>,
-    /// Queue the contender's claim in the same step.
+    /// Queue the contender's next claim in the same request.
     requeue: bool,
 }
 
@@ -313,16 +324,20 @@ impl PendingRelease {
         };
         let sent = Moment::now();
         let claim = next.as_ref().map(|next| next.claim().clone());
-        let answer = release.send(claim).await;
-        if let Ok(released) = &answer
-            && let Some(contender) = contender.take()
-        {
-            contender.go_on_after(released, sent, next);
+        let response = release.send(claim).await;
+        match &response {
+            Ok(released) => {
+                if let Some(contender) = contender.take() {
+                    contender.go_on_after(released, sent, next);
+                }
+            }
+            // The claim is withdrawn before the release is tried again.
+            Err(_) => drop(next),
         }
-        release.outcome(answer).await
+        release.outcome(response).await
     }
 
-    /// Runs as far as it goes without waiting, and the rest in the background.
+    /// Runs as far as possible without waiting, and the rest in the background.
     pub fn run_later(self) {
         let (core, name) = (self.release.core().clone(), self.release.name().clone());
         let mut run = Box::pin(self.run());

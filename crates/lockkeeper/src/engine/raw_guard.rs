@@ -1,4 +1,4 @@
-//! What a guard is made of: dropped, it leaves its lock.
+//! The engine's part of a guard: dropped, it leaves its hold.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::guard_state::{GuardState, Owned};
 use super::handle::Handle;
 use super::hold::Hold;
 use super::local_queue::Turn;
-use super::process_claim::{Left, leave};
+use super::process_claim::{LeaveOutcome, leave};
 use super::sharing::Sharing;
 use super::{loss, loss_error};
 use crate::clock::Moment;
@@ -25,7 +25,7 @@ pub(crate) struct RawGuard {
 }
 
 impl RawGuard {
-    /// The first guard of a task that has come to a hold.
+    /// The first guard of a task's turn.
     pub(super) fn new(
         arbiter: &Arc<Arbiter>,
         turn: Turn,
@@ -53,7 +53,7 @@ impl RawGuard {
         RawGuard::new(arbiter, turn, owner, None)
     }
 
-    /// One more guard of what the owner holds already, if it does.
+    /// One more guard for an owner that already holds the lock; `None` for one that does not.
     pub(super) async fn reenter(
         arbiter: &Arc<Arbiter>,
         owner: OwnerId,
@@ -84,7 +84,7 @@ impl RawGuard {
         &self.arbiter().core
     }
 
-    /// Tells that the lock was acquired by what began then, if that is known.
+    /// Reports that the lock was acquired, by an acquire that began then, if that is known.
     pub(super) fn announce(&self, began: Option<Moment>) {
         if let Some(began) = began {
             self.state.announce();
@@ -97,29 +97,29 @@ impl RawGuard {
         }
     }
 
-    /// The error of what cannot go on, as the hold is lost.
+    /// The error of work that cannot go on without the hold.
     pub async fn loss_soon(&self) -> Error {
         loss_error::soon(self.core(), &self.state.hold).await
     }
 
-    /// The store says that the hold is gone. Returns the error of what cannot go on.
+    /// The store does not have the hold. Returns the error of work that cannot go on without it.
     pub async fn not_held(&self) -> Error {
         loss::report_not_held(&self.core().shared, &self.state.hold);
         self.loss_soon().await
     }
 
-    /// Leaves, and waits for the response of the store.
+    /// Leaves the hold, and waits for the store if it is released.
     pub async fn leave(mut self) -> Result<ReleaseOutcome, Error> {
         self.core().process.check()?;
-        // Kept until the end: the last handle waits for what follows.
+        // Kept until the end: the last handle waits for all requests.
         let Some(arbiter) = self.arbiter.take() else {
             unreachable!("leave consumes the guard");
         };
         let outcome = match leave(&arbiter, &self.state) {
-            Left::StillHeld { depth } => Ok(ReleaseOutcome::StillHeld { depth }),
-            Left::Passed => Ok(ReleaseOutcome::Released),
-            Left::Lost => Err(loss_error::inspected(&arbiter.core, &self.state.hold).await),
-            Left::Release(release) => release.run().await,
+            LeaveOutcome::StillHeld { depth } => Ok(ReleaseOutcome::StillHeld { depth }),
+            LeaveOutcome::HandedOn => Ok(ReleaseOutcome::Released),
+            LeaveOutcome::Lost => Err(loss_error::inspected(&arbiter.core, &self.state.hold).await),
+            LeaveOutcome::Release(release) => release.run().await,
         };
         arbiter.end_async().await;
         outcome
@@ -131,12 +131,12 @@ impl Drop for RawGuard {
         let Some(arbiter) = self.arbiter.take() else {
             return;
         };
-        // In a fork it is the handle that is dropped, which does nothing.
+        // In a fork nothing is released, and nothing is freed: see `handle.rs`.
         if arbiter.core.process.is_fork() {
             std::mem::forget(self.state.clone());
             return;
         }
-        if let Left::Release(release) = leave(&arbiter, &self.state) {
+        if let LeaveOutcome::Release(release) = leave(&arbiter, &self.state) {
             release.run_later();
         }
         arbiter.end();

@@ -1,11 +1,11 @@
-//! What there is once for each name.
+//! Values of which there is one for each name.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::Name;
 
-/// One value for each name, for as long as somebody uses it.
+/// One value for each name, for as long as it is used.
 #[derive(Debug)]
 pub(crate) struct Registry<T>(Mutex<HashMap<Name, Weak<T>>>);
 
@@ -20,7 +20,7 @@ impl<T> Registry<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The value of a name, made if nobody uses one.
+    /// The value of a name, made if there is none.
     pub fn get_or_make(&self, name: &Name, make: impl FnOnce() -> T) -> Arc<T> {
         let mut values = self.values();
         if let Some(value) = values.get(name).and_then(Weak::upgrade) {
@@ -31,12 +31,12 @@ impl<T> Registry<T> {
         value
     }
 
-    /// The value of a name, if anybody uses it.
+    /// The value of a name, if there is one.
     pub fn get(&self, name: &Name) -> Option<Arc<T>> {
         self.values().get(name).and_then(Weak::upgrade)
     }
 
-    /// All values that anybody uses.
+    /// All values.
     pub fn all(&self) -> Vec<Arc<T>> {
         self.values().values().filter_map(Weak::upgrade).collect()
     }

@@ -1,4 +1,4 @@
-//! How tasks of this process share one hold of the store. Here, and nowhere else, handing on differs from reading together.
+//! How tasks of this process share one hold. What differs between taking turns and reading together is here, and nowhere else.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) enum Sharing {
 impl Sharing {
     pub const ALL: [Sharing; 2] = [Sharing::InTurn, Sharing::Together];
 
-    /// How the process's claim would be shared for this request; `None` if it needs a claim of its own.
+    /// How this request shares the process's claim; `None` if it needs a claim of its own.
     pub fn of(request: &AcquireRequest) -> Option<Sharing> {
         match request.mode {
             Mode::Exclusive if request.is_usual() => Some(Sharing::InTurn),
@@ -38,7 +38,7 @@ impl Sharing {
         }
     }
 
-    /// How many tokens to reserve when others wait: one for each task that may have the hold.
+    /// How many tokens to reserve while tasks wait: one for each task that may have the hold.
     pub fn tokens(self, bound: &HandOff) -> u32 {
         match self {
             Sharing::InTurn => bound.count.saturating_add(1),
@@ -46,21 +46,20 @@ impl Sharing {
         }
     }
 
-    /// Whether tasks wait for a hold to end that others of this process have. Readers contend for another hold instead, once they
-    /// may not join this one.
+    /// Whether tasks wait until a hold of this process has ended. Readers that may not join it contend for another hold instead.
     pub fn waits_for_local_hold(self) -> bool {
         self == Sharing::InTurn
     }
 }
 
-/// A hold of the process's claim.
+/// A hold that tasks share.
 #[derive(Debug)]
 pub(super) struct SharedHold {
     pub hold: Arc<Hold>,
     sharing: Sharing,
     next_token: u64,
     tokens: u32,
-    /// How many tasks have had it.
+    /// How many tasks have used it.
     admitted: u32,
     since: Moment,
 }
@@ -71,14 +70,14 @@ impl SharedHold {
             hold,
             sharing,
             next_token: grant.token.get(),
-            // The task that acquired it has one, whatever the store says.
+            // A grant has at least one token, whatever the store says.
             tokens: grant.tokens.max(1),
             admitted: 0,
             since: Moment::now(),
         }
     }
 
-    /// Whether one more task may use it by now: bounded, so that other processes get their turn, and not while a renewal is overdue.
+    /// Whether one more task may use it. The bound gives other processes their turn; and no task begins while a renewal is overdue.
     pub fn may_admit(&self, bound: &HandOff) -> bool {
         if self.tokens == 0 || self.admitted > bound.count {
             return false;
@@ -87,12 +86,12 @@ impl SharedHold {
         now.since(self.since) < bound.time && self.hold.state_at(now) == LeaseState::Held
     }
 
-    /// Whether a task can use it beside those that do.
+    /// Whether one more task can use it at the same time.
     pub fn has_room(&self) -> bool {
         self.sharing == Sharing::Together || self.hold.users() == 0
     }
 
-    /// One more task uses it. Returns its token, if there is one left.
+    /// Counts one more task. Returns its token, if one is left.
     pub fn admit(&mut self) -> Option<Token> {
         let token = Token::new(self.next_token);
         if self.sharing == Sharing::InTurn {
