@@ -174,7 +174,7 @@ fn cause<T: std::fmt::Debug>(lost: Result<T, Error>) -> String {
 }
 
 #[test]
-fn a_broken_lock_has_one_cause_whichever_verb_tells_it() {
+fn a_broken_lock_has_one_cause_whichever_verb_reports_it() {
     let keeper = Lockkeeper::connect("memory:blocking-cause").expect("connects");
     let lock = keeper.lock("x").expect("a name");
     let broken = |guard: &Guard| {

@@ -76,9 +76,10 @@ async fn drop_everywhere(case: &str, held: bool, make: impl for<'a> Fn(&'a World
     let mut stuck = 0;
     for polls in 0.. {
         let world = World::new().await;
-        let guard = match held {
-            true => Some(world.other.lock("x").expect("a name").acquire().await),
-            false => None,
+        let guard = if held {
+            Some(world.other.lock("x").expect("a name").acquire().await)
+        } else {
+            None
         };
         let finished = poll_and_drop(make(&world), polls).await;
         drop(guard);
@@ -261,7 +262,7 @@ case!(close, false, |w| w.keeper.close().await);
 
 /// A holder that leaves while local tasks wait: dropped at each point, the next in line still gets its turn.
 #[tokio::test]
-async fn a_release_cancelled_anywhere_lets_the_next_one_in() {
+async fn a_release_cancelled_anywhere_admits_the_next_task() {
     for polls in 0..12 {
         let world = World::new().await;
         let lock = world.keeper.lock("x").expect("a name");

@@ -176,12 +176,11 @@ impl Store for Tampered {
         let renew = async move {
             let mut answers = Vec::new();
             for renewal in renewals {
-                match renewal.name == unanswered {
-                    true => answers.push(Renewed::Unknown),
-                    false => {
-                        let one = std::slice::from_ref(renewal);
-                        answers.extend(self.inner.renew(one).await?);
-                    }
+                if renewal.name == unanswered {
+                    answers.push(Renewed::Unknown)
+                } else {
+                    let one = std::slice::from_ref(renewal);
+                    answers.extend(self.inner.renew(one).await?);
                 }
             }
             Ok(answers)

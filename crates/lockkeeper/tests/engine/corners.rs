@@ -133,7 +133,7 @@ async fn a_fixed_lease_stays_fixed_in_a_downgrade() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_a_lost_hold_learns_it_although_others_share_it() {
+async fn a_reader_that_leaves_a_lost_hold_learns_it_although_others_share_it() {
     let keeper = Tampered::new().keeper(SHORT).await;
     let lock = keeper.rwlock("x").expect("a name");
     let (a, b) = tokio::join!(lock.read(), lock.read());
@@ -239,7 +239,7 @@ async fn a_failed_release_is_tried_no_longer_than_the_lease_of_its_lock() {
 }
 
 #[tokio::test]
-async fn looking_at_a_name_is_no_change_of_it() {
+async fn inspecting_a_name_does_not_change_it() {
     let keeper = Tampered::new().keeper(LEASE).await;
     let guard = keeper.lock("x").expect("a name").acquire().await;
     let watch = keeper.watch("x").await.expect("watches");
@@ -256,7 +256,7 @@ async fn looking_at_a_name_is_no_change_of_it() {
 }
 
 #[test]
-fn nobody_hangs_who_asks_while_the_keeper_closes() {
+fn an_acquire_does_not_hang_while_the_keeper_closes() {
     for _ in 0..50 {
         let keeper = lockkeeper::blocking::Lockkeeper::connect("memory:closing").expect("connects");
         let held = keeper
@@ -282,7 +282,7 @@ fn nobody_hangs_who_asks_while_the_keeper_closes() {
 }
 
 #[tokio::test]
-async fn a_store_that_panics_does_not_hang_those_in_line() {
+async fn a_store_that_panics_does_not_hang_waiting_tasks() {
     let store = Tampered::new();
     let (keeper, other) = (store.keeper(LEASE).await, store.keeper(LEASE).await);
     let held = other.lock("x").expect("a name").acquire().await;

@@ -50,7 +50,7 @@ async fn crowd(keepers: &[Lockkeeper], tasks: usize, rounds: u32) -> Arc<Room> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_at_a_time_and_few_requests_for_many_tasks() {
+async fn many_tasks_exclude_each_other_with_few_requests() {
     let store = Tampered::new();
     let keeper = store.keeper(LEASE).await;
     let room = crowd(std::slice::from_ref(&keeper), 64, 100).await;
@@ -98,7 +98,7 @@ async fn a_claim_that_a_release_queued_asks_once_when_it_is_granted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_others_had_the_lock_the_first_try_queues() {
+async fn the_first_try_queues_if_the_last_one_found_the_lock_busy() {
     let store = Tampered::new();
     let keepers = [store.keeper(LEASE).await, store.keeper(LEASE).await];
     let mut running = tokio::task::JoinSet::new();
@@ -122,7 +122,7 @@ async fn where_others_had_the_lock_the_first_try_queues() {
 }
 
 #[tokio::test]
-async fn a_first_try_that_queued_leaves_the_queue_when_its_patience_ends() {
+async fn a_first_try_that_queued_leaves_the_queue_when_it_times_out() {
     let store = Tampered::new();
     let (us, them) = (store.keeper(LEASE).await, store.keeper(LEASE).await);
     let (ours, theirs) = (
@@ -146,7 +146,7 @@ async fn a_first_try_that_queued_leaves_the_queue_when_its_patience_ends() {
 }
 
 #[tokio::test]
-async fn a_keeper_lets_go_although_its_own_tasks_wait() {
+async fn a_keeper_releases_although_its_own_tasks_wait() {
     let store = Tampered::new();
     let bound = HandOff::new(3, LEASE);
     let busy = Lockkeeper::builder().store(store.clone()).hand_off(bound);

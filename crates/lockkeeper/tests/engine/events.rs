@@ -72,7 +72,7 @@ async fn a_lock_that_is_free_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn each_way_to_wait_has_each_end_told_once() {
+async fn each_end_of_each_way_to_wait_is_reported_once() {
     let (_store, keeper, told) = observed(LEASE).await;
     let plain = keeper.lock("x").expect("a name");
     let labelled = keeper.lock("x").and_then(|lock| lock.label("own"));
@@ -125,7 +125,7 @@ async fn closing_and_an_outage_end_a_wait_with_their_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tasks_that_come_and_go_leave_no_wait_open() {
+async fn tasks_that_come_and_go_end_every_wait() {
     let (_store, keeper, told) = observed(LEASE).await;
     let got = Arc::new(AtomicUsize::new(0));
     let tasks = (0..60).map(|number: u64| {
@@ -183,7 +183,7 @@ async fn a_loss_says_what_and_why_once_and_before_the_release() {
 }
 
 #[tokio::test]
-async fn the_cause_of_a_loss_is_told() {
+async fn the_cause_of_a_loss_is_reported() {
     let (_store, keeper, told) = observed(LEASE).await;
     let fixed = keeper.lock("y").and_then(|lock| lock.fixed_lease(MS(150)));
     let fixed = fixed.expect("a lock").acquire().await.expect("acquired");
@@ -203,7 +203,7 @@ async fn the_cause_of_a_loss_is_told() {
 }
 
 #[tokio::test]
-async fn a_hold_that_the_store_had_no_more_is_lost_before_it_is_released() {
+async fn a_hold_that_the_store_no_longer_had_is_lost_before_it_is_released() {
     let (store, keeper, told) = observed(LEASE).await;
     let guard = acquired(&keeper).await;
     // Behind the keeper's back: no hint comes.
@@ -217,7 +217,7 @@ async fn a_hold_that_the_store_had_no_more_is_lost_before_it_is_released() {
 }
 
 #[tokio::test]
-async fn an_outage_is_told_once_for_the_store_and_once_for_each_hold() {
+async fn an_outage_is_reported_once_for_the_store_and_once_for_each_hold() {
     const HOLDS: usize = 50;
     let (store, keeper, told) = observed(Duration::from_secs(10)).await;
     let mut guards = Vec::new();
@@ -243,7 +243,7 @@ async fn an_outage_is_told_once_for_the_store_and_once_for_each_hold() {
 }
 
 #[tokio::test]
-async fn a_store_that_nobody_asks_any_more_is_found_to_be_back() {
+async fn an_idle_keeper_finds_that_the_store_is_back() {
     let (store, keeper, told) = observed(LEASE).await;
     let lock = keeper.lock("x").expect("a name");
     store.set_all(Some(Fault::Refused));
@@ -274,14 +274,15 @@ async fn an_extension_a_break_and_a_latch_find_out_too_that_the_store_is_away() 
 }
 
 #[tokio::test]
-async fn a_release_that_fails_is_told_once_and_ends_all_the_same() {
+async fn a_release_that_fails_is_reported_once_and_ends_all_the_same() {
     for drops in [true, false] {
         let (store, keeper, told) = observed(LEASE).await;
         let guard = acquired(&keeper).await;
         store.set(Verb::Release, Some(Fault::Refused));
-        match drops {
-            true => drop(guard),
-            false => assert!(guard.release().await.is_err()),
+        if drops {
+            drop(guard)
+        } else {
+            assert!(guard.release().await.is_err())
         }
         eventually("told", async || told.count("release_failed") == 1).await;
         eventually("tried again", async || store.count(Verb::Release) > 2).await;

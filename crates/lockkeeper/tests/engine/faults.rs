@@ -86,7 +86,7 @@ async fn an_answer_lost_on_renewal_is_not_a_loss_as_long_as_one_comes_through() 
 }
 
 #[tokio::test]
-async fn an_acquire_in_doubt_is_taken_back() {
+async fn an_acquire_in_doubt_is_withdrawn() {
     let store = Tampered::new();
     let keeper = store.keeper(LEASE).await;
     let lock = keeper.lock("x").expect("a name");

@@ -63,7 +63,7 @@ async fn tasks_of_one_keeper_show_their_own_labels() {
 
 /// Handed on and queued again with a release, the claim is the process's, and so is its label.
 #[tokio::test]
-async fn the_keepers_label_is_on_every_claim_of_its_lines() {
+async fn the_keepers_label_is_on_every_claim_of_its_queues() {
     let store = Tampered::new();
     let keeper = labelled(&store, "shop").await;
     let other = store.keeper(LEASE).await;
@@ -128,7 +128,7 @@ async fn readers_writers_permits_and_several_locks_are_labelled() {
 }
 
 #[tokio::test]
-async fn an_owner_that_enters_again_keeps_the_label_of_its_first_entry() {
+async fn an_owner_that_re_enters_keeps_the_label_of_its_first_guard() {
     let keeper = Tampered::new().keeper(LEASE).await;
     let lock = keeper.lock("x").expect("a name").as_owner(&Owner::new());
     let outer = lock.label("order 1").expect("a label").acquire().await;

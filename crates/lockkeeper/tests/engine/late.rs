@@ -157,7 +157,7 @@ async fn a_renewal_answered_too_late_does_not_swallow_the_loss() {
 }
 
 #[tokio::test]
-async fn a_cancelled_acquire_that_arrives_late_is_taken_back() {
+async fn a_cancelled_acquire_that_arrives_late_is_withdrawn() {
     let store = Arc::<Distant>::default();
     let keeper = store.keeper(LEASE * 4).await;
     let lock = keeper.lock("x").expect("a name");
@@ -173,7 +173,7 @@ async fn a_cancelled_acquire_that_arrives_late_is_taken_back() {
 }
 
 #[tokio::test]
-async fn a_claim_queued_by_a_release_that_arrives_late_is_taken_back() {
+async fn a_claim_queued_by_a_release_that_arrives_late_is_withdrawn() {
     let store = Arc::<Distant>::default();
     let keeper = store.keeper(LEASE * 4).await;
     let lock = keeper.lock("x").expect("a name");

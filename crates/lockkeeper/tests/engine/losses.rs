@@ -79,7 +79,7 @@ async fn a_release_while_the_store_is_away_says_that_the_lock_was_lost() {
 }
 
 #[tokio::test]
-async fn a_fixed_lease_that_is_over_is_told_once_and_before_the_release() {
+async fn a_fixed_lease_that_is_over_is_reported_once_and_before_the_release() {
     let store = Tampered::new();
     let (keeper, told) = observed(&store, LEASE).await;
     let lock = keeper.lock("x").and_then(|lock| lock.fixed_lease(SHORT));
@@ -102,7 +102,7 @@ async fn a_fixed_lease_that_is_over_is_told_once_and_before_the_release() {
 }
 
 #[tokio::test]
-async fn a_break_that_only_the_release_notices_is_told_with_its_reason() {
+async fn a_break_that_only_the_release_notices_is_reported_with_its_reason() {
     let store = Tampered::new();
     let (keeper, told) = observed(&store, LEASE).await;
     let other = store.keeper(LEASE).await;
@@ -139,18 +139,17 @@ async fn broken_unheard(store: &Arc<Tampered>, keeper: &Lockkeeper) -> Guard {
 }
 
 #[tokio::test]
-async fn a_loss_that_only_a_repeated_release_finds_is_told() {
+async fn a_loss_that_only_a_repeated_release_finds_is_reported() {
     for drops in [false, true] {
         let store = Tampered::new();
         let (keeper, told) = observed(&store, LEASE).await;
         let guard = broken_unheard(&store, &keeper).await;
         store.set(Verb::Release, Some(Fault::Refused));
-        match drops {
-            true => drop(guard),
-            false => {
-                let failed = guard.release().await.expect_err("the store is away");
-                assert!(failed.is_transient(), "{failed:?}");
-            }
+        if drops {
+            drop(guard)
+        } else {
+            let failed = guard.release().await.expect_err("the store is away");
+            assert!(failed.is_transient(), "{failed:?}");
         }
         eventually("it is tried", async || store.count(Verb::Release) > 0).await;
         store.set(Verb::Release, None);
@@ -169,9 +168,10 @@ async fn a_hold_that_an_earlier_release_may_have_ended_is_not_lost() {
         let store = Tampered::new();
         let (keeper, told) = observed(&store, LEASE).await;
         let guard = acquired(&keeper).await;
-        let fault = match cancelled {
-            true => Fault::Silent,
-            false => Fault::AnswerLost,
+        let fault = if cancelled {
+            Fault::Silent
+        } else {
+            Fault::AnswerLost
         };
         store.set(Verb::Release, Some(fault));
         let released = tokio::time::timeout(MS(50), guard.release()).await;
@@ -191,7 +191,7 @@ enum Hears {
 }
 
 #[tokio::test]
-async fn a_break_is_told_with_its_reason_however_it_is_heard_of() {
+async fn a_break_is_reported_with_its_reason_however_it_is_noticed() {
     for hears in [Hears::Hint, Hears::Retry, Hears::Extension] {
         let store = Tampered::new();
         let (keeper, told) = observed(&store, LEASE).await;
@@ -230,7 +230,7 @@ async fn gone_without_a_word(store: &Arc<Tampered>, keeper: &Lockkeeper) -> Guar
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_say_why_keeps_no_loss_from_being_told() {
+async fn a_loss_is_reported_although_the_store_does_not_say_why() {
     let store = Tampered::new();
     let (keeper, told) = observed(&store, LEASE).await;
     drop(gone_without_a_word(&store, &keeper).await);
@@ -240,7 +240,7 @@ async fn a_store_that_does_not_say_why_keeps_no_loss_from_being_told() {
 }
 
 #[tokio::test]
-async fn a_loss_is_told_though_the_keeper_ends_meanwhile() {
+async fn a_loss_is_reported_although_the_keeper_ends_meanwhile() {
     let store = Tampered::new();
     let (keeper, told) = observed(&store, LEASE).await;
     let guard = gone_without_a_word(&store, &keeper).await;
@@ -251,7 +251,7 @@ async fn a_loss_is_told_though_the_keeper_ends_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_cancelled_release_tells_the_loss_with_its_reason() {
+async fn a_cancelled_release_reports_the_loss_with_its_reason() {
     let store = Tampered::interruptible(Arc::default());
     let (keeper, told) = observed(&store, LEASE).await;
     let guard = broken_unheard(&store, &keeper).await;
@@ -261,9 +261,10 @@ async fn a_cancelled_release_tells_the_loss_with_its_reason() {
     std::future::poll_fn(|context| {
         let ended = release.as_mut().poll(context).is_ready();
         assert!(!ended, "nothing was left to cancel");
-        match store.count(Verb::Other) > asked {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        if store.count(Verb::Other) > asked {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
         }
     })
     .await;
@@ -399,7 +400,7 @@ async fn work_that_ends_after_the_loss_does_not_pass_for_done() {
 }
 
 #[tokio::test]
-async fn whoever_sees_the_loss_finds_its_cause() {
+async fn a_holder_that_sees_the_loss_finds_its_cause() {
     let keeper = Tampered::new().keeper(LEASE).await;
     for _ in 0..3_000 {
         let guard = acquired(&keeper).await;
@@ -428,7 +429,7 @@ impl Observer for Stalls {
 }
 
 #[tokio::test]
-async fn a_release_waits_for_no_observer_and_is_told_after_the_loss() {
+async fn a_release_waits_for_no_observer_and_is_reported_after_the_loss() {
     let (go_on, goes_on) = mpsc::channel();
     let stalls = Arc::new(Stalls {
         told: Told::default(),
@@ -483,7 +484,7 @@ impl Store for SlowToSay {
 }
 
 #[tokio::test]
-async fn a_loss_that_the_clock_saw_first_keeps_that_cause() {
+async fn a_lease_that_ran_out_before_a_break_keeps_that_cause() {
     let (go_on, goes_on) = mpsc::channel();
     let store = Arc::new(SlowToSay {
         inner: MemoryStore::new(),
@@ -510,7 +511,7 @@ async fn a_loss_that_the_clock_saw_first_keeps_that_cause() {
 }
 
 #[tokio::test]
-async fn an_owner_that_enters_again_learns_how_its_lock_was_lost() {
+async fn an_owner_that_re_enters_learns_how_its_lock_was_lost() {
     let keeper = Tampered::new().keeper(LEASE).await;
     let lock = keeper.lock("x").expect("a name").as_owner(&Owner::new());
     let guard = lock.acquire().await.expect("acquired");
@@ -520,7 +521,7 @@ async fn an_owner_that_enters_again_learns_how_its_lock_was_lost() {
 }
 
 #[tokio::test]
-async fn a_downgrade_of_a_broken_hold_names_nobody_where_nobody_has_the_lock() {
+async fn a_downgrade_of_a_broken_hold_names_no_holder_of_a_free_lock() {
     let store = Tampered::new();
     let (keeper, other) = (store.keeper(LEASE).await, store.keeper(LEASE).await);
     let there = other.rwlock("x").expect("a name");
@@ -619,7 +620,7 @@ async fn the_systems_error_is_the_source() {
 }
 
 #[tokio::test]
-async fn a_name_that_comes_twice_is_one_lock() {
+async fn a_name_given_twice_is_one_lock() {
     let keeper = Tampered::new().keeper(LEASE).await;
     let locks = keeper.multi_lock(["a", "b", "a"]).expect("names");
     let both = tokio::time::timeout(PATIENCE, locks.acquire()).await;
