@@ -25,9 +25,10 @@ const ALONE: &[&str] = &["docs/zh/map.md"];
 /// Fails with all that is not in step.
 pub fn check(root: &Path) -> Result<(), String> {
     let faults = faults(root, PAGES)?;
-    match faults.is_empty() {
-        true => Ok(()),
-        false => Err(faults.join("\n")),
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(faults.join("\n"))
     }
 }
 

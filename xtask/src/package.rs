@@ -137,15 +137,14 @@ fn old_enough(metadata: &Metadata) -> Result<(), String> {
         .map(|package| format!("{} {}", package.name, package.version))
         .collect();
     let (major, minor) = oldest;
-    match newer.is_empty() {
-        true => {
-            println!("all build with Rust {major}.{minor}");
-            Ok(())
-        }
-        false => Err(format!(
+    if newer.is_empty() {
+        println!("all build with Rust {major}.{minor}");
+        Ok(())
+    } else {
+        Err(format!(
             "these need a newer Rust than {major}.{minor}: {}",
             newer.join(", ")
-        )),
+        ))
     }
 }
 

@@ -60,9 +60,10 @@ impl Need {
 /// Names everything that is missing, at once.
 pub fn check(needs: &[Need]) -> Result<(), String> {
     let missing: Vec<_> = needs.iter().filter_map(|need| need.missing()).collect();
-    match missing.is_empty() {
-        true => Ok(()),
-        false => Err(missing.join("\n")),
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(missing.join("\n"))
     }
 }
 

@@ -125,9 +125,10 @@ fn title(program: &Program) -> String {
     let folder = program.manifest_path.parent();
     let folder = folder.and_then(|folder| folder.file_name());
     let krate = folder.unwrap_or_default().to_string_lossy();
-    match program.is("test") {
-        true => format!("{krate}: {}", program.target.name),
-        false => format!("{krate}: unit tests"),
+    if program.is("test") {
+        format!("{krate}: {}", program.target.name)
+    } else {
+        format!("{krate}: unit tests")
     }
 }
 

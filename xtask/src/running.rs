@@ -55,9 +55,10 @@ pub fn show(time: Duration) -> String {
 }
 
 fn succeeded(status: ExitStatus) -> Result<(), String> {
-    match status.success() {
-        true => Ok(()),
-        false => Err(status.to_string()),
+    if status.success() {
+        Ok(())
+    } else {
+        Err(status.to_string())
     }
 }
 

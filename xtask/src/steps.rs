@@ -213,9 +213,10 @@ impl Steps {
         let (steps, _) = together
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
-        let result = match failed.is_empty() {
-            true => Ok(()),
-            false => Err(failed.join(", ")),
+        let result = if failed.is_empty() {
+            Ok(())
+        } else {
+            Err(failed.join(", "))
         };
         steps.finished(title, start.elapsed(), result)
     }
@@ -297,9 +298,10 @@ fn retries(noted: &str) -> String {
         .iter()
         .map(|(what, count)| format!("{count} × {what}"))
         .collect();
-    match kinds.is_empty() {
-        true => "0 retries".into(),
-        false => format!("{} retries: {}", noted.lines().count(), kinds.join(", ")),
+    if kinds.is_empty() {
+        "0 retries".into()
+    } else {
+        format!("{} retries: {}", noted.lines().count(), kinds.join(", "))
     }
 }
 
@@ -390,9 +392,10 @@ mod tests {
             let _ = std::fs::remove_file(&started);
             let result = run(|steps| {
                 steps.limit(limit);
-                let result = match single {
-                    true => steps.command("one", &mut shell(&hangs).1),
-                    false => steps.several("all", 2, vec![shell(&hangs), shell("true")]),
+                let result = if single {
+                    steps.command("one", &mut shell(&hangs).1)
+                } else {
+                    steps.several("all", 2, vec![shell(&hangs), shell("true")])
                 };
                 assert!(
                     steps

@@ -70,9 +70,10 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
         _ => (&[][..], &[][..]),
     };
     // Only for people: nothing depends on it.
-    let info = match broken.is_empty() && held_by.is_empty() {
-        true => keeper.inspect(&args.name).await.ok().flatten(),
-        false => None,
+    let info = if broken.is_empty() && held_by.is_empty() {
+        keeper.inspect(&args.name).await.ok().flatten()
+    } else {
+        None
     };
     let free_permits = info.and_then(|info| info.free_permits);
     if store.json {

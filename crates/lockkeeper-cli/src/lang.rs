@@ -52,9 +52,10 @@ impl Lang {
 
     /// The language of this name. A program of ours said it, so any other name is English.
     pub fn named(name: &OsStr) -> Lang {
-        match name == Lang::Zh.name() {
-            true => Lang::Zh,
-            false => Lang::En,
+        if name == Lang::Zh.name() {
+            Lang::Zh
+        } else {
+            Lang::En
         }
     }
 }

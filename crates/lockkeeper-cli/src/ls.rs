@@ -31,14 +31,16 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     let place = plain(&url.to_string());
     let is_partial = matches!(keeper.capabilities().store, "redis" | "redlock");
     if locks.is_empty() {
-        return Ok(print(&match is_partial {
-            true => format!("found no lock in {place}; ls does not find {UNFENCED}"),
-            false => format!("no lock is held or waited for in {place}"),
+        return Ok(print(&if is_partial {
+            format!("found no lock in {place}; ls does not find {UNFENCED}")
+        } else {
+            format!("no lock is held or waited for in {place}")
         })?);
     }
-    let unlisted = match is_partial {
-        true => format!("; not listed is {UNFENCED}"),
-        false => String::new(),
+    let unlisted = if is_partial {
+        format!("; not listed is {UNFENCED}")
+    } else {
+        String::new()
     };
     print(&format!("store {place}{unlisted}"))?;
     Ok(print(&table_text(&fitting(&locks)))?)
@@ -139,12 +141,11 @@ fn natural_width(table: &Table) -> usize {
 /// A holder; without its program if its label says more than that.
 fn holder_of(holder: &Holder, program: bool) -> String {
     let process = &holder.process;
-    plain(
-        &match program || holder.label.is_none() || process.pid == 0 {
-            true => process.to_string(),
-            false => format!("[{}] on {}", process.pid, process.host),
-        },
-    )
+    plain(&if program || holder.label.is_none() || process.pid == 0 {
+        process.to_string()
+    } else {
+        format!("[{}] on {}", process.pid, process.host)
+    })
 }
 
 /// One row a holder; a lock that is only waited for has a row as well.

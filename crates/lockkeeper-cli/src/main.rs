@@ -157,9 +157,10 @@ fn with_hint(mut error: clap::Error) -> clap::Error {
         && of_run
         && (!word.starts_with('-') || word == "--timeout")
     {
-        let hint = match word.starts_with('-') {
-            true => "for how long to wait for the lock is --wait".to_owned(),
-            false => format!("write -- before the command: lockkeeper run NAME -- {word} …"),
+        let hint = if word.starts_with('-') {
+            "for how long to wait for the lock is --wait".to_owned()
+        } else {
+            format!("write -- before the command: lockkeeper run NAME -- {word} …")
         };
         let hint = ContextValue::StyledStrs(vec![hint.into()]);
         error.insert(ContextKind::Suggested, hint);

@@ -64,11 +64,12 @@ fn lease(holder: &Holder) -> String {
 
 /// The free permits of a semaphore, and why nobody has one of the others.
 fn permits(free: u32, is_nobody_known: bool) -> String {
-    match is_nobody_known {
-        true => format!(
+    if is_nobody_known {
+        format!(
             "{free} free, if it is an RSemaphore of Java's, which keeps no record of its holders"
-        ),
-        false => format!("{free} free"),
+        )
+    } else {
+        format!("{free} free")
     }
 }
 

@@ -106,9 +106,10 @@ impl Words {
     /// One line. A server has a say in it.
     fn text(&self) -> String {
         let message = plain(&self.message);
-        match self.about.is_empty() {
-            true => message,
-            false => format!("{message} ({})", plain(&self.about.join(", "))),
+        if self.about.is_empty() {
+            message
+        } else {
+            format!("{message} ({})", plain(&self.about.join(", ")))
         }
     }
 }

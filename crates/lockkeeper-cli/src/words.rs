@@ -188,12 +188,13 @@ pub const LOST_BEFORE_THE_START: Text = Text::new(
 
 /// The command was not started; perhaps it is a line of shell.
 pub fn cannot_run(program: &str, error: &io::Error, is_shell: bool) -> Text {
-    let (hint_en, hint_zh) = match is_shell {
-        true => (
+    let (hint_en, hint_zh) = if is_shell {
+        (
             "; for a line of shell, write --shell before the --",
             "；如果这是一行 shell 命令，请在 -- 之前写上 --shell",
-        ),
-        false => ("", ""),
+        )
+    } else {
+        ("", "")
     };
     Text::made(
         format!("cannot run {program:?}: {error}{hint_en}"),
@@ -272,12 +273,13 @@ pub fn lost(name: &str, why: Option<&Text>, is_stuck: bool) -> Text {
         Some(why) => (format!(" ({})", why.en), format!("（{}）", why.zh)),
         None => (String::new(), String::new()),
     };
-    let (command_en, command_zh) = match is_stuck {
-        true => (
+    let (command_en, command_zh) = if is_stuck {
+        (
             "which could not be killed and is still there",
             "命令杀不掉，还在那里",
-        ),
-        false => ("which has ended", "命令已结束"),
+        )
+    } else {
+        ("which has ended", "命令已结束")
     };
     Text::made(
         format!("the lock {name:?} was lost{why_en} under the command, {command_en}"),
@@ -287,9 +289,10 @@ pub fn lost(name: &str, why: Option<&Text>, is_stuck: bool) -> Text {
 
 /// The store did not take the lock back, or it is not known whether it did.
 pub fn not_released(is_known: bool, lease: Duration, error: &impl Display) -> Text {
-    let (so_en, so_zh) = match is_known {
-        true => ("was not released and", "没有释放"),
-        false => ("may not be released, and then", "可能没有释放，那样的话"),
+    let (so_en, so_zh) = if is_known {
+        ("was not released and", "没有释放")
+    } else {
+        ("may not be released, and then", "可能没有释放，那样的话")
     };
     Text::made(
         format!(

@@ -116,9 +116,10 @@ fn die_with_a_renewal_on_its_way(dialect: &str) -> Followed {
     proxy.heal();
     until("the renewal has come", || scripts(&server) > before);
     let after = left();
-    match late > 100 && after != -2 {
-        true => Followed::Left(late, after),
-        false => Followed::Missed,
+    if late > 100 && after != -2 {
+        Followed::Left(late, after)
+    } else {
+        Followed::Missed
     }
 }
 

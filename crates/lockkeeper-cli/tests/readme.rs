@@ -55,9 +55,10 @@ fn the_readme_shows_commands_that_work() {
     }
     assert!(ran >= 8, "only {ran} commands found");
     // The default store is where the README says.
-    let store = match cfg!(target_os = "macos") {
-        true => "Library/Application Support/lockkeeper/locks.db",
-        false => ".local/state/lockkeeper/locks.db",
+    let store = if cfg!(target_os = "macos") {
+        "Library/Application Support/lockkeeper/locks.db"
+    } else {
+        ".local/state/lockkeeper/locks.db"
     };
     assert!(home.path().join(store).exists());
 }

@@ -14,9 +14,10 @@ pub fn most() -> usize {
         current: Some(most),
         maximum: limit.maximum,
     };
-    let now = match before < most && setrlimit(Resource::Nofile, raised).is_ok() {
-        true => most,
-        false => before,
+    let now = if before < most && setrlimit(Resource::Nofile, raised).is_ok() {
+        most
+    } else {
+        before
     };
     usize::try_from(now).unwrap_or(usize::MAX)
 }

@@ -143,9 +143,10 @@ pub fn not_run(reason: &Text) -> Text {
 
 /// What became of the naive lock.
 pub fn naive(lock: &Text, held: bool) -> Text {
-    let (en, zh) = match held {
-        true => ("did not fail in this run", "这一次未失守"),
-        false => ("FAILED", "失守"),
+    let (en, zh) = if held {
+        ("did not fail in this run", "这一次未失守")
+    } else {
+        ("FAILED", "失守")
     };
     Text::made(
         format!("naive: {}: {en}", lock.en),
@@ -155,9 +156,10 @@ pub fn naive(lock: &Text, held: bool) -> Text {
 
 /// What became of ours.
 pub fn ours(lock: &Text, held: bool) -> Text {
-    let (en, zh) = match held {
-        true => ("HELD", "守住"),
-        false => ("DID NOT HOLD", "未守住"),
+    let (en, zh) = if held {
+        ("HELD", "守住")
+    } else {
+        ("DID NOT HOLD", "未守住")
     };
     Text::made(
         format!("ours: {}: {en}", lock.en),

@@ -243,9 +243,10 @@ fn updates_add_up_to_the_timeline() {
             Update::SideStarted { .. } => sides.push((Vec::new(), 0, 0)),
             Update::Span(span) => {
                 let spans = &mut sides.last_mut().unwrap().0;
-                match span.id < spans.len() {
-                    true => spans[span.id] = span.clone(),
-                    false => spans.push(span.clone()),
+                if span.id < spans.len() {
+                    spans[span.id] = span.clone()
+                } else {
+                    spans.push(span.clone())
                 }
             }
             Update::Mark(_) => sides.last_mut().unwrap().1 += 1,

@@ -104,9 +104,10 @@ fn table(page: &mut String, report: &Report, scenario: &Scenario) {
     let _ = writeln!(page, "| library | {} |", titles.join(" | "));
     let _ = writeln!(page, "|{}", " --- |".repeat(columns.len() + 1));
     for row in report.scenarios.get(scenario.name).into_iter().flatten() {
-        let name = match report.peers.iter().any(|p| p.name == row.peer && p.ours) {
-            true => format!("**{}**", row.peer),
-            false => row.peer.to_owned(),
+        let name = if report.peers.iter().any(|p| p.name == row.peer && p.ours) {
+            format!("**{}**", row.peer)
+        } else {
+            row.peer.to_owned()
         };
         let cells: Vec<String> = match (&row.median, &row.failure) {
             (Some(figures), _) => columns.iter().map(|(_, cell)| cell(figures)).collect(),

@@ -181,9 +181,10 @@ impl Origin {
         let Some((command, _)) = rest.split_once('"') else {
             return;
         };
-        let calls = match head.ends_with(" lua") {
-            true => &mut self.scripts,
-            false => &mut self.clients,
+        let calls = if head.ends_with(" lua") {
+            &mut self.scripts
+        } else {
+            &mut self.clients
         };
         *calls.entry(command.to_lowercase()).or_default() += 1;
     }

@@ -205,9 +205,12 @@ impl Scenario {
     }
 
     fn names(&self, peer: &Peer) -> Vec<String> {
-        let name = |task| match self.apart {
-            true => format!("bench:{}:{}:{task}", self.name, peer.name),
-            false => format!("bench:{}:{}", self.name, peer.name),
+        let name = |task| {
+            if self.apart {
+                format!("bench:{}:{}:{task}", self.name, peer.name)
+            } else {
+                format!("bench:{}:{}", self.name, peer.name)
+            }
         };
         (0..self.tasks).map(name).collect()
     }

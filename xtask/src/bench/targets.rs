@@ -174,10 +174,11 @@ fn ahead(scenarios: &Scenarios, scenario: &str, aspect: &Aspect) -> Target {
     Target {
         what,
         seen: format!("{ours_text}; the best peer, {best}: {theirs_text}{starved}"),
-        met: Some(match aspect.more_is_better {
-            true => ours >= theirs,
+        met: Some(if aspect.more_is_better {
+            ours >= theirs
+        } else {
             // Where a task got nothing, it is no comfort that others did no better.
-            false => ours.is_finite() && ours <= theirs,
+            ours.is_finite() && ours <= theirs
         }),
     }
 }

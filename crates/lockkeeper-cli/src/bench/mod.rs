@@ -173,9 +173,10 @@ fn measure(args: &Args, store: &StoreArgs) -> Result<()> {
         signal_hook::flag::register(signal, &lap::INTERRUPTED)?;
     }
     let address = Address::find(store.store.as_deref())?;
-    let hand_off = match args.no_hand_off {
-        true => HandOff::OFF,
-        false => HandOff::default(),
+    let hand_off = if args.no_hand_off {
+        HandOff::OFF
+    } else {
+        HandOff::default()
     };
     let witness = target::Target::open(&address, hand_off, None)?;
     let capabilities = witness.keeper.capabilities();
@@ -218,9 +219,10 @@ fn measure(args: &Args, store: &StoreArgs) -> Result<()> {
     }
     let left = witness.keeper.list(&bench.prefix())?;
     let report = bench.report(scenarios, left.len());
-    match store.json {
-        true => print_json(&report)?,
-        false => print(&table::text(&report))?,
+    if store.json {
+        print_json(&report)?
+    } else {
+        print(&table::text(&report))?
     }
     Ok(())
 }

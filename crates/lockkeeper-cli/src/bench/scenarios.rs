@@ -46,9 +46,10 @@ impl Bench {
             counting: target.counting.clone(),
         }))?;
         let (what, mut reference) = self.raw("serial", 1)?;
-        let mut with_log = match self.is_sqlite() {
-            true => Some(self.raw_sqlite(Log::Within)?),
-            false => None,
+        let mut with_log = if self.is_sqlite() {
+            Some(self.raw_sqlite(Log::Within)?)
+        } else {
+            None
         };
         let mut session = self.session_locks("serial", 1)?;
         let mut sides: Vec<&mut dyn Side> = vec![&mut *reference, &mut *tasks, &mut *threads];

@@ -31,9 +31,10 @@ pub const CHAPTER: Chapter = Chapter {
 };
 
 async fn play(scene: &mut Scene) -> Result<()> {
-    let path = match scene.is_without_lock() {
-        true => "/redisLock/receiveAward",
-        false => "/redisLock/receiveAwardLock",
+    let path = if scene.is_without_lock() {
+        "/redisLock/receiveAward"
+    } else {
+        "/redisLock/receiveAwardLock"
     };
     let mut shop = scene.shop(2, 1, true).await?;
     scene

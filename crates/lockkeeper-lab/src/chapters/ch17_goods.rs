@@ -31,9 +31,10 @@ pub const CHAPTER: Chapter = Chapter {
 };
 
 async fn play(scene: &mut Scene) -> Result<()> {
-    let path = match scene.is_without_lock() {
-        true => "/redisLock/saleGoods",
-        false => "/redisLock/saleGoodsLock",
+    let path = if scene.is_without_lock() {
+        "/redisLock/saleGoods"
+    } else {
+        "/redisLock/saleGoodsLock"
     };
     let mut shop = scene.shop(2, 5, true).await?;
     scene

@@ -80,9 +80,10 @@ pub fn draw(timeline: &Timeline, color: bool, lang: Lang) -> String {
     for lane in &timeline.lanes {
         let _ = write!(text, "{:widest$} ", lane.name);
         for (cell, both) in cells(timeline, lane, &scale) {
-            match both && color {
-                true => drop(write!(text, "\u{1b}[31m{cell}\u{1b}[0m")),
-                false => text.push(cell),
+            if both && color {
+                let _ = write!(text, "\u{1b}[31m{cell}\u{1b}[0m");
+            } else {
+                text.push(cell);
             }
         }
         text.push('\n');

@@ -39,9 +39,10 @@ impl Scene {
             figures.add(&figures::WAITED, ms(timeline.longest_wait()));
         }
         let held = faults.is_empty();
-        let found = match held {
-            true => well(&timeline, self.books.as_ref()),
-            false => faults,
+        let found = if held {
+            well(&timeline, self.books.as_ref())
+        } else {
+            faults
         };
         // Where nobody did anything, nothing is proved.
         ensure!(!found.is_empty(), words::NOTHING_HAPPENED);
@@ -143,12 +144,13 @@ fn well(timeline: &Timeline, books: Option<&Account>) -> Vec<Text> {
     let holds = timeline.spans.iter().filter(|s| s.doing == Doing::Holds);
     let holds = holds.count();
     let refused: Vec<Text> = refused(timeline).collect();
-    let (waits_en, waits_zh) = match refused.is_empty() {
-        true => (
+    let (waits_en, waits_zh) = if refused.is_empty() {
+        (
             "; everyone who waited for the lock got it",
             "；等锁的都等到了",
-        ),
-        false => ("", ""),
+        )
+    } else {
+        ("", "")
     };
     let held = (holds > 0).then(|| {
         let holds = grouped(holds as i64);

@@ -69,27 +69,31 @@ impl Answer {
     pub(super) fn new(item: Item, port: u16, outcome: &Outcome) -> Answer {
         let reward = matches!(item, Item::Reward { .. });
         let (result, message, remaining, token) = match outcome {
-            Outcome::Sold(left, token) => match reward {
-                true => (
-                    Result::Received,
-                    "here is your reward".into(),
-                    *left,
-                    *token,
-                ),
-                false => (
-                    Result::Sold,
-                    format!("sold one; {left} left"),
-                    *left,
-                    *token,
-                ),
-            },
-            Outcome::SoldOut(left, token) => match reward {
-                true => {
+            Outcome::Sold(left, token) => {
+                if reward {
+                    (
+                        Result::Received,
+                        "here is your reward".into(),
+                        *left,
+                        *token,
+                    )
+                } else {
+                    (
+                        Result::Sold,
+                        format!("sold one; {left} left"),
+                        *left,
+                        *token,
+                    )
+                }
+            }
+            Outcome::SoldOut(left, token) => {
+                if reward {
                     let message = "the family has received it already".into();
                     (Result::AlreadyReceived, message, *left, *token)
+                } else {
+                    (Result::SoldOut, "sold out".into(), *left, *token)
                 }
-                false => (Result::SoldOut, "sold out".into(), *left, *token),
-            },
+            }
             Outcome::Busy => {
                 return without_sale(
                     Result::Busy,

@@ -59,11 +59,10 @@ impl Gate {
         let site = only(headers, "sec-fetch-site");
         let foreign =
             headers.contains_key("sec-fetch-site") && !matches!(site, Some("none" | "same-origin"));
-        match elsewhere || foreign {
-            true => {
-                Err("another site asked for this; type the address, or use a program such as curl")
-            }
-            false => Ok(()),
+        if elsewhere || foreign {
+            Err("another site asked for this; type the address, or use a program such as curl")
+        } else {
+            Ok(())
         }
     }
 

@@ -142,9 +142,10 @@ impl Route {
             }),
             Goods::Good(good) => {
                 let id = number("goodId", good)?;
-                match GOODS.iter().any(|(known, _)| *known == id) {
-                    true => Ok(Item::Good(id)),
-                    false => Err(format!("there is no good {id}; there are 1 and 2")),
+                if GOODS.iter().any(|(known, _)| *known == id) {
+                    Ok(Item::Good(id))
+                } else {
+                    Err(format!("there is no good {id}; there are 1 and 2"))
                 }
             }
         }

@@ -47,14 +47,13 @@ pub(super) enum Outcome {
 impl Shop {
     /// Sells one to the customer that asks.
     pub async fn sell(&self, item: Item, locked: bool) -> Outcome {
-        let held = match locked {
-            true => {
-                self.waiting.fetch_add(1, SeqCst);
-                let held = self.locks.acquire(&item.lock_name(), self.wait).await;
-                self.waiting.fetch_sub(1, SeqCst);
-                held
-            }
-            false => Ok(Some(Held::Nothing)),
+        let held = if locked {
+            self.waiting.fetch_add(1, SeqCst);
+            let held = self.locks.acquire(&item.lock_name(), self.wait).await;
+            self.waiting.fetch_sub(1, SeqCst);
+            held
+        } else {
+            Ok(Some(Held::Nothing))
         };
         let held = match held {
             Ok(Some(held)) => held,

@@ -112,9 +112,10 @@ fn the_usual_stock_is_in_the_state_folder() {
         .env("HOME", place.path(""))
         .env_remove("XDG_STATE_HOME");
     finish(reset.env_remove("LOCKKEEPER_SHOP_STOCK")).code(0);
-    let stock = match cfg!(target_os = "macos") {
-        true => "Library/Application Support/lockkeeper/shop.db",
-        false => ".local/state/lockkeeper/shop.db",
+    let stock = if cfg!(target_os = "macos") {
+        "Library/Application Support/lockkeeper/shop.db"
+    } else {
+        ".local/state/lockkeeper/shop.db"
     };
     assert!(place.path(stock).exists());
 }
@@ -192,13 +193,15 @@ fn what_cannot_be_served_is_told() {
         ),
         (&["--lock", "memory:", "--lease", "1ms"], 2, "lease"),
     ] {
-        let stock = match args.contains(&"--stock") {
-            true => &[][..],
-            false => &["--stock", &stock],
+        let stock = if args.contains(&"--stock") {
+            &[][..]
+        } else {
+            &["--stock", &stock]
         };
-        let listen = match args.contains(&"--listen") {
-            true => &[][..],
-            false => &["--listen", "0"],
+        let listen = if args.contains(&"--listen") {
+            &[][..]
+        } else {
+            &["--listen", "0"]
         };
         let args = [&["shop", "serve"], listen, stock, args].concat();
         finish(&mut bare(&args)).code(code).says(word);

@@ -105,12 +105,13 @@ fn load_believes_nothing_that_is_no_answer() {
                 let mut stream = stream.expect("a connection");
                 let mut request = [0; 1_024];
                 let read = stream.read(&mut request).unwrap_or(0);
-                let said = match request[..read].starts_with(b"GET /stats") {
-                    true => format!(
+                let said = if request[..read].starts_with(b"GET /stats") {
+                    format!(
                         "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{books}",
                         books.len()
-                    ),
-                    false => answer.clone(),
+                    )
+                } else {
+                    answer.clone()
                 };
                 let _ = stream.write_all(said.as_bytes());
             }

@@ -63,9 +63,10 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
     match verb {
         Verb::List => list(json, lang).map(|()| 0),
         Verb::Run { chapters, all } => {
-            let chosen = match all {
-                true => CHAPTERS.iter().collect(),
-                false => chosen(chapters)?,
+            let chosen = if *all {
+                CHAPTERS.iter().collect()
+            } else {
+                chosen(chapters)?
             };
             let mut signals = Signals::listen()?;
             tokio::select! {

@@ -52,9 +52,10 @@ pub async fn run(args: &PageArgs, store: &StoreArgs) -> Result<u8, Failure> {
         signals.next_fatal().await;
     };
     let opened = |opened: &Opened| {
-        match store.json {
-            true => print_json(opened)?,
-            false => print(words::page_is_open(&opened.url).get(lang))?,
+        if store.json {
+            print_json(opened)?
+        } else {
+            print(words::page_is_open(&opened.url).get(lang))?
         }
         if args.open {
             open(&opened.url, lang);

@@ -54,9 +54,10 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<u8, Failure> {
     let report = load::run(&options, |tally| show(&bar, tally, lang)).await;
     bar.finish_and_clear();
     let report = report.map_err(failure)?;
-    match store.json {
-        true => print_json(&report)?,
-        false => print(&text(&report, lang))?,
+    if store.json {
+        print_json(&report)?
+    } else {
+        print(&text(&report, lang))?
     }
     match &report.books {
         None => Err(Failure::new(UNAVAILABLE, words::NO_BOOKS)),

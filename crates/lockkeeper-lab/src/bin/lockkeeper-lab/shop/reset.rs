@@ -24,9 +24,10 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
     let url = stock_url(args.stock.as_deref())?;
     let size = args.stock_size;
     stock::reset(&url, size).await.map_err(failure)?;
-    match store.json {
-        true => print_json(&serde_json::json!({ "stock_size": size }))?,
-        false => print(words::stock_is_full(size).get(store.lang()))?,
+    if store.json {
+        print_json(&serde_json::json!({ "stock_size": size }))?
+    } else {
+        print(words::stock_is_full(size).get(store.lang()))?
     }
     Ok(())
 }

@@ -81,9 +81,10 @@ pub async fn run(args: &Args, store: &StoreArgs) -> Result<(), Failure> {
             () = end_of_input(go_on), if leashed => {}
         }
     };
-    let opened = |opened: &Opened| match store.json {
-        true => print_json(opened),
-        false => {
+    let opened = |opened: &Opened| {
+        if store.json {
+            print_json(opened)
+        } else {
             let text = words::shop_is_open(&opened.url, &opened.lock, &opened.stock);
             print(text.get(store.lang()))
         }
@@ -136,9 +137,10 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 /// A name of this machine, as it stands in a URL.
 fn host(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    match !text.is_empty() && text.chars().all(fits) {
-        true => Ok(text.to_owned()),
-        false => Err("write a name without a port, such as shop.example".into()),
+    if !text.is_empty() && text.chars().all(fits) {
+        Ok(text.to_owned())
+    } else {
+        Err("write a name without a port, such as shop.example".into())
     }
 }
 
