@@ -182,7 +182,8 @@ impl LocalQueue {
         self.core.check_open()?;
         state.last_number += 1;
         let number = state.last_number;
-        if !state.contended && !(in_turn && state.hold.is_some()) {
+        let must_wait = state.contended || in_turn && state.hold.is_some();
+        if !must_wait {
             state.contended = true;
             let was_busy = state.was_busy;
             return Ok(Place::First { number, was_busy });
