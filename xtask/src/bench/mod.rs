@@ -85,7 +85,11 @@ pub fn run(on: Option<&str>, quick: bool) -> Result<(), String> {
 
 fn measure(group: &'static Group, quick: bool) -> Result<(), String> {
     let started = Instant::now();
-    let (window, rotations) = if quick { (Duration::from_millis(50), 1) } else { (Duration::from_millis(1250), 3) };
+    let (window, rotations) = if quick {
+        (Duration::from_millis(50), 1)
+    } else {
+        (Duration::from_millis(1250), 3)
+    };
     let left_out = build(group.peers)?;
     let present: Vec<Peer> = group
         .peers

@@ -197,7 +197,7 @@ impl Background {
         self.spawner.spawn_pending(what, future)
     }
 
-    /// What runs futures there, for those who do not keep the thread.
+    /// Spawns futures on the thread, without keeping it.
     pub fn spawner(&self) -> Spawner {
         self.spawner.clone()
     }
