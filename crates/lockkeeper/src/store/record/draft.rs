@@ -22,15 +22,15 @@ pub(super) struct Draft<'a> {
     removed: Vec<ClaimId>,
     /// Processes that turned out to be dead. Their entries have left the queue.
     dead: Vec<ProcessId>,
-    /// Whether an entry before `front` has lapsed.
+    /// Whether an entry that was seen has lapsed.
     has_lapsed: bool,
     last_token: u64,
     changes: Vec<Change>,
 }
 
 impl<'a> Draft<'a> {
-    /// A copy of the record with time applied to it: leases that are over have ended, and the head of the queue has been
-    /// granted what fits.
+    /// A copy of the record with time applied to it: leases that are over have ended, and the queue has been granted what
+    /// fits.
     pub fn new(record: &'a Record, now: Now<'a>) -> Result<Draft<'a>, Missing> {
         let mut draft = Draft {
             record,
@@ -50,7 +50,7 @@ impl<'a> Draft<'a> {
 
     /// Makes the head of the queue a holder, and then the next head, for as long as their modes fit.
     pub fn grant_queue(&mut self) -> Result<(), Missing> {
-        // Without a look at the queue, which may not be loaded, while nothing can be granted from it.
+        // The queue may not be loaded, so it is read only if a claim of it may be granted.
         let is_exclusive = |hold: &Hold| hold.mode.is_exclusive();
         while self.now.may_grant && !self.holds.iter().any(is_exclusive) {
             let Some(head) = self.head()? else {
@@ -95,13 +95,13 @@ impl<'a> Draft<'a> {
         (self.now.lives)(process).ok_or(Missing::Alive(process))
     }
 
-    /// Grants to a claim of the process that asks.
+    /// Grants to the claim of a request. The last step of a verb: the draft's holds do not have it.
     pub fn grant(&mut self, claim: &Claim) -> Grant {
         let entry = self.queue_entry(claim);
         self.start_hold(entry, false)
     }
 
-    /// The entry that a claim of the process that asks would have in the queue.
+    /// The queue entry for the claim of a request.
     fn queue_entry(&self, claim: &Claim) -> Queued {
         Queued {
             claim: claim.id,
@@ -132,7 +132,7 @@ impl<'a> Draft<'a> {
             since_micros: self.now.wall_micros,
             label: entry.label,
         };
-        // A claim that is granted by its own request ends the verb, so nothing reads the holds after it.
+        // After a grant by its own request the verb ends, and nothing reads the holds.
         if direct {
             self.holds.to_mut().push(hold.clone());
         }

@@ -113,7 +113,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Grants to a claim of the process that asks, if it fits and no live claim waits before it.
+    /// Grants to the claim of a request, if it fits and no live claim waits before it.
     fn try_grant(&mut self, claim: &Claim) -> Result<Option<Grant>, Missing> {
         // A claim id is granted once: a request that finds itself holding is the same request.
         if let Some(grant) = self.prolong(claim.id, claim.lease) {
@@ -123,9 +123,9 @@ impl Draft<'_> {
         let others = self.holds.iter();
         let others = others.filter(|hold| Some(hold.claim) != beside);
         let fits = self.now.may_grant && claim.mode.admits(others.map(|hold| hold.mode));
-        // All of the queue that fits has been granted: a live head does not fit yet, and goes first.
-        let is_first = fits && (beside.is_some() || self.head()?.is_none());
-        Ok(is_first.then(|| self.grant(claim)))
+        // The queue has been granted what fits, so a head that is left waits and goes before this claim.
+        let may_hold = fits && (beside.is_some() || self.head()?.is_none());
+        Ok(may_hold.then(|| self.grant(claim)))
     }
 
     /// The exclusive hold [`beside`](Claim::beside) which this reader may stand, if it is still held.

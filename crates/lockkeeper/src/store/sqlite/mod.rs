@@ -9,18 +9,17 @@
 //!
 //! # Sharing a file
 //! Every user that can write to the file can take part. A new file gets the permissions that the umask allows, and
-//! everything next to it those of the file. For the users of one group: a folder of that group with the
-//! set-group-id bit, and `umask 002` when the file is first opened.
+//! everything next to it those of the file. To share a file among the users of one group, make a folder of that group with
+//! the set-group-id bit, and open the file for the first time with `umask 002`.
 //!
 //! # What it does not protect against
-//! * The file, its `-wal` or its `-shm` being deleted or replaced under running programs: each notices within a
-//!   tenth of a second and refuses to go on, but until then they may hold locks that programs which open the
+//! * The file, its `-wal` or its `-shm` is deleted or replaced under running programs. Each notices within a
+//!   tenth of a second and refuses to go on, but until then it may hold locks that programs which open the
 //!   new file do not see.
-//! * Other machines: files on network file systems are refused.
-//! * A process that is stopped inside a transaction (SIGSTOP, Ctrl-Z, a debugger, `docker pause`): until it is
-//!   continued or killed nobody can acquire, release or renew, and holders lose their locks. Errors name it.
-//! * A power cut may lose the last commits: not those that hold something, as their processes end too, but
-//!   tokens then go on by the clock.
+//! * Other machines use the file. A file on a network file system is refused.
+//! * A process is stopped inside a transaction (SIGSTOP, Ctrl-Z, a debugger, `docker pause`). Until it is
+//!   continued or killed, no process can acquire, release or renew, and holders lose their locks. Errors name it.
+//! * A power cut loses the last commits. No lock is lost by it, as the holders end too, but tokens then go on by the clock.
 //!
 //! # Layout
 //! | | |
@@ -72,7 +71,7 @@ pub const LOAD: &str = statements::LOAD;
 
 pub use self::file_status::{FileStatus, FileUser, UserState};
 
-/// How many holds are renewed in one transaction. Others can write in between.
+/// How many holds are renewed in one transaction. Other processes can write between two.
 const RENEW_SLICE: usize = 256;
 /// How many names are described in one transaction.
 const LIST_SLICE: usize = 256;
@@ -116,10 +115,10 @@ impl SqliteStore {
     /// A missing folder is created only if it is named `lockkeeper`, as the folder of the default store is.
     ///
     /// # Errors
-    /// [`Error::Refused`] for what cannot be a store of locks: a folder, another program's database, a damaged
-    /// or read-only file, a file of a newer version, or of an older one that is in use, a network file system. Also in a process that was forked from one
-    /// that had such a store open. [`Error::Unavailable`] if another program keeps it locked for more than five seconds or
-    /// the disk is full.
+    /// [`Error::Refused`] for what cannot be a store of locks: a folder, another program's database, a damaged or read-only
+    /// file, a file of a newer version, a file of an older version that is in use, a file on a network file system. Also in a
+    /// process that was forked from one that had such a store open. [`Error::Unavailable`] if another program keeps the file
+    /// locked for more than five seconds, or the disk is full.
     pub fn open(path: &Path) -> Result<SqliteStore, Error> {
         SqliteStore::open_with_clock(path, Clock::real())
     }
@@ -129,7 +128,7 @@ impl SqliteStore {
     /// # Errors
     /// As [`SqliteStore::open`].
     pub fn open_with_clock(path: &Path, clock: Clock) -> Result<SqliteStore, Error> {
-        // The first, so that it is dropped last.
+        // The first, so that it is dropped last if this fails.
         let opened = OpenStore::count()?;
         let boot = clock.boot_id();
         let (conn, path) = file::open(path, &clock)?;
@@ -158,9 +157,9 @@ impl SqliteStore {
         let (jobs, todo) = mpsc::channel();
         let core = Arc::new(Core::new(path, session, sender, jobs));
         file::retry(|| core.clean_up()).map_err(|fault| fault.explain(&core.path))?;
-        let known = core.session().others();
-        if let Ok(known) = known {
-            let mut known: Vec<String> = known.iter().map(|peer| peer.instance.clone()).collect();
+        let others = core.session().others();
+        if let Ok(others) = others {
+            let mut known: Vec<String> = others.iter().map(|peer| peer.instance.clone()).collect();
             known.push(instance.id.clone());
             liveness::remove_orphans(&folder, &known);
         }
@@ -176,7 +175,7 @@ impl SqliteStore {
         })
     }
 
-    /// Runs a verb at once if nobody else is writing, else in the worker.
+    /// Runs a verb at once if no other thread or process is writing, else in the worker.
     async fn call<A, T>(&self, ask: &A, verb: Verb<A, T>) -> Result<T, Error>
     where
         A: ToOwned + ?Sized + 'static,
@@ -264,7 +263,7 @@ fn register(session: &mut Session, instance: &Instance, boot: &str) -> Result<Pr
     let process = Process::current();
     let socket = std::os::unix::ffi::OsStrExt::as_bytes(instance.socket.as_os_str());
     let (me, _) = session.write(|tx| {
-        // A store that lives proves that this is still its boot, also where the system gives boots no names.
+        // A live store proves that no reboot has come since it was opened, also on a system that gives boots no id.
         let others = tx.others()?;
         if !others.iter().any(|peer| peer.liveness() == Liveness::Alive) {
             session::start_boot(tx.conn, boot)?;

@@ -38,6 +38,7 @@ pub(super) struct Time {
     wall_micros: u64,
 }
 
+/// A connection, and what has been learned of the file and of the other stores.
 #[derive(Debug)]
 pub(super) struct Session {
     conn: Connection,
@@ -48,7 +49,9 @@ pub(super) struct Session {
     next_check: Moment,
     /// Which row of the process table is ours.
     me: ProcessId,
+    /// The folder with the files of the open stores.
     folder: Arc<Path>,
+    /// Other stores by their row, `None` for a row that is gone. A row never changes, and its id is not used again.
     peers: HashMap<ProcessId, Option<Arc<Peer>>>,
 }
 
@@ -69,7 +72,7 @@ pub(super) struct Effects {
     pub new_names: usize,
 }
 
-/// A running transaction.
+/// A running transaction, which a verb is given.
 #[derive(Debug)]
 pub(super) struct Tx<'s> {
     pub conn: &'s Connection,
