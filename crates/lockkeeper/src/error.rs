@@ -122,8 +122,8 @@ pub enum Error {
         name: Name,
         /// How it was lost.
         cause: LossCause,
-        /// Which process holds the lock now, or one of them, as far as the store was asked for it. [`release`](crate::Guard::release) and
-        /// [`downgrade`](crate::WriteGuard::downgrade) ask always, the other verbs only to learn the cause.
+        /// A process that holds the lock now, if the store was asked. [`release`](crate::Guard::release) and
+        /// [`downgrade`](crate::WriteGuard::downgrade) always ask, the other verbs only to learn the cause.
         now_held_by: Option<Box<Process>>,
     },
     /// The keeper was closed.
@@ -153,12 +153,12 @@ pub enum Error {
 pub enum LossCause {
     /// An administrator broke it, for this reason and at this time.
     Broken(Broken),
-    /// No renewal succeeded before its lease was about to end: the store was away, or this process stood still.
+    /// No renewal succeeded before its lease was about to end: the store was not available, or this process was stopped.
     NotRenewed,
     /// Its lease was a [fixed](crate::Lock::fixed_lease) one, and is over.
     LeaseOver,
-    /// The store does not have the hold any more: its lease ended there, its data were lost, or somebody removed them. A break is
-    /// this too, where the store was not asked for the reason or did not tell it within a second.
+    /// The store does not have the hold any more: its lease ended there, or its data were lost or removed. A break is reported as
+    /// this if the store was not asked for the reason, or did not tell it within a second.
     NotHeld,
 }
 

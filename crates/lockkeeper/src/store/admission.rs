@@ -1,21 +1,20 @@
-//! From when on a server that may have forgotten holds votes: what a quorum concludes of a connection, and the connection
-//! keeps for it.
+//! Whether a Redis server may vote in a quorum, or may have forgotten holds. The quorum decides it when a connection is made,
+//! and the connection keeps it.
 
 #[cfg(feature = "redlock")]
 use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// From when on a node may vote, and above which token. Belongs to the connection that was checked: over that no
-/// later run of the node can be reached.
+/// From when on a node may vote, and above which token. It belongs to the connection that was checked: after a restart the
+/// node cannot be reached over that.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Admission {
     pub(in crate::store) votes_from: Moment,
     pub(in crate::store) forgot_until: Moment,
-    /// Whether the node has the same longest lease on record as the client. One that has none votes for nobody until it
-    /// has one.
+    /// Whether the node has the same longest lease on record as the client. A node that has none on record does not vote.
     pub agrees: bool,
-    /// The node may have forgotten tokens up to this one; goes into each request for a vote.
+    /// The node may have forgotten tokens up to this one. Each request for a vote carries it.
     pub floor: u64,
 }
 
@@ -27,8 +26,8 @@ impl Admission {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Whether the node sits out because it restarted under the client's eyes: what it voted for before that it has forgotten,
-    /// and it has voted for nobody else since. A node that sits out for another reason may have.
+    /// Whether the node sits out because it restarted while the client was connected. It has then forgotten its votes before
+    /// the restart, and has given none since. A node that sits out for another reason may have given some.
     pub fn forgot(&self, now: Moment) -> bool {
         self.forgot_until > now
     }

@@ -17,7 +17,7 @@ use crate::error::{MAX_LEASE, check_lease};
 /// }
 /// ```
 ///
-/// A store has them as a constant. What it does not set it does not have.
+/// A store declares them as a constant, which begins with no ability.
 ///
 /// ```
 /// use lockkeeper::store::{Capabilities, Reach, Wakeups};
@@ -55,10 +55,10 @@ pub struct Capabilities {
     pub frees_dead_at_once: bool,
     /// The clock that ends leases.
     pub time: TimeAuthority,
-    /// What ends the lease of a process that is dead or stands still.
+    /// What ends the lease of a process that is dead or stopped.
     pub lease_end: LeaseEnd,
-    /// The longest lease that it grants, at most [`MAX_LEASE`](crate::MAX_LEASE). In [`schemes`](crate::store::schemes): unless
-    /// the URL says otherwise.
+    /// The longest lease that it grants, at most [`MAX_LEASE`](crate::MAX_LEASE). [`schemes`](crate::store::schemes) has that
+    /// of a URL without options.
     pub longest_lease: Duration,
     /// Whether the store itself ends each verb in time, with an answer or an error, whatever happens. If not, the engine sets
     /// a timer for every answer that does not come at once.
@@ -130,7 +130,7 @@ impl Capabilities {
         self
     }
 
-    /// With tokens that are so good: [`fencing`](Capabilities::fencing).
+    /// With tokens of this grade: [`fencing`](Capabilities::fencing).
     pub const fn with_fencing(mut self, fencing: Fencing) -> Self {
         self.fencing = fencing;
         self
@@ -214,7 +214,7 @@ impl Capabilities {
 pub struct Health {
     /// How long the store still waits before it grants anything. Zero if it does not.
     pub ready_in: Duration,
-    /// The nodes, in a store that has several which vote.
+    /// The nodes of a store that has several which vote.
     pub nodes: Vec<NodeStatus>,
 }
 
@@ -303,7 +303,7 @@ pub enum TimeAuthority {
     LeaderMonotonic,
 }
 
-/// What ends the lease of a process that is dead or stands still.
+/// What ends the lease of a process that is dead or stopped.
 ///
 /// ```
 /// use lockkeeper::store::memory;

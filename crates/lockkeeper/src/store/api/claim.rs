@@ -117,8 +117,8 @@ pub enum Mode {
     Read,
     /// Alone, as the writer among readers.
     Write,
-    /// Beside other permits, as long as their counts add up to no more than the limit. Where holders name
-    /// different limits the smallest counts.
+    /// Beside other permits, as long as their counts add up to no more than the limit. If holders name different limits, the
+    /// smallest applies.
     Permit {
         /// How many permits there are in all.
         limit: u32,
@@ -194,9 +194,9 @@ pub struct Claim {
     pub not_after: Moment,
     /// Whether to wait in the queue when busy.
     pub enqueue: bool,
-    /// An exclusive hold of the same keeper that this claim may stand beside: how a writer becomes a reader
-    /// without letting go. It counts for readers only. While that hold stands, the claim goes before the queue; it never
-    /// joins it.
+    /// An exclusive hold of the same keeper, beside which this claim may hold if it is a reader: so a writer becomes a reader
+    /// without a moment in which it holds nothing. While that hold lasts, the claim goes before the queue. It never joins the
+    /// queue.
     pub beside: Option<ClaimId>,
     /// What the caller calls it. Stored with the hold and with the entry in the queue, and shown with them.
     pub label: Option<Label>,
@@ -388,7 +388,7 @@ mod tests {
         assert!(P(3, 1).admits([P(3, 2)]));
         assert!(!P(3, 2).admits([P(3, 2)]));
         assert!(!P(3, 1).admits([Mode::Read]));
-        // Where limits differ, nobody's expectation is broken.
+        // If limits differ, the smallest applies.
         assert!(!P(9, 1).admits([P(2, 1), P(9, 1)]));
         assert!(!P(u32::MAX, u32::MAX).admits([P(u32::MAX, u32::MAX)]));
     }

@@ -40,7 +40,7 @@ pub fn poll(runtime: &Handle) -> Subscription {
 /// `inspect` returns `None` when the store is gone.
 ///
 /// # Errors
-/// That of the first inspection; [`Error::Closed`] when there is none. Later errors are passed over.
+/// That of the first inspection; [`Error::Closed`] if the store is gone already. Later errors are ignored.
 pub async fn watch<F>(
     runtime: &Handle,
     inspect: impl Fn() -> Option<F> + Send + 'static,

@@ -24,7 +24,7 @@ const PROMPT: Duration = Duration::from_millis(50);
 /// let sent = Moment::now();
 /// let server_micros = 1_800_000_000_000_000;      // in a response to what was sent
 /// clock.saw(server_micros, sent, Moment::now());
-/// // Never later than the server's own five seconds: a request counts as late rather too early.
+/// // Never later than five seconds on the server: a request may count as late too early, but never too late.
 /// assert!(clock.at(sent + Duration::from_secs(5)) <= server_micros + 5_000_000);
 /// ```
 #[derive(Debug, Default)]

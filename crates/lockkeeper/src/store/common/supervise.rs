@@ -35,7 +35,7 @@ impl Backoff {
 
     /// The next pause.
     pub fn pause(&mut self) -> Duration {
-        // As good as random: 122 of its bits are.
+        // Of a version 4 UUID 122 bits are random.
         self.pause_by(Uuid::new_v4().as_u128() as u64)
     }
 

@@ -223,7 +223,7 @@ impl Locks {
 
     /// Finds the locks of the database and of its `-shm`, given by device and inode, in the kernel's table.
     fn find_in(table: &str, database: (u64, u64), shared: (u64, u64)) -> Locks {
-        let lines: Vec<Line> = table.lines().filter_map(Line::read).collect();
+        let lines: Vec<LockLine> = table.lines().filter_map(LockLine::read).collect();
         let mut locks = Locks::default();
         for line in of_file(&lines, shared, SHARED_LOCKS) {
             if line.writes && line.covers(WRITE_LOCK) {
@@ -246,17 +246,17 @@ impl Locks {
 /// SQLite's locks of one file, which lie in this range of bytes. Some file systems tell `stat` another device than this
 /// table. Then the inode alone decides: a file of another device may have the same one, but hardly with locks in this range.
 fn of_file<'l>(
-    lines: &'l [Line<'l>],
+    lines: &'l [LockLine<'l>],
     (device, inode): (u64, u64),
     range: RangeInclusive<u64>,
-) -> impl Iterator<Item = &'l Line<'l>> {
+) -> impl Iterator<Item = &'l LockLine<'l>> {
     let device = device_name(device);
-    let same = move |line: &&Line<'_>| {
+    let same = move |line: &&LockLine<'_>| {
         let inside = range.contains(&line.first) && range.contains(&line.last);
         inside && inode > 0 && line.inode == inode
     };
     let known = lines.iter().filter(&same).any(|line| line.device == device);
-    let here = move |line: &&Line<'_>| !known || line.device == device;
+    let here = move |line: &&LockLine<'_>| !known || line.device == device;
     lines.iter().filter(same).filter(here)
 }
 
@@ -267,8 +267,9 @@ fn device_name(device: u64) -> String {
     format!("{major:02x}:{minor:02x}")
 }
 
-/// `1: POSIX  ADVISORY  WRITE 4711 fe:00:12345 120 120`; one that waits for its lock has an arrow.
-struct Line<'l> {
+/// A line of `/proc/locks`, such as `1: POSIX  ADVISORY  WRITE 4711 fe:00:12345 120 120`. One of a process that waits for its
+/// lock has an arrow after the number, and is not read.
+struct LockLine<'l> {
     writes: bool,
     pid: u32,
     device: &'l str,
@@ -277,8 +278,8 @@ struct Line<'l> {
     last: u64,
 }
 
-impl Line<'_> {
-    fn read(line: &str) -> Option<Line<'_>> {
+impl LockLine<'_> {
+    fn read(line: &str) -> Option<LockLine<'_>> {
         let mut fields = line.split_whitespace().skip(1);
         if fields.next()? != "POSIX" {
             return None;
@@ -291,7 +292,7 @@ impl Line<'_> {
             "EOF" => u64::MAX,
             last => last.parse().ok()?,
         };
-        Some(Line {
+        Some(LockLine {
             writes,
             pid,
             device,

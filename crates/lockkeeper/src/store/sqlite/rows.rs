@@ -82,7 +82,7 @@ impl<'c> Rows<'c> {
         self.has_fence || !self.record.holds.is_empty()
     }
 
-    /// Loads one entry of the queue, and then each time as many as are loaded. Mostly the first is enough.
+    /// Loads more of the queue: first one entry, which is mostly enough, then each time as many as are loaded.
     pub fn load_more(&mut self) -> Result<(), Fault> {
         let queue = &mut self.record.queue;
         let page = queue.first.len().max(1);

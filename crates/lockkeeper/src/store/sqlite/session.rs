@@ -223,14 +223,14 @@ impl Session {
         Ok(count.query_row([], |row| row.get(0))?)
     }
 
-    /// Every open store but this one, as far as their rows tell.
+    /// Every other store that has a row. It is open, or died and was not cleaned up yet.
     pub fn others(&self) -> Result<Vec<Arc<Peer>>, Fault> {
         others(&self.conn, &self.folder, self.me)
     }
 }
 
 impl<'s> Tx<'s> {
-    /// Every open store but this one, as far as their rows tell.
+    /// Every other store that has a row. It is open, or died and was not cleaned up yet.
     pub fn others(&self) -> Result<Vec<Arc<Peer>>, Fault> {
         others(self.conn, self.folder, self.me)
     }

@@ -39,7 +39,7 @@ pub(super) const FENCES_IDLE: &str =
 pub(super) const FLOOR: &str = "SELECT floor FROM meta";
 pub(super) const FLOOR_RAISE: &str = "UPDATE meta SET floor=max(floor,?1)";
 
-/// It has no `LIMIT`: with a bound one SQLite prepares the statement anew each time, and a contended lock took 50 µs instead
+/// The query has no `LIMIT`: with a bound one SQLite prepares the statement anew each time, and a contended lock took 50 µs instead
 /// of 33 µs. Rows are read one by one, in the order of the key.
 pub(super) const QUEUE_PAGE: &str = "SELECT seq,claim,process,mode,permits,taken,lease,reserve,until,since,label \
      FROM waiter WHERE name=?1 AND seq>?2 ORDER BY seq";
@@ -80,7 +80,7 @@ pub(super) const WAITERS_REMOVE: &str = "DELETE FROM waiter WHERE process=?1 RET
 pub(super) const BOOT: &str = "SELECT boot FROM meta";
 pub(super) const BOOT_SET: &str = "UPDATE meta SET boot=?1";
 pub(super) const META_START: &str = "INSERT INTO meta VALUES (1,?1,0,0)";
-/// Nothing of an earlier boot still runs.
+/// Ends what an earlier boot left: no process of it still runs.
 pub(super) const CLEAR: &str = "DELETE FROM lock WHERE claim>x''; DELETE FROM waiter;";
 
 pub(super) const DATA_VERSION: &str = "PRAGMA data_version";

@@ -1,5 +1,5 @@
-//! The verbs of the contract, each inside one transaction, and what tidies the file in slices: what a dead process held,
-//! and fences that nobody needs.
+//! The verbs of the contract, each inside one transaction. Two more tidy the file, in slices: one frees what a dead process
+//! held, the other forgets fences that no name in use needs.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -89,7 +89,7 @@ pub(super) fn inspect(tx: &mut Tx<'_>, name: &Name) -> Result<Option<LockInfo>, 
     describe(tx, name, true)
 }
 
-/// What is known about a name, with its queue if `with_queue`, else with the length of that alone.
+/// What is known about a name, with its queue if `with_queue`, else with the queue's length alone.
 fn describe(tx: &mut Tx<'_>, name: &Name, with_queue: bool) -> Result<Option<LockInfo>, Fault> {
     let ((), mut rows) = tx.apply(name, Record::inspect)?;
     if !rows.exists() {
