@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -91,28 +90,54 @@ impl HintReceiver {
 /// The watcher's thread, and what it watches.
 #[derive(Debug)]
 pub(super) struct Watcher {
-    watched: Arc<Watched>,
+    watched: Arc<Mutex<Watched>>,
     waker: UnixDatagram,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the running subscriptions are about.
+/// What the running subscriptions are about, and whether the watcher's thread sleeps.
 #[derive(Debug, Default)]
 struct Watched {
-    /// How many are about claims.
-    claims: AtomicUsize,
+    /// How many subscriptions are about claims.
+    claims: usize,
     /// Those about names and latches, with how many there are of each. No datagram comes for them.
-    polled: Mutex<HashMap<Interest, usize>>,
-    /// How many there are in `polled`.
-    polled_count: AtomicUsize,
-    /// The watcher sleeps until it is woken.
-    is_asleep: AtomicBool,
-    stop: AtomicBool,
+    polled: HashMap<Interest, usize>,
+    /// The thread sleeps until it is woken.
+    is_asleep: bool,
+    stop: bool,
+}
+
+impl Watched {
+    fn add(&mut self, interest: &Interest) {
+        match interest {
+            Interest::Claim(..) => self.claims += 1,
+            polled => *self.polled.entry(polled.clone()).or_default() += 1,
+        }
+    }
+
+    fn remove(&mut self, interest: &Interest) {
+        if let Interest::Claim(..) = interest {
+            self.claims -= 1;
+        } else if let Some(count) = self.polled.get_mut(interest) {
+            *count -= 1;
+            if *count == 0 {
+                self.polled.remove(interest);
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.claims == 0 && self.polled.is_empty()
+    }
+}
+
+fn lock(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
+    watched.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Watcher {
     pub fn start(core: Arc<Core>, receiver: HintReceiver) -> Result<Watcher, Error> {
-        let watched = Arc::new(Watched::default());
+        let watched = Arc::<Mutex<Watched>>::default();
         let HintReceiver {
             socket,
             waker,
@@ -141,15 +166,21 @@ impl Watcher {
 
     /// Watches what the subscription is about, for as long as it runs.
     pub fn watch(&self, interest: Interest, subscription: Subscription) -> Subscription {
-        let guard = WatchGuard::new(self.watched.clone(), interest);
-        if self.watched.is_asleep.swap(false, SeqCst) {
+        let mut watched = lock(&self.watched);
+        watched.add(&interest);
+        let was_asleep = std::mem::take(&mut watched.is_asleep);
+        drop(watched);
+        if was_asleep {
             self.wake();
         }
-        subscription.and(guard)
+        subscription.and(WatchGuard {
+            watched: self.watched.clone(),
+            interest,
+        })
     }
 
     pub fn stop(&mut self) {
-        self.watched.stop.store(true, SeqCst);
+        lock(&self.watched).stop = true;
         self.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -164,61 +195,20 @@ impl Watcher {
 
 /// Counts one subscription as watched until it is dropped.
 struct WatchGuard {
-    watched: Arc<Watched>,
-    /// What the subscription is about, unless it is about a claim.
-    polled: Option<Interest>,
-}
-
-impl WatchGuard {
-    fn new(watched: Arc<Watched>, interest: Interest) -> WatchGuard {
-        let polled = match interest {
-            Interest::Claim(..) => None,
-            polled => Some(polled),
-        };
-        match &polled {
-            None => {
-                watched.claims.fetch_add(1, SeqCst);
-            }
-            Some(interest) => {
-                *watched.polled().entry(interest.clone()).or_default() += 1;
-                watched.polled_count.fetch_add(1, SeqCst);
-            }
-        }
-        WatchGuard { watched, polled }
-    }
+    watched: Arc<Mutex<Watched>>,
+    interest: Interest,
 }
 
 impl Drop for WatchGuard {
     fn drop(&mut self) {
-        let Some(interest) = &self.polled else {
-            self.watched.claims.fetch_sub(1, SeqCst);
-            return;
-        };
-        self.watched.polled_count.fetch_sub(1, SeqCst);
-        let mut polled = self.watched.polled();
-        if let Some(count) = polled.get_mut(interest) {
-            *count -= 1;
-            if *count == 0 {
-                polled.remove(interest);
-            }
-        }
-    }
-}
-
-impl Watched {
-    fn polled(&self) -> MutexGuard<'_, HashMap<Interest, usize>> {
-        self.polled.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.claims.load(SeqCst) == 0 && self.polled_count.load(SeqCst) == 0
+        lock(&self.watched).remove(&self.interest);
     }
 }
 
 /// What the watcher's thread runs.
 struct WatchLoop {
     core: Arc<Core>,
-    watched: Arc<Watched>,
+    watched: Arc<Mutex<Watched>>,
     socket: UnixDatagram,
     is_bound: bool,
     /// The file's version when it was last polled.
@@ -241,10 +231,12 @@ impl WatchLoop {
                 Err(error) if is_timeout(&error) => {}
                 Err(_) => thread::sleep(LIVENESS_EVERY),
             }
-            self.watched.is_asleep.store(false, SeqCst);
-            if self.watched.stop.load(SeqCst) {
+            let mut watched = lock(&self.watched);
+            watched.is_asleep = false;
+            if watched.stop {
                 return;
             }
+            drop(watched);
             self.poll_file();
             self.check_liveness();
         }
@@ -252,33 +244,32 @@ impl WatchLoop {
 
     /// Decides how long to wait for a datagram at most. `None` is for ever.
     fn set_timeout(&mut self) {
-        let timeout = if self.has_to_poll() {
-            Some(POLL_EVERY)
-        } else if !self.watched.is_empty() || self.last_subscribed.elapsed() < SLEEP_AFTER {
-            Some(LIVENESS_EVERY)
-        } else {
-            // Set before the second check: a new subscription is either seen by it, or wakes this thread.
-            self.watched.is_asleep.store(true, SeqCst);
-            let sleeps = self.watched.is_empty() && !self.watched.stop.load(SeqCst);
-            (!sleeps).then_some(POLL_EVERY)
-        };
-        if !self.watched.is_empty() {
+        let mut watched = lock(&self.watched);
+        if !watched.is_empty() {
             self.last_subscribed = Instant::now();
         }
+        let timeout = if self.has_to_poll(&watched) {
+            Some(POLL_EVERY)
+        } else if watched.stop || self.last_subscribed.elapsed() < SLEEP_AFTER {
+            Some(LIVENESS_EVERY)
+        } else {
+            watched.is_asleep = true;
+            None
+        };
+        drop(watched);
         if timeout != self.timeout && self.socket.set_read_timeout(timeout).is_ok() {
             self.timeout = timeout;
         }
     }
 
     /// Whether a subscription is about something for which no datagram comes.
-    fn has_to_poll(&self) -> bool {
-        let claims = self.watched.claims.load(SeqCst) > 0;
-        self.watched.polled_count.load(SeqCst) > 0 || (claims && !self.is_bound)
+    fn has_to_poll(&self, watched: &Watched) -> bool {
+        !watched.polled.is_empty() || (watched.claims > 0 && !self.is_bound)
     }
 
     /// Hints all polled subscriptions if another process has changed the file.
     fn poll_file(&mut self) {
-        if !self.has_to_poll() {
+        if !self.has_to_poll(&lock(&self.watched)) {
             self.version = None;
             return;
         }
@@ -292,7 +283,7 @@ impl WatchLoop {
         if !self.is_bound {
             self.core.hints.everyone();
         }
-        for interest in self.watched.polled().keys() {
+        for interest in lock(&self.watched).polled.keys() {
             match interest {
                 Interest::Name(name) => self.core.hints.name(name),
                 Interest::Latch(name) => self.core.hints.latch(name),
@@ -304,7 +295,7 @@ impl WatchLoop {
 
     /// Frees what dead stores hold, which hints the claims that get it.
     fn check_liveness(&mut self) {
-        if self.watched.claims.load(SeqCst) == 0 || Instant::now() < self.next_liveness_check {
+        if lock(&self.watched).claims == 0 || Instant::now() < self.next_liveness_check {
             return;
         }
         if let Err(fault) = self.core.reclaim_dead() {
