@@ -178,7 +178,7 @@ fn read_only_files_and_folders_are_refused() {
     assert!(text.contains("write access"), "{text}");
     set(folder.path(), 0o000);
     let text = refused(&path);
-    assert!(text.contains("cannot be looked at"), "{text}");
+    assert!(text.contains("cannot be accessed"), "{text}");
     set(folder.path(), 0o700);
     drop(SqliteStore::open(&path).expect("opens again"));
 }

@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(clock.estimate(at(250)), Some(T + 150));
         assert_eq!(clock.estimate(at(1_000_099)), Some(T + 999_999));
         assert_eq!(clock.estimate(at(1_000_100)), None);
-        // A slow response tells the time, but not well enough.
+        // A slow response has the time, but is too vague.
         clock.saw(T + 2_000_000, at(2_000_000), at(2_200_000));
         assert_eq!(clock.estimate(at(2_200_001)), None);
         clock.saw(T + 2_500_000, at(2_500_000), at(2_500_100));

@@ -76,7 +76,7 @@ impl Trust {
             tracing::warn!(
                 target: SETUP_TARGET,
                 %server,
-                "insecure=yes: the server's certificate is not looked at, so anyone on the way can be the server"
+                "insecure=yes: the server's certificate is not checked, so anyone on the way can pose as the server"
             );
         }
     }

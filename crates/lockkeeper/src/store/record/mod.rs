@@ -259,7 +259,7 @@ pub struct Now<'a> {
 /// # };
 /// # let id = ClaimId { keeper: KeeperId::new(), number: 1 };
 /// # let claim = Claim::new(id, Name::new("x")?, Mode::Exclusive, Duration::from_secs(30));
-/// // Nothing of the queue was loaded, and somebody may wait.
+/// // Nothing of the queue was loaded, and a claim may wait.
 /// let queue = Queue { more: true, ..Queue::default() };
 /// let mut record = Record { queue, ..Record::default() };
 /// assert_eq!(record.try_acquire(&claim, now), Err(Missing::Queue));
@@ -297,7 +297,7 @@ pub enum Missing {
 /// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct Step<T> {
-    /// What the caller is told.
+    /// What the verb returns.
     pub answer: T,
     /// What the store has to save, in this order.
     pub changes: Vec<Change>,
@@ -332,10 +332,10 @@ pub enum Change {
     },
     /// A hold ends.
     End(ClaimId),
-    /// A claim goes to the end of the queue. If the queue was not wholly loaded, the claim may stand in the rest of
-    /// it: a live entry then keeps its place and gets this `until`.
+    /// A claim goes to the end of the queue. If a part of the queue was not loaded, the claim may have a live entry there,
+    /// which then keeps its position and gets this `until`.
     Enqueue(Queued),
-    /// A claim keeps its place in the queue.
+    /// A claim keeps its position in the queue.
     Keep {
         /// Which.
         claim: ClaimId,

@@ -122,7 +122,7 @@ fn check_folder(path: &Path) -> Result<(), Error> {
         }
         Err(error) => {
             return Err(refused(format!(
-                "{folder:?} cannot be looked at ({error}); give this user access to it, or name another place"
+                "{folder:?} cannot be accessed ({error}); give this user access to it, or name another place"
             )));
         }
     }
@@ -145,7 +145,7 @@ fn check_file(path: &Path) -> Result<(), Error> {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => create(path),
         Err(error) => Err(refused(format!(
-            "{path:?} cannot be looked at ({error}); give this user access to it, or name another file"
+            "{path:?} cannot be accessed ({error}); give this user access to it, or name another file"
         ))),
     }
 }

@@ -21,7 +21,7 @@ const SHARED_LOCKS: RangeInclusive<u64> = 120..=128;
 const WRITE_LOCK: u64 = 120;
 const CHECKPOINT_LOCK: u64 = 121;
 const READ_MARKS: RangeInclusive<u64> = 123..=127;
-/// The bytes of the database file that SQLite locks: a process that locks them to write keeps everybody out.
+/// The bytes of the database file that SQLite locks: a process that locks them to write keeps all others out.
 const DATABASE_LOCKS: RangeInclusive<u64> = 0x4000_0000..=0x4000_01ff;
 
 /// How often to read the table. The kernel gives it out page by page, and while other processes lock and unlock, a line may be

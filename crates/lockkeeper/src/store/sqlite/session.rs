@@ -344,7 +344,7 @@ fn identity(path: &Path) -> Result<Identity, Error> {
     for (one, end) in identity.iter_mut().zip(["", "-wal", "-shm"]) {
         let path = sibling(path, end);
         let file = std::fs::metadata(&path)
-            .map_err(|error| refused(format!("{path:?} cannot be looked at: {error}")))?;
+            .map_err(|error| refused(format!("{path:?} cannot be accessed: {error}")))?;
         *one = (file.dev(), file.ino());
     }
     Ok(identity)

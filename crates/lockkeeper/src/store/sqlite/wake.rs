@@ -299,7 +299,7 @@ impl WatchLoop {
             return;
         }
         if let Err(fault) = self.core.reclaim_dead() {
-            tracing::debug!(?fault, "could not look for dead processes; trying again");
+            tracing::debug!(?fault, "could not check for dead processes; trying again");
         }
         self.next_liveness_check = Instant::now() + LIVENESS_EVERY;
     }

@@ -51,7 +51,7 @@ fn check_order(before: &Record, verb: &Verb, step: &Step<Outcome>, now: Now<'_>)
             Change::Start { hold, direct } => {
                 assert!(now.may_grant, "{verb:?} granted while the server may not");
                 let (first, tokens) = (hold.grant.token.get(), u64::from(hold.grant.tokens));
-                assert!(first > last, "{verb:?}: tokens go back");
+                assert!(first > last, "{verb:?}: a token not above the last");
                 assert!(
                     first >= now.wall_micros,
                     "{verb:?}: a token below the clock"
@@ -72,7 +72,7 @@ fn check_order(before: &Record, verb: &Verb, step: &Step<Outcome>, now: Now<'_>)
             _ => {}
         }
     }
-    assert!(last >= before.last_token, "{verb:?}: the fence goes back");
+    assert!(last >= before.last_token, "{verb:?} moved the fence back");
 }
 
 /// A waiter keeps its position, and a new one is put at the end. No waiter leaves the queue without a reason.
