@@ -392,8 +392,8 @@ impl Ensemble {
     pub fn cut_off(&self, server: usize) {
         assert!(!self.ways.is_empty(), "there is nothing between them");
         for way in self.ways_of(server) {
-            way.requests(Way::Held);
-            way.replies(Way::Held);
+            way.requests(Way::Frozen);
+            way.replies(Way::Frozen);
         }
     }
 
@@ -402,7 +402,7 @@ impl Ensemble {
     /// # Panics
     /// When they were not started apart.
     pub fn silence(&self, speaker: usize, listener: usize) {
-        self.says(speaker, listener, Way::Held);
+        self.says(speaker, listener, Way::Frozen);
     }
 
     /// Lets the other hear what was kept from it, and what comes.

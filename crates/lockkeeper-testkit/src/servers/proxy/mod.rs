@@ -22,6 +22,8 @@ pub enum Way {
     Slow(Duration),
     /// It is kept until the way is open again, even if its sender is gone by then.
     Held,
+    /// The same, and so is the end of a connection: the other side does not see that its sender is gone.
+    Frozen,
     /// It is thrown away. The sender does not notice.
     Dropped,
 }
@@ -375,6 +377,26 @@ mod tests {
         assert!(ask(&mut connect(&proxy), b'a').is_err());
         proxy.heal();
         assert_eq!(answer(&mut client).expect("comes"), b'l');
+    }
+
+    /// Nothing was said on the connection before it ended.
+    #[test]
+    fn the_end_of_a_connection_passes_unless_it_is_frozen() {
+        let listener = net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let proxy = Proxy::to(listener.local_addr().expect("an address").port());
+        for way in [Way::Held, Way::Frozen] {
+            let client = connect(&proxy);
+            let (mut server, _) = listener.accept().expect("a connection");
+            let wait = Some(Duration::from_millis(300));
+            server.set_read_timeout(wait).expect("a timeout");
+            proxy.requests(way);
+            drop(client);
+            let seen = server.read(&mut [0]).is_ok();
+            assert_eq!(seen, way == Way::Held, "{way:?}");
+            proxy.heal();
+            server.set_read_timeout(None).expect("no timeout");
+            assert_eq!(server.read(&mut [0]).expect("the end"), 0);
+        }
     }
 
     #[test]

@@ -101,6 +101,7 @@ impl Shared {
                 }
             };
             if length == 0 {
+                self.end(|rules| rules.requests).await;
                 return to.shutdown().await;
             }
             self.rewrite(&mut buffer[..length]);
@@ -157,6 +158,7 @@ impl Shared {
                 if fate.losing.load(SeqCst) {
                     self.lost.fetch_add(1, SeqCst);
                 }
+                self.end(|rules| rules.replies).await;
                 return to.shutdown().await;
             }
             let instead = fate.instead().pop_front();
@@ -181,9 +183,10 @@ impl Shared {
         match now {
             Way::Open => {}
             Way::Slow(time) => tokio::time::sleep(time).await,
-            Way::Held => {
+            Way::Held | Way::Frozen => {
                 self.stopped.fetch_add(1, SeqCst);
-                let _ = rules.wait_for(|rules| way(rules) != Way::Held).await;
+                let held = |rules: &Rules| matches!(way(rules), Way::Held | Way::Frozen);
+                let _ = rules.wait_for(|rules| !held(rules)).await;
             }
             Way::Dropped => {
                 self.stopped.fetch_add(1, SeqCst);
@@ -191,6 +194,12 @@ impl Shared {
             }
         }
         true
+    }
+
+    /// Waits as long as the end of a connection is not to be seen.
+    async fn end(&self, way: impl Fn(&Rules) -> Way) {
+        let mut rules = self.rules.subscribe();
+        let _ = rules.wait_for(|rules| way(rules) != Way::Frozen).await;
     }
 
     /// What is to happen with a request, if it is the one that was waited for.
