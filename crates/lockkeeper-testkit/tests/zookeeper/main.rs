@@ -9,6 +9,7 @@ mod common;
 #[path = "../support/crew.rs"]
 #[allow(dead_code, reason = "each test file uses its part")]
 mod crew;
+mod deposed;
 mod faults;
 mod limits;
 mod moved;

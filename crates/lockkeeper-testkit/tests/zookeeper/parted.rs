@@ -102,7 +102,7 @@ async fn told_in_time(servers: &Ensemble, cut_off: usize, other: usize) {
     servers.heal(cut_off);
 }
 
-async fn started(options: [ZooKeeperOptions; 3], leader: Option<usize>) -> Ensemble {
+pub async fn started(options: [ZooKeeperOptions; 3], leader: Option<usize>) -> Ensemble {
     let starting = tokio::task::spawn_blocking(move || {
         let mut servers = Ensemble::start_apart(options);
         if let Some(leader) = leader {

@@ -306,6 +306,19 @@ impl Core {
         Err(fault::odd("the base of tokens changes all the time"))
     }
 
+    /// A write that changes nothing, to be sent before reads: no server answers it without a majority, and what is read behind it is
+    /// not of the past. A leader that was deposed answers reads and `sync` alone, and so does a follower of it.
+    pub fn barrier(&self) -> Request {
+        let root = match self.settings.chroot.as_str() {
+            "" => "/",
+            chroot => chroot,
+        };
+        Request::Multi(vec![Op::Check {
+            path: root.to_owned(),
+            version: -1,
+        }])
+    }
+
     /// The children of these paths; what is not there has none. They are read in this order, by one session.
     pub async fn children<const N: usize>(
         &self,

@@ -45,9 +45,14 @@ pub async fn latch(core: Arc<Core>, request: LatchRequest) -> Result<LatchState,
 async fn apply(core: &Core, request: &LatchRequest) -> Result<LatchState, Fault> {
     let path = path(core, &request.name);
     let id = node_id(request.id).to_be_bytes();
+    let mut is_current = false;
     for _ in 0..1_000 {
         let requests = vec![
-            Request::Sync { path: path.clone() },
+            if is_current {
+                core.barrier()
+            } else {
+                Request::Sync { path: path.clone() }
+            },
             Request::GetData {
                 path: path.clone(),
                 watch: false,
@@ -67,7 +72,14 @@ async fn apply(core: &Core, request: &LatchRequest) -> Result<LatchState, Fault>
         };
         let (state, change) = latch.apply(request, Moment::now());
         let Some(change) = change else {
-            return Ok(state);
+            // A leader that was deposed answers `sync`. A latch that it takes for closed delays those who wait; one that it takes for
+            // open lets them through, and loses their counts.
+            let delays = matches!(request.op, LatchOp::Read) && state.count > 0;
+            if delays || is_current {
+                return Ok(state);
+            }
+            is_current = true;
+            continue;
         };
         let mut data = state.count.to_be_bytes().to_vec();
         if change == LatchChange::Arrive {

@@ -76,14 +76,23 @@ fn millis(since_1970: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(u64::try_from(since_1970).unwrap_or_default())
 }
 
-/// Looks at a name. It sees what was committed before. `listed_only`: nobody wants to see who waits.
+/// Looks at a name, by a server that has caught up with what was committed before. `listed_only`: nobody wants to see who waits.
 pub async fn view(core: &Core, name: &str, listed_only: bool) -> Result<View, Fault> {
+    let path = core.place(name).path;
+    view_behind(core, &Request::Sync { path }, name, listed_only).await
+}
+
+/// The same, by what is read behind this request.
+pub async fn view_behind(
+    core: &Core,
+    before: &Request,
+    name: &str,
+    listed_only: bool,
+) -> Result<View, Fault> {
     let place = core.place(name);
     let record = record_path(core, name);
     for tries in 0.. {
-        let mut requests = vec![Request::Sync {
-            path: place.path.clone(),
-        }];
+        let mut requests = vec![before.clone()];
         let permits = Mode::Permit { limit: 1, count: 1 };
         requests.extend(Lists::requests(&place, permits));
         requests.push(Request::GetData {

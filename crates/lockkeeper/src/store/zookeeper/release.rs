@@ -84,15 +84,8 @@ async fn resolve(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
         Mode::Permit { .. } => vec![&place.queue, &place.leases],
         _ => vec![&place.path],
     };
-    // A write that is committed: a server that lags behind has caught up with what came before it.
-    let root = match core.settings.chroot.as_str() {
-        "" => "/",
-        chroot => chroot,
-    };
-    let mut requests = vec![Request::Multi(vec![Op::Check {
-        path: root.to_owned(),
-        version: -1,
-    }])];
+    // A server that lags behind has caught up with what came before it.
+    let mut requests = vec![core.barrier()];
     for folder in &folders {
         requests.push(Request::GetChildren {
             path: (*folder).clone(),
