@@ -30,9 +30,10 @@ pub enum ZooKeeperMistake {
 }
 
 impl ZooKeeperMistake {
-    /// The mistake of this name.
+    /// The mistake of this name; `right` is none.
     pub fn named(name: &str) -> Option<ZooKeeperMistake> {
         Some(match name {
+            "right" => ZooKeeperMistake::None,
             "trusts-pings" => ZooKeeperMistake::TrustsPings,
             "adopts-by-id" => ZooKeeperMistake::AdoptsById,
             "sorts-by-number" => ZooKeeperMistake::SortsByNumber,

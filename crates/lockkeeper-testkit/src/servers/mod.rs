@@ -15,4 +15,5 @@ pub mod replicated;
 pub mod wall_clock;
 pub mod wire;
 pub mod zookeeper;
+pub mod zookeeper_numbers;
 pub mod zookeeper_session;

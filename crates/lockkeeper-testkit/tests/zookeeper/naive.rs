@@ -9,7 +9,8 @@ use lockkeeper_testkit::checker::{Demands, Rule, check};
 use lockkeeper_testkit::history::{Answer, Mode, Recorder, merge};
 use lockkeeper_testkit::naive::{NaiveZooKeeper, ZooKeeperMistake};
 use lockkeeper_testkit::servers::zookeeper::{Ensemble, ZooKeeperServer};
-use lockkeeper_testkit::servers::zookeeper_session::{Node, ZooKeeperSession};
+use lockkeeper_testkit::servers::zookeeper_numbers::spend;
+use lockkeeper_testkit::servers::zookeeper_session::ZooKeeperSession;
 
 use super::numbers::server_near_the_end;
 use super::parted::patient;
@@ -127,14 +128,7 @@ fn a_lock_that_sorts_by_number_alone_is_caught() {
     for mistake in [ZooKeeperMistake::SortsByNumber, ZooKeeperMistake::None] {
         let server = server_near_the_end(FOLDER);
         let hand = ZooKeeperSession::open(server.port(), SESSION);
-        loop {
-            let path = format!("{FOLDER}/other-lock-");
-            let node = hand.create(&path, b"", Node::Sequential).expect("creates");
-            hand.delete(&node).expect("deletes");
-            if node.ends_with("2147483647") {
-                break;
-            }
-        }
+        spend(&hand, FOLDER);
         let clients = ["one", "two"].map(|id| Client::new(mistake, id, server.port()));
         let written = Moment::now();
         clients.iter().for_each(Client::queues);

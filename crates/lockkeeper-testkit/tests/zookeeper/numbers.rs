@@ -1,19 +1,19 @@
 //! The end of the numbers: a server gives 2147483647 again and again. Transactions decide from there on.
-//!
-//! Nobody waits for two thousand million nodes: the number is written into a server's snapshot.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use lockkeeper::Lockkeeper;
 use lockkeeper::store::Mode;
+use lockkeeper_testkit::checker::{Demands, FaultKind, Rule, Verdict};
 use lockkeeper_testkit::servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
+use lockkeeper_testkit::servers::zookeeper_numbers::{leave, spend, with_numbers_set};
 use lockkeeper_testkit::servers::zookeeper_session::{Node, ZooKeeperSession};
 
 use super::claims::{claim_for, release};
 use super::common::{busy, granted, in_the_end, open, soon};
+use crate::crew::{Crew, LINGER, Watcher, demands, judged};
 
 const SESSION: Duration = Duration::from_secs(200);
 /// So many more nodes have a number of their own.
@@ -21,69 +21,10 @@ const LEFT: i32 = 5;
 
 /// A server with a folder whose numbers are nearly used up.
 pub fn server_near_the_end(path: &str) -> ZooKeeperServer {
-    let mut server = ZooKeeperServer::start_with(ZooKeeperOptions {
-        // A snapshot that was changed has another digest. That and, of newer servers, a number would follow the check sum.
-        properties: ["digest.enabled", "serializeLastProcessedZxid.enabled"]
-            .map(|name| (format!("zookeeper.{name}"), "false".into()))
-            .to_vec(),
-        ..ZooKeeperOptions::default()
-    });
-    let hand = ZooKeeperSession::open(server.port(), SESSION);
-    hand.folders(path);
-    hand.close();
-    // It writes a snapshot when it starts.
-    server.restart();
-    server.kill();
-    rewrite(&newest_snapshot(&server.data()), path);
-    server.restart();
-    // A snapshot that a server does not believe is passed over.
-    let hand = ZooKeeperSession::open(server.port(), SESSION);
-    let node = hand.create(&format!("{path}/spent-"), b"", Node::Sequential);
-    let node = node.expect("creates");
-    assert!(node.contains("-214748364"), "{node}: {}", server.log());
-    hand.delete(&node).expect("deletes");
-    hand.close();
+    let options = with_numbers_set(ZooKeeperOptions::default());
+    let mut server = ZooKeeperServer::start_with(options);
+    leave(&mut server, &[(path, LEFT)]);
     server
-}
-
-fn newest_snapshot(data: &Path) -> std::path::PathBuf {
-    let files = std::fs::read_dir(data.join("version-2")).expect("a folder");
-    let files = files.map(|file| file.expect("a file").path());
-    let zxid = |path: &std::path::PathBuf| {
-        let name = path.file_name()?.to_str()?;
-        u64::from_str_radix(name.strip_prefix("snapshot.")?, 16).ok()
-    };
-    files
-        .filter(|path| zxid(path).is_some())
-        .max_by_key(zxid)
-        .expect("a snapshot")
-}
-
-/// Sets how often the children of a node have changed, which is the number of the next one, and the check sum behind all.
-fn rewrite(snapshot: &Path, path: &str) {
-    let mut bytes = std::fs::read(snapshot).expect("reads");
-    let mut node = (path.len() as u32).to_be_bytes().to_vec();
-    node.extend(path.as_bytes());
-    let at = bytes.windows(node.len()).position(|part| part == node);
-    let data = at.expect("the node") + node.len();
-    let length = i32::from_be_bytes(bytes[data..data + 4].try_into().expect("four bytes"));
-    // Behind its data: the number of its ACL, four long numbers and its version.
-    let changes = data + 4 + length.max(0) as usize + 8 + 32 + 4;
-    bytes[changes..changes + 4].copy_from_slice(&(i32::MAX - LEFT).to_be_bytes());
-    // The check sum is a long number, and a text of one character follows it.
-    let sum = bytes.len() - 13;
-    let value = adler32(&bytes[..sum]);
-    bytes[sum..sum + 8].copy_from_slice(&u64::from(value).to_be_bytes());
-    std::fs::write(snapshot, bytes).expect("writes");
-}
-
-fn adler32(bytes: &[u8]) -> u32 {
-    let (mut a, mut b) = (1u32, 0u32);
-    for byte in bytes {
-        a = (a + u32::from(*byte)) % 65_521;
-        b = (b + a) % 65_521;
-    }
-    b << 16 | a
 }
 
 /// A lock that sorts by numbers alone: whether this node is the first.
@@ -98,12 +39,7 @@ async fn numbers_alone_let_two_in_and_transactions_do_not() {
     let server = tokio::task::spawn_blocking(|| server_near_the_end("/x/a"));
     let server = server.await.expect("no panic");
     let hand = ZooKeeperSession::open(server.port(), SESSION);
-    for _ in 0..=LEFT {
-        let node = hand
-            .create("/x/a/spent-", b"", Node::Sequential)
-            .expect("creates");
-        hand.delete(&node).expect("deletes");
-    }
+    spend(&hand, "/x/a");
     let first = hand
         .create("/x/a/z-lock-", b"", Node::Sequential)
         .expect("creates");
@@ -214,4 +150,92 @@ async fn every_mode_keeps_its_order_at_the_end_of_the_numbers() {
             assert!(release(&store, claim).await.expect("releases"));
         }
     }
+}
+
+/// Permits have a line of their own. Nobody sweeps its folder but us: it is no container.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_numbers_of_a_line_for_permits_begin_again() {
+    let server = tokio::task::spawn_blocking(|| server_near_the_end("/x/a/locks"));
+    let server = server.await.expect("no panic");
+    let store = open(&server.url("x")).await;
+    let hand = ZooKeeperSession::open(server.port(), SESSION);
+    let permit = Mode::Permit { limit: 1, count: 1 };
+    soon("a low number", async {
+        loop {
+            let claims = [(); 2].map(|()| claim_for(Duration::from_secs(60), "a", permit));
+            granted(&store, &claims[0]).await;
+            let waiting = claims[1].clone().with_enqueue(true);
+            busy(&store, &waiting).await;
+            let line = hand.children("/x/a/locks");
+            assert!(release(&store, &claims[0]).await.expect("releases"));
+            in_the_end(&store, &waiting).await;
+            assert!(release(&store, &waiting).await.expect("releases"));
+            if line.iter().all(|node| node.contains("-lock-00")) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+/// Processes under load before, at and behind the end of a folder's numbers, while a holder is killed.
+fn over_the_end(lock: &str, session: &str) -> Verdict {
+    let options = with_numbers_set(ZooKeeperOptions::default());
+    let mut server = ZooKeeperServer::start_with(options);
+    leave(&mut server, &[("/x/a", 40)]);
+    let hand = ZooKeeperSession::open(server.port(), SESSION);
+    let ours = lock == "ours";
+    if ours {
+        // So that the folder is never empty, and its numbers never begin again.
+        hand.folders("/x/a/kept");
+    }
+    let url = format!("zk://127.0.0.1:{}/x{session}", server.port());
+    let mut crew = Crew::at(&url);
+    crew.lock = lock.into();
+    if !ours {
+        // A naive lock is one client's.
+        crew.tasks = 1;
+    }
+    crew.busy(3, 20);
+    if ours {
+        let watcher = Watcher::new(&url);
+        let holder = crew.stop_a_holder(&watcher);
+        crew.kill(holder);
+        crew.healed();
+        crew.one_more(&url);
+    }
+    crew.work(20);
+    spend(&hand, "/x/a");
+    crew.bitten("numbers");
+    crew.healed();
+    crew.work(60);
+    hand.close();
+    let events = crew.finish(|| match server.ephemerals() {
+        0 => Vec::new(),
+        count => vec![format!("{count} nodes")],
+    });
+    let demands = if ours {
+        demands()
+            .linger(LINGER + Duration::from_secs(4))
+            .fault(FaultKind::HolderKilled, 1)
+            .fault(FaultKind::Other("numbers".into()), 1)
+    } else {
+        Demands::none()
+    };
+    judged(&events, &demands)
+}
+
+/// The checker of histories sees nothing wrong with ours.
+#[test]
+fn a_load_goes_over_the_end_of_the_numbers() {
+    over_the_end("ours", "?session_timeout=4s&timeout=1s").expect_valid();
+}
+
+/// It sees what is wrong with a lock that sorts by numbers alone, and nothing where the transactions are looked at.
+#[test]
+fn a_load_of_locks_that_sort_by_number_alone_is_caught() {
+    let caught = over_the_end("sorts-by-number", "");
+    assert!(caught.breaks(Rule::S1), "{caught}");
+    over_the_end("right", "").expect_valid();
 }

@@ -406,7 +406,8 @@ fn is_sound(core: &Core, step: Option<&Step>, czxid: i64) -> bool {
     step.is_none_or(|step| core.tokens().done(step, czxid).is_some())
 }
 
-fn folder<'a>(claim: &Claim, place: &'a Place) -> &'a str {
+/// Where a claim stands in line.
+pub fn folder<'a>(claim: &Claim, place: &'a Place) -> &'a str {
     match claim.mode {
         Mode::Permit { .. } => &place.queue,
         _ => &place.path,

@@ -30,6 +30,8 @@ const SHORTEST_SPLIT: usize = 4_000;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How many weights of nodes are remembered.
 const MOST_WEIGHTS: usize = 4096;
+/// How often it is told that numbers end.
+const WARNS_EVERY: Duration = Duration::from_secs(60);
 /// For how long a name that was found busy is looked at before it is tried.
 const BUSY_FOR: Duration = Duration::from_secs(2);
 
@@ -50,6 +52,8 @@ pub struct Core {
     /// When the last write that was committed was sent.
     committed: AtomicU64,
     pub splits: Splits,
+    /// When it was last told that numbers end, in nanoseconds; 0 before the first time.
+    warned: AtomicU64,
 }
 
 /// How long a request may be that can be split: servers end the connection of a client that sends more than their
@@ -111,6 +115,7 @@ impl Core {
             busy: Mutex::default(),
             committed: AtomicU64::new(0),
             splits: Splits::default(),
+            warned: AtomicU64::new(0),
         }
     }
 
@@ -416,6 +421,17 @@ impl Core {
             known.insert(path, weight);
         }
         Ok(weights)
+    }
+
+    /// Whether to tell now that numbers end: each release finds that out, for a million of them.
+    pub fn warns_of_numbers(&self) -> bool {
+        let (now, last) = (Moment::now(), self.warned.load(Ordering::SeqCst));
+        let is_due = last == 0 || now.since(Moment::from_nanos(last)) >= WARNS_EVERY;
+        is_due
+            && self
+                .warned
+                .compare_exchange(last, now.as_nanos(), Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
     }
 
     /// A name was found busy, or free.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::acquire;
-use super::claims::{Seat, State, Turn};
+use super::claims::{Entry, Seat, State, Turn};
 use super::client::wire::{Answer, Code, Op, Request};
 use super::core::Core;
 use super::fault::{self, Fault};
@@ -54,7 +54,7 @@ pub async fn remove(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
             Err(code) => return Err(fault::of_code(*code, node)),
         }
     }
-    sweep(core, entry.number, &entry.nodes);
+    sweep(core, ending_line(core, entry));
     *turn.entry() = None;
     Ok(())
 }
@@ -110,20 +110,26 @@ async fn resolve(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
     remove(core, turn).await
 }
 
-/// Starts the numbers of a path again before they end: an empty folder that is deleted begins at 0.
-fn sweep(core: &Core, number: i64, nodes: &[String]) {
-    if number < line::NEARLY_LAST {
-        return;
+/// The folder in which a claim stood in line, if its numbers are about to end or have ended.
+fn ending_line(core: &Core, entry: &Entry) -> Option<String> {
+    let ends = !(0..line::NEARLY_LAST).contains(&entry.number);
+    ends.then(|| {
+        let place = core.place(&entry.claim.name);
+        acquire::folder(&entry.claim, &place).to_owned()
+    })
+}
+
+/// Starts the numbers of a line again: an empty folder that is deleted begins at 0.
+fn sweep(core: &Core, ending: Option<String>) {
+    let Some(path) = ending else { return };
+    if core.warns_of_numbers() {
+        tracing::warn!(
+            target: crate::SETUP_TARGET,
+            path,
+            "the numbers of this path are nearly used up; they begin again once nobody holds or waits"
+        );
     }
-    let Some((folder, _)) = nodes.first().and_then(|path| path.rsplit_once('/')) else {
-        return;
-    };
-    tracing::warn!(
-        target: crate::SETUP_TARGET,
-        path = folder,
-        "the numbers of this path are nearly used up; they begin again once nobody holds or waits"
-    );
-    let (client, path) = (core.client.clone(), folder.to_owned());
+    let client = core.client.clone();
     tokio::spawn(async move {
         let delete = Request::Do(Op::Delete { path });
         // It is refused as long as somebody is there.
@@ -193,7 +199,7 @@ async fn let_go(
     }
     let next = release.requeue.as_ref();
     let next = next.filter(|next| next.not_after >= now && next.mode.admits([]) && !was_leaving);
-    let (nodes, number) = (entry.nodes.clone(), entry.number);
+    let (nodes, ending) = (entry.nodes.clone(), ending_line(core, entry));
     if let (Some(next), Some(seat)) = (next, seat) {
         let mut other = core.claims.enter(seat).await;
         if !other.is_withdrawn() {
@@ -218,11 +224,12 @@ async fn let_go(
         }
         _ => false,
     };
-    sweep(core, number, &nodes);
-    match gone {
+    sweep(core, ending);
+    if gone {
         // Some may be left, if not all were broken.
-        true => remove(core, turn).await?,
-        false => *turn.entry() = None,
+        remove(core, turn).await?;
+    } else {
+        *turn.entry() = None;
     }
     core.found(&release.name, false);
     Ok(Released {
