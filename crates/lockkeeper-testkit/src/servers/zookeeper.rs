@@ -1,8 +1,8 @@
 //! Real ZooKeeper servers for one test: one alone, or an ensemble. With `LOCKKEEPER_ZOOKEEPER=FOLDER`, of the jars in that folder.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -181,15 +181,19 @@ impl ZooKeeperServer {
 
     /// What it answers to one of its words of four letters; empty if it does not.
     pub fn word(&self, word: &str) -> String {
+        self.ask(word).map(|(_, answer)| answer).unwrap_or_default()
+    }
+
+    /// The same, and the address that it was asked from.
+    fn ask(&self, word: &str) -> io::Result<(SocketAddr, String)> {
         let mut answer = String::new();
-        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else {
-            return answer;
-        };
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        let from = stream.local_addr()?;
         let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
         let _ = stream.write_all(word.as_bytes());
         let _ = stream.shutdown(Shutdown::Write);
         let _ = stream.read_to_string(&mut answer);
-        answer
+        Ok((from, answer))
     }
 
     /// What it is in its ensemble: `leader`, `follower` or `standalone`; `None` while it does not serve.
@@ -219,6 +223,17 @@ impl ZooKeeperServer {
     /// How many sessions it knows of.
     pub fn sessions(&self) -> u64 {
         self.monitored("zk_global_sessions")
+    }
+
+    /// What it says of each connection that it has, but for the one that asks; nothing while it does not serve.
+    pub fn connections(&self) -> Vec<String> {
+        let Ok((from, said)) = self.ask("cons") else {
+            return Vec::new();
+        };
+        let own = format!("/{from}[");
+        let lines = said.lines().map(str::trim);
+        let others = lines.filter(|line| line.starts_with('/') && !line.starts_with(&own));
+        others.map(str::to_owned).collect()
     }
 
     /// One of the numbers that it tells; 0 while it does not serve.

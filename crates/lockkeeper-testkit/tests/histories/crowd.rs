@@ -36,6 +36,8 @@ const LONG: &str = "20s";
 pub struct Crowd {
     pub place: Place,
     pub driver: Recorder,
+    /// What the processes have in their environments, in turn; nothing if there are none.
+    pub environments: Vec<Vec<(String, String)>>,
     takers: Vec<(String, Taker)>,
     started: u64,
     seed: u64,
@@ -108,6 +110,7 @@ impl Crowd {
         Crowd {
             place,
             driver: Recorder::in_memory("driver", Clock::real()),
+            environments: Vec::new(),
             takers: Vec::new(),
             started: 0,
             seed,
@@ -130,8 +133,9 @@ impl Crowd {
         let url = self.place.url.clone();
         let mut more = vec!["--tasks", TASKS, "--seed", &seed, "--patience", "1s"];
         more.extend(self.broken.iter().flat_map(|broken| ["--broken", broken]));
+        let environment = self.environment();
         let place = &self.place;
-        let taker = place.start("mix", &url, &process, "1s", &more, Vec::new());
+        let taker = place.start("mix", &url, &process, "1s", &more, environment);
         self.takers.push((process, taker));
     }
 
@@ -139,6 +143,12 @@ impl Crowd {
         self.started += 1;
         let seed = self.seed.wrapping_mul(1_000).wrapping_add(self.started);
         (format!("p{}", self.started), seed.to_string())
+    }
+
+    /// What the process that was counted last has in its environment.
+    fn environment(&self) -> Vec<(String, String)> {
+        let turn = self.started as usize % self.environments.len().max(1);
+        self.environments.get(turn).cloned().unwrap_or_default()
     }
 
     /// How many grants there were so far.
@@ -244,7 +254,7 @@ impl Crowd {
         let more = ["--seed", &seed, "--patience", "5s"];
         let mut taker = self
             .place
-            .start("visit", &url, &process, LONG, &more, Vec::new());
+            .start("visit", &url, &process, LONG, &more, self.environment());
         let pid = taker.pid();
         assert!(taker.wait().expect("ends"), "{process} fails");
         let Office { runtime, keeper } = &*self.office;

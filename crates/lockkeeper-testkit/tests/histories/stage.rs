@@ -8,6 +8,7 @@ use lockkeeper_testkit::checker::{Demands, Kind, Verdict};
 use lockkeeper_testkit::history::{Event, What};
 use lockkeeper_testkit::random::Random;
 use lockkeeper_testkit::retries;
+use lockkeeper_testkit::servers::wall_clock::WallClock;
 
 use crate::crew::{LEASE, LINGER, judged};
 use crate::crowd::Crowd;
@@ -21,8 +22,16 @@ const TROUBLES: Range<u64> = 2..5;
 pub trait Stage {
     /// What can happen to it.
     fn menu(&self) -> Vec<Trouble>;
+    /// What happens in every history, before something else comes by chance.
+    fn always(&self) -> &'static [Trouble] {
+        &[]
+    }
     /// Where the processes of a new history are.
     fn place(&mut self) -> Place;
+    /// The clocks that its processes have, in turn; none if they have the right time.
+    fn clocks(&self) -> &[WallClock] {
+        &[]
+    }
     /// The URL that goes straight to the store.
     fn straight(&self, place: &Place) -> String;
     /// Makes a trouble of its own, for about so long, and records that it bit.
@@ -107,6 +116,7 @@ fn attempt(stage: &mut impl Stage, store: &str, seed: u64) -> (Verdict, Vec<Trou
     let place = stage.place();
     let straight = stage.straight(&place);
     let mut crowd = Crowd::new(place, &straight, seed, None);
+    crowd.environments = stage.clocks().iter().map(WallClock::environment).collect();
     let mut demands = demands(stage.kinds()).linger(stage.linger());
     let count = TROUBLES.start + random.below(TROUBLES.end - TROUBLES.start);
     let mut made = Vec::new();
@@ -120,8 +130,11 @@ fn attempt(stage: &mut impl Stage, store: &str, seed: u64) -> (Verdict, Vec<Trou
             crowd.work(60);
         }
         crowd.latch_opens();
-        for _ in 0..count {
-            let trouble = menu[random.below(menu.len() as u64) as usize];
+        let always = stage.always().iter().copied();
+        let by_chance: Vec<Trouble> = (0..count)
+            .map(|_| menu[random.below(menu.len() as u64) as usize])
+            .collect();
+        for trouble in always.chain(by_chance) {
             made.push(trouble);
             crowd.latch();
             crowd.driver.record(What::Trouble);

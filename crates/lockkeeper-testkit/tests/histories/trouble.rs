@@ -40,6 +40,12 @@ pub enum Trouble {
     FollowerCutOff,
     /// ZooKeeper: a leader that the others have replaced, and that does not know it.
     LeaderDeposed,
+    /// ZooKeeper: nodes get the last sequence number that there is, again and again.
+    NumbersEnd,
+    /// A server's clock is set, by up to an hour.
+    ServerClockSet,
+    /// The clock of some of the processes is set, by up to an hour.
+    ClockSet,
     MinorityFull,
     MinoritySilent,
     /// A node wants a password that nobody has.

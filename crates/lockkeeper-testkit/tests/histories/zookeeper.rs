@@ -6,7 +6,10 @@ use lockkeeper_testkit::checker::Kind;
 use lockkeeper_testkit::history::Fault;
 use lockkeeper_testkit::random::Random;
 use lockkeeper_testkit::servers::proxy::Proxy;
+use lockkeeper_testkit::servers::wall_clock::WallClock;
 use lockkeeper_testkit::servers::zookeeper::{Ensemble, ZooKeeperOptions, ZooKeeperServer};
+use lockkeeper_testkit::servers::zookeeper_numbers::{leave, spend, with_numbers_set};
+use lockkeeper_testkit::servers::zookeeper_session::ZooKeeperSession;
 
 use crate::crew::{LEASE, LINGER};
 use crate::crowd::Crowd;
@@ -24,9 +27,10 @@ const SESSION: Duration = Duration::from_secs(4);
 const ELECTION: Duration = Duration::from_secs(180);
 
 /// Empty folders are swept all the time.
-fn swept() -> ZooKeeperOptions {
+fn swept(clock: &WallClock) -> ZooKeeperOptions {
     ZooKeeperOptions {
         properties: vec![("znode.container.checkIntervalMs".into(), "50".into())],
+        environment: clock.environment(),
         ..ZooKeeperOptions::default()
     }
 }
@@ -34,19 +38,79 @@ fn swept() -> ZooKeeperOptions {
 /// The server of an ensemble that goes on leading for long when it is cut off. The others do not wait for it.
 const STUBBORN: usize = 2;
 
+/// The folders of names whose numbers end in a history, below the chroot, and how many numbers each has left. What stands below
+/// `KEPT` is never empty, so its numbers never begin again.
+const ENDING: [(&str, i32); 6] = [
+    ("a", 60),
+    ("b", 20),
+    ("f", 40),
+    ("m", 30),
+    ("s/locks", 40),
+    ("s/leases", 40),
+];
+const KEPT: [&str; 4] = ["a", "f", "m", "s/locks"];
+
 struct ZooKeeper {
     server: ZooKeeperServer,
     proxy: Proxy,
+    clocks: Clocks,
+    /// Whether the numbers end in its histories.
+    numbers_end: bool,
+    /// How many histories there were.
+    played: usize,
 }
 
 struct Three {
     servers: Ensemble,
+    clocks: Clocks,
+}
+
+/// Clocks that are set meanwhile: of each server, and of some processes each.
+struct Clocks {
+    servers: Vec<WallClock>,
+    processes: [WallClock; 2],
+}
+
+impl Clocks {
+    fn of(servers: usize) -> Clocks {
+        Clocks {
+            servers: (0..servers).map(|_| WallClock::new()).collect(),
+            processes: [(); 2].map(|()| WallClock::new()),
+        }
+    }
+
+    /// Sets one of the servers' clocks, or of the processes'.
+    fn set(&self, trouble: Trouble, random: &mut Random) {
+        let clocks = match trouble {
+            Trouble::ServerClockSet => &self.servers[..],
+            _ => &self.processes,
+        };
+        let clock = &clocks[random.below(clocks.len() as u64) as usize];
+        let by = random.between(Duration::ZERO, Duration::from_secs(3600));
+        if random.chance(0.5) {
+            clock.ahead(by);
+        } else {
+            clock.behind(by);
+        }
+    }
+
+    /// All are right again.
+    fn calm_down(&self) {
+        let all = self.servers.iter().chain(&self.processes);
+        all.for_each(|clock| clock.ahead(Duration::ZERO));
+    }
 }
 
 #[test]
 #[ignore = "it takes long: `cargo xtask nightly` runs it"]
 fn every_rule_holds_on_zookeeper() {
-    play("zookeeper", 2, 2, |_| ZooKeeper::start());
+    play("zookeeper", 2, 2, |_| ZooKeeper::start(false));
+}
+
+#[test]
+#[ignore = "it takes long: `cargo xtask nightly` runs it"]
+fn the_numbers_end_on_zookeeper() {
+    play("zookeeper-numbers", 2, 2, |_| ZooKeeper::start(true));
 }
 
 #[test]
@@ -56,24 +120,64 @@ fn every_rule_holds_on_three_zookeepers() {
 }
 
 impl ZooKeeper {
-    fn start() -> ZooKeeper {
-        let server = ZooKeeperServer::start_with(swept());
+    fn start(numbers_end: bool) -> ZooKeeper {
+        let clocks = Clocks::of(1);
+        let options = with_numbers_set(swept(&clocks.servers[0]));
+        let server = ZooKeeperServer::start_with(options);
         ZooKeeper {
             proxy: Proxy::to(server.port()),
             server,
+            clocks,
+            numbers_end,
+            played: 0,
         }
     }
-}
 
-fn url(hosts: &str) -> String {
-    format!("zk://{hosts}/x?{OPTIONS}")
-}
-
-fn nodes(server: &ZooKeeperServer) -> Vec<String> {
-    match server.ephemerals() {
-        0 => Vec::new(),
-        count => vec![format!("{count} nodes")],
+    fn url(&self, port: u16) -> String {
+        format!("zk://127.0.0.1:{port}/x{}?{OPTIONS}", self.played)
     }
+
+    fn hand(&self) -> ZooKeeperSession {
+        ZooKeeperSession::open(self.server.port(), SESSION)
+    }
+
+    /// The path of what stands below the chroot.
+    fn path(&self, folder: &str) -> String {
+        format!("/x{}/{folder}", self.played)
+    }
+
+    /// Leaves the folders of a history few numbers.
+    fn leave_few_numbers(&mut self) {
+        let folders = ENDING.map(|(folder, left)| (self.path(folder), left));
+        let folders = folders.each_ref().map(|(path, left)| (&**path, *left));
+        leave(&mut self.server, &folders);
+        let hand = self.hand();
+        for folder in KEPT {
+            hand.folders(&self.path(&format!("{folder}/kept")));
+        }
+        hand.close();
+    }
+
+    /// Uses up the numbers while the processes work, unless they did.
+    fn end_numbers(&self) {
+        let hand = self.hand();
+        for folder in KEPT {
+            spend(&hand, &self.path(folder));
+        }
+        hand.close();
+    }
+}
+
+fn left(servers: &[ZooKeeperServer], leader: usize) -> Vec<String> {
+    let connections = servers.iter().flat_map(ZooKeeperServer::connections);
+    let mut left: Vec<String> = connections.map(|one| format!("connection {one}")).collect();
+    let (nodes, sessions) = (servers[leader].ephemerals(), servers[leader].sessions());
+    for (count, what) in [(nodes, "nodes"), (sessions, "sessions")] {
+        if count > 0 {
+            left.push(format!("{count} {what}"));
+        }
+    }
+    left
 }
 
 impl Stage for ZooKeeper {
@@ -83,21 +187,44 @@ impl Stage for ZooKeeper {
             Trouble::Silent,
             Trouble::ServerStopped,
             Trouble::ServerRestarted,
+            Trouble::ServerClockSet,
+            Trouble::ClockSet,
         ];
         chosen(&[&OF_PROCESSES, &OF_THE_WAY, &own])
     }
 
+    fn always(&self) -> &'static [Trouble] {
+        if self.numbers_end {
+            &[Trouble::NumbersEnd]
+        } else {
+            &[]
+        }
+    }
+
     fn place(&mut self) -> Place {
-        Place::at(&url(&format!("127.0.0.1:{}", self.proxy.port())))
+        self.played += 1;
+        if self.numbers_end {
+            self.leave_few_numbers();
+        }
+        Place::at(&self.url(self.proxy.port()))
     }
 
     fn straight(&self, _: &Place) -> String {
-        url(&format!("127.0.0.1:{}", self.server.port()))
+        self.url(self.server.port())
+    }
+
+    fn clocks(&self) -> &[WallClock] {
+        &self.clocks.processes
     }
 
     fn make(&mut self, trouble: Trouble, crowd: &mut Crowd, time: Duration, random: &mut Random) {
+        if trouble == Trouble::NumbersEnd {
+            self.end_numbers();
+        }
         let (server, proxy) = (&mut self.server, &self.proxy);
         match trouble {
+            Trouble::NumbersEnd => {}
+            Trouble::ServerClockSet | Trouble::ClockSet => self.clocks.set(trouble, random),
             Trouble::ServerStopped => {
                 server.pause();
                 std::thread::sleep(time);
@@ -131,7 +258,11 @@ impl Stage for ZooKeeper {
     }
 
     fn leftovers(&self) -> Vec<String> {
-        nodes(&self.server)
+        left(std::slice::from_ref(&self.server), 0)
+    }
+
+    fn calm_down(&mut self) {
+        self.clocks.calm_down();
     }
 
     fn kinds(&self) -> &'static [Kind] {
@@ -145,13 +276,16 @@ impl Stage for ZooKeeper {
 
 impl Three {
     fn start() -> Three {
+        let clocks = Clocks::of(3);
+        let options = |server: usize, seconds: u32| ZooKeeperOptions {
+            sync_limit: seconds * 10,
+            // One that is cut off may seem to lead: nobody waits for it for long.
+            lines: vec!["initLimit=100".into()],
+            ..swept(&clocks.servers[server])
+        };
         Three {
-            servers: Ensemble::start_apart([1, 1, 60].map(|seconds| ZooKeeperOptions {
-                sync_limit: seconds * 10,
-                // One that is cut off may seem to lead: nobody waits for it for long.
-                lines: vec!["initLimit=100".into()],
-                ..swept()
-            })),
+            servers: Ensemble::start_apart([options(0, 1), options(1, 1), options(STUBBORN, 60)]),
+            clocks,
         }
     }
 }
@@ -164,21 +298,28 @@ impl Stage for Three {
             Trouble::MinorityStopped,
             Trouble::FollowerCutOff,
             Trouble::LeaderDeposed,
+            Trouble::ServerClockSet,
+            Trouble::ClockSet,
         ];
         chosen(&[&OF_PROCESSES, &own])
     }
 
     fn place(&mut self) -> Place {
-        Place::at(&url(&self.servers.hosts()))
+        Place::at(&format!("zk://{}/x?{OPTIONS}", self.servers.hosts()))
     }
 
     fn straight(&self, place: &Place) -> String {
         place.url.clone()
     }
 
-    fn make(&mut self, trouble: Trouble, crowd: &mut Crowd, time: Duration, _: &mut Random) {
+    fn clocks(&self) -> &[WallClock] {
+        &self.clocks.processes
+    }
+
+    fn make(&mut self, trouble: Trouble, crowd: &mut Crowd, time: Duration, random: &mut Random) {
         let leader = self.servers.leader();
         match trouble {
+            Trouble::ServerClockSet | Trouble::ClockSet => self.clocks.set(trouble, random),
             Trouble::ServerStopped => {
                 self.servers.servers()[leader].pause();
                 std::thread::sleep(time);
@@ -217,7 +358,11 @@ impl Stage for Three {
     }
 
     fn leftovers(&self) -> Vec<String> {
-        nodes(&self.servers.all()[self.servers.leader()])
+        left(self.servers.all(), self.servers.leader())
+    }
+
+    fn calm_down(&mut self) {
+        self.clocks.calm_down();
     }
 
     fn kinds(&self) -> &'static [Kind] {

@@ -6,6 +6,7 @@
 #[allow(dead_code)]
 mod claims;
 mod common;
+mod connections;
 #[path = "../support/crew.rs"]
 #[allow(dead_code, reason = "each test file uses its part")]
 mod crew;
