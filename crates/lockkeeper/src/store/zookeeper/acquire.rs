@@ -135,11 +135,7 @@ async fn look_again(
     }
     loop {
         // A write that is committed: what it answers, and the lists behind it, are not of the past.
-        let check = entry.nodes.iter().map(|path| Op::Check {
-            path: path.clone(),
-            version: -1,
-        });
-        let mut requests = vec![Request::Multi(check.collect())];
+        let mut requests = vec![Request::Multi(super::renew::checks(entry))];
         requests.extend(Lists::requests(place, claim.mode));
         let replies = core.prove(requests, claim.not_after).await?;
         let (asked, mut answers) = (replies.sent, replies.answers.into_iter());

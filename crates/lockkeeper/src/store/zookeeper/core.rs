@@ -30,6 +30,8 @@ const SHORTEST_SPLIT: usize = 4_000;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How many weights of nodes are remembered.
 const MOST_WEIGHTS: usize = 4096;
+/// How many names that were found busy are remembered, before those are forgotten that are looked at no more.
+const MOST_BUSY: usize = 4096;
 /// How often it is told that numbers end.
 const WARNS_EVERY: Duration = Duration::from_secs(60);
 /// For how long a name that was found busy is looked at before it is tried.
@@ -123,12 +125,12 @@ impl Core {
     pub fn check_lease(&self, lease: Duration) -> Result<(), Error> {
         self.capabilities.check_lease(lease)?;
         let longest = self.client.standing().timeout * 2 / 3;
-        match lease <= longest {
-            true => Ok(()),
-            false => Err(super::url::KIND.unavailable(format!(
-                "the servers now end sessions so soon that no lease can be longer than {longest:?}; connect a new keeper"
-            ))),
+        if lease <= longest {
+            return Ok(());
         }
+        Err(super::url::KIND.unavailable(format!(
+            "the servers now end sessions so soon that no lease can be longer than {longest:?}; connect a new keeper"
+        )))
     }
 
     pub fn acl(&self) -> Acl {
@@ -437,19 +439,15 @@ impl Core {
     /// A name was found busy, or free.
     pub fn found(&self, name: &Name, busy: bool) {
         let mut known = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        match busy {
-            true => {
-                let now = Moment::now();
-                if known.len() >= MOST_WEIGHTS {
-                    known.retain(|_, since| now.since(*since) < BUSY_FOR);
-                }
-                known.insert(name.clone(), now);
-            }
-            false if known.is_empty() => {}
-            false => {
-                known.remove(name);
-            }
+        if !busy {
+            known.remove(name);
+            return;
         }
+        let now = Moment::now();
+        if known.len() >= MOST_BUSY {
+            known.retain(|_, since| now.since(*since) < BUSY_FOR);
+        }
+        known.insert(name.clone(), now);
     }
 
     /// Whether a name was found busy not long ago.

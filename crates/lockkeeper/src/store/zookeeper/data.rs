@@ -167,15 +167,12 @@ impl Fields {
         loop {
             let (key, after) = string(rest)?;
             let after = after.trim_start().strip_prefix(':')?.trim_start();
-            let (value, after) = match after.starts_with('"') {
-                true => {
-                    let (text, after) = string(after)?;
-                    (Value::Text(text), after)
-                }
-                false => {
-                    let end = after.find(|c: char| !c.is_ascii_digit())?;
-                    (Value::Number(after[..end].parse().ok()?), &after[end..])
-                }
+            let (value, after) = if after.starts_with('"') {
+                let (text, after) = string(after)?;
+                (Value::Text(text), after)
+            } else {
+                let end = after.find(|c: char| !c.is_ascii_digit())?;
+                (Value::Number(after[..end].parse().ok()?), &after[end..])
             };
             fields.push((key, value));
             let after = after.trim_start();

@@ -1,6 +1,6 @@
 //! Which claims stand in line below a path, and whose turn it is: pure.
 //!
-//! Every child whose name ends in a number behind one of the markers of Curator and kazoo is a contender, whoever made it.
+//! Every child whose name ends in a number behind one of the markers of Curator and kazoo is a contender, of whatever client it is.
 
 use std::collections::HashMap;
 

@@ -59,9 +59,10 @@ impl Record {
                 reason: fields.text("reason")?.to_owned(),
                 at: millis(stat.mtime),
             },
-            fence: match native {
-                true => stat.mzxid as u64,
-                false => fields.number("fence")?,
+            fence: if native {
+                stat.mzxid as u64
+            } else {
+                fields.number("fence")?
             },
         })
     }
@@ -140,10 +141,12 @@ fn groups<'a>(folder: &str, contenders: impl IntoIterator<Item = &'a Contender>)
             None => groups.push(Group {
                 id: one.id,
                 nodes: vec![path],
-                mode: match one.node.contains("__WRIT__") {
-                    true => Mode::Write,
-                    false if one.alone => Mode::Exclusive,
-                    false => Mode::Read,
+                mode: if one.node.contains("__WRIT__") {
+                    Mode::Write
+                } else if one.alone {
+                    Mode::Exclusive
+                } else {
+                    Mode::Read
                 },
             }),
         }

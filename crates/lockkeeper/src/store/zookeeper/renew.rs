@@ -19,16 +19,22 @@ const MOST: usize = 500;
 /// What a renewal writes: that the nodes are there, and their lease where it changes.
 pub fn touch(core: &Core, entry: &Entry, lease: Duration, now: Moment) -> Vec<Op> {
     let tells = lease != entry.told && moves(entry, lease, now);
-    let op = |path: &String| match tells {
-        true => Op::SetData {
-            path: path.clone(),
-            data: told(core, entry, lease),
-            version: -1,
-        },
-        false => Op::Check {
-            path: path.clone(),
-            version: -1,
-        },
+    if !tells {
+        return checks(entry);
+    }
+    let op = |path: &String| Op::SetData {
+        path: path.clone(),
+        data: told(core, entry, lease),
+        version: -1,
+    };
+    entry.nodes.iter().map(op).collect()
+}
+
+/// Writes nothing, if the nodes of a claim are all there.
+pub fn checks(entry: &Entry) -> Vec<Op> {
+    let op = |path: &String| Op::Check {
+        path: path.clone(),
+        version: -1,
     };
     entry.nodes.iter().map(op).collect()
 }
@@ -46,9 +52,10 @@ fn told(core: &Core, entry: &Entry, lease: Duration) -> Vec<u8> {
         lease,
         ..entry.claim.clone()
     };
-    let fence = match core.settings.native {
-        true => Fence::Native,
-        false => Fence::Token(entry.grant.token),
+    let fence = if core.settings.native {
+        Fence::Native
+    } else {
+        Fence::Token(entry.grant.token)
     };
     Data {
         place: Some(entry.czxid),
@@ -179,17 +186,10 @@ async fn some(
                 .map(|&at| renewals[at].lease)
                 .max()
                 .unwrap_or_default();
-            let touched = touch(core, entry, longest.max(Duration::ZERO), now);
-            let touched = match longest.is_zero() {
-                true => entry
-                    .nodes
-                    .iter()
-                    .map(|path| Op::Check {
-                        path: path.clone(),
-                        version: -1,
-                    })
-                    .collect(),
-                false => touched,
+            let touched = if longest.is_zero() {
+                checks(entry)
+            } else {
+                touch(core, entry, longest, now)
             };
             let more = touched.iter().map(|op| 9 + op.length()).sum::<usize>();
             if length + more > core.splits.at() && fit > 0 {

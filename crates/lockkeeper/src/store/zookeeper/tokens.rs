@@ -61,9 +61,10 @@ impl Base {
             epoch: base_epoch,
             micros: fields.number("base")?,
             // Its writer had not heard of an election: this counter says nothing of the epoch that it knew.
-            written: match epoch(mzxid) == base_epoch {
-                true => counter(mzxid),
-                false => expected.max(counter(mzxid)),
+            written: if epoch(mzxid) == base_epoch {
+                counter(mzxid)
+            } else {
+                expected.max(counter(mzxid))
             },
         })
     }

@@ -88,9 +88,10 @@ impl Settings {
         }
         let (also_rw, also_kazoo) = also.unwrap_or_default();
         Ok(Settings {
-            acl: match credentials.user.is_some() && !open {
-                true => Acl::Creator,
-                false => Acl::Open,
+            acl: if credentials.user.is_some() && !open {
+                Acl::Creator
+            } else {
+                Acl::Open
             },
             way: Way {
                 kind: KIND,
@@ -124,12 +125,12 @@ fn chroot(path: &str) -> Result<String, Error> {
     let odd = |part: &str| {
         part.is_empty() || names::path(part) != format!("/{part}") || part == names::RESERVED
     };
-    match path[1..].split('/').any(odd) {
-        true => refuse(
+    if path[1..].split('/').any(odd) {
+        return refuse(
             "its path is no path of ZooKeeper's; write zk://HOST/PATH with plain words between slashes",
-        ),
-        false => Ok(path),
+        );
     }
+    Ok(path)
 }
 
 #[cfg(all(test, feature = "tls"))]

@@ -297,14 +297,14 @@ async fn guard(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
         }
     }
     entry.guard_at = None;
-    match gone {
-        true => release::forget(core, turn).await,
-        false => Ok(()),
+    if gone {
+        release::forget(core, turn).await?;
     }
+    Ok(())
 }
 
-/// Looks whether it is the turn of a claim that waits. If so, it is granted for a moment, and told; if not, it waits for
-/// whoever is before it now.
+/// Looks whether it is the turn of a claim that waits. If so, it is granted for a moment, and told; if not, it waits for the claim
+/// that is before it now.
 async fn wait_on(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
     let Some(entry) = turn.entry() else {
         return Ok(());

@@ -195,7 +195,7 @@ impl Client {
         };
         let mut driver = Driver::new(way, options, shared.clone(), events);
         let link = driver.connect_first().await?;
-        // Before the task runs: whoever asks learns what was granted, not what was wanted.
+        // Before the task runs, so that callers learn what was granted, and not what was wanted.
         driver.greeted(&link);
         tokio::spawn(driver.run(link, ended));
         let end = End {

@@ -123,7 +123,7 @@ impl Driver {
 
     /// Tries the next server.
     async fn connect(&mut self) -> Result<Link, Error> {
-        // No server can have kept it. One that lost data refuses whoever has seen more than it has.
+        // No server can have kept it. One that lost data refuses a client that has seen more than it has.
         if self.heard + self.identity.timeout * 2 < Moment::now() && self.identity.session != 0 {
             self.forget();
         }
