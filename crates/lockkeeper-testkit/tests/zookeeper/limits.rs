@@ -8,7 +8,7 @@ use lockkeeper_testkit::servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
 use lockkeeper_testkit::servers::zookeeper_session::ZooKeeperSession;
 
 use super::claims::{break_all, break_of, claim_for, release, renewal_for};
-use super::common::{granted, open, soon};
+use super::common::{busy, granted, in_the_end, open, soon};
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -152,6 +152,47 @@ async fn where_one_node_is_deleted_by_hand_none_is_left() {
             .expect("withdraws");
         no_node(&server).await;
     }
+}
+
+/// Curator's way to ask a holder to let go is to write that into its node. Ours goes on, and so does the line.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_to_let_go_in_a_node_is_not_obeyed() {
+    let server = ZooKeeperServer::start();
+    let hand = ZooKeeperSession::open(server.port(), Duration::from_secs(200));
+    let (store, other) = (open(&server.url("x")).await, open(&server.url("x")).await);
+    let permit = Mode::Permit { limit: 1, count: 1 };
+    for (name, mode, next) in [
+        ("lock", Mode::Exclusive, Mode::Exclusive),
+        ("writer", Mode::Write, Mode::Read),
+        ("reader", Mode::Read, Mode::Write),
+        ("permit", permit, permit),
+    ] {
+        let held = claim_for(LEASE, name, mode);
+        let grant = granted(&store, &held).await;
+        let waiting = claim_for(LEASE, name, next).with_enqueue(true);
+        busy(&other, &waiting).await;
+        let mut asked = 0;
+        for folder in ["", "/locks", "/leases"] {
+            let folder = format!("/x/{name}{folder}");
+            for node in hand.children(&folder) {
+                let asks = node.starts_with("_c_");
+                if asks {
+                    hand.set_data(&format!("{folder}/{node}"), b"__REVOKE__")
+                        .expect("writes");
+                }
+                asked += usize::from(asks);
+            }
+        }
+        assert_eq!(asked, 2, "{name}");
+        let renewed = store.renew(&[renewal_for(LEASE, &held)]).await;
+        assert_eq!(renewed.expect("answers"), [Renewed::Renewed], "{name}");
+        busy(&other, &waiting).await;
+        assert!(release(&store, &held).await.expect("releases"), "{name}");
+        let after = in_the_end(&other, &waiting).await;
+        assert!(after.token > grant.token, "{name}");
+        assert!(release(&other, &waiting).await.expect("releases"), "{name}");
+    }
+    no_node(&server).await;
 }
 
 /// The first thing that happens below a chroot is a break.
