@@ -1,12 +1,15 @@
 //! The view of a store's locks.
 
 use std::io::Read;
+use std::time::Duration;
 
 use crate::browser::{Browser, DESKTOP, PHONE};
 use crate::common::{Place, until};
 use crate::http::{ask, send};
 use crate::lab::{Lab, Run};
 use lockkeeper_testkit::servers::redis::RedisServer;
+use lockkeeper_testkit::servers::zookeeper::ZooKeeperServer;
+use lockkeeper_testkit::servers::zookeeper_session::{Node, ZooKeeperSession};
 
 /// Markup, a script, quotes, and a sign that turns the direction of what follows.
 pub const HOSTILE: &str =
@@ -87,6 +90,35 @@ fn what_is_not_known_of_a_holder_is_said_to_be_unknown() {
         assert_eq!(cell, "not known", "{unknown}");
     }
     assert!(browser.text("tbody .remaining .left").ends_with(" s"));
+    browser.is_content();
+}
+
+/// A lock of ours on ZooKeeper, and one of a Java client, whose node says where that is.
+#[test]
+fn locks_on_zookeeper_are_shown() {
+    let server = ZooKeeperServer::start();
+    let java = ZooKeeperSession::open(server.port(), Duration::from_secs(60));
+    java.folders("/locks/order");
+    let node = "/locks/order/_c_5b8e6f6c-9a53-4d37-8b0c-6d1d0f6e6a01-lock-";
+    let node = java.create(node, b"10.0.0.7", Node::Sequential);
+    node.expect("creates");
+    let store = format!("zk://127.0.0.1:{}/locks", server.port());
+    let place = Place::new();
+    let mut command = place.lab(&[]);
+    command.env("LOCKKEEPER_STORE", &store);
+    let lab = Lab::start(&mut command);
+    let browser = Browser::new(&DESKTOP);
+    browser.open(&lab.url("/#/locks"));
+    browser.until_says("tbody .name", "order");
+    browser.until_says("tbody .holder", "10.0.0.7");
+    java.close();
+    browser.until_says(".none", "No lock is held");
+    let holder = Run::start(&place, &["--store", &store, "--lease", "5s"], "ours");
+    browser.until_says("tbody .name", "ours");
+    let pid = holder.id();
+    browser.until_says("tbody .holder", &format!("[{pid}]"));
+    drop(holder);
+    browser.until_says(".none", "No lock is held");
     browser.is_content();
 }
 
