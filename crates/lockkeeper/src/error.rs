@@ -1,11 +1,9 @@
 //! The errors: one variant for each meaning.
 
 use std::sync::Arc;
-use std::time::Duration;
 use std::{fmt, io};
 
 use crate::Name;
-use crate::duration::typed;
 use crate::store::{Broken, Process};
 
 /// Why an operation failed. "Held by someone else" is never an error: it is `Ok(None)`.
@@ -397,28 +395,6 @@ impl std::error::Error for Error {
             _ => None,
         }
     }
-}
-
-/// The shortest lease, 100 ms. Half of it is the safety margin, see [`Lock::fixed_lease`](crate::Lock::fixed_lease).
-pub const MIN_LEASE: Duration = Duration::from_millis(100);
-/// The longest lease, 24 hours. A store may grant less, as its
-/// [`longest_lease`](crate::store::Capabilities::longest_lease) says.
-pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// Checks that a lease is within range.
-pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
-    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
-        return Ok(());
-    }
-    Err(Error::InvalidArgument {
-        what: "lease",
-        reason: format!(
-            "{} is outside {} to {}",
-            typed(lease),
-            typed(MIN_LEASE),
-            typed(MAX_LEASE)
-        ),
-    })
 }
 
 /// Quotes input in a message, and cuts it if it is long.

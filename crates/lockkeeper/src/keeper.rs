@@ -217,7 +217,7 @@ impl Builder {
     /// # Errors
     /// [`Error::InvalidUrl`], [`Error::InvalidArgument`] for a lease out of range or an unusable label, or the store's error.
     pub async fn connect(self) -> Result<Lockkeeper, Error> {
-        self.lease.map_or(Ok(()), crate::error::check_lease)?;
+        self.lease.map_or(Ok(()), crate::limits::check_lease)?;
         let label = self.label.as_deref().map(Label::new).transpose()?;
         let background = Background::start()?;
         // A store that was open before is driven by the runtime that it was opened on, if by any.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::NodeStatus;
 use crate::Error;
 use crate::duration::typed;
-use crate::error::{MAX_LEASE, check_lease};
+use crate::limits::{MAX_LEASE, check_lease};
 
 /// What a store can do: fixed for as long as it is open. Tests, the documentation's table and the command read the same
 /// values. [`Health`] has what changes.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{CAPABILITIES, PLAIN_CAPABILITIES, QuorumStore, STORE};
-use crate::error::{MAX_LEASE, MIN_LEASE};
+use crate::limits::{MAX_LEASE, MIN_LEASE};
 use crate::store::common::{Options, ServerUrl, StoreKind, refuse};
 use crate::store::redis::node::{self, NodeSettings};
 use crate::store::{Answer, Opener, Scheme, Store};
