@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// May acquire a lock again while holding it.
+/// An identity that may acquire a lock again while it holds the lock.
 ///
 /// In asynchronous code one task may poll two futures at once (`join!`), so "the same task" does not mean
 /// "one after the other", and re-entry by task would let both in. Re-entry is therefore explicit: name the
