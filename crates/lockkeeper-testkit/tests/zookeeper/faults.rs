@@ -19,7 +19,7 @@ const LEASE: Duration = Duration::from_secs(20);
 
 /// A session that ends soon, and answers that are soon missed.
 fn short(port: u16) -> String {
-    format!("zk://127.0.0.1:{port}/short?session_timeout=3s&timeout=700ms")
+    format!("zk://127.0.0.1:{port}/short?session_timeout=3s&timeout=700ms&connect_timeout=3s")
 }
 
 /// Waits until somebody who does not queue gets it.
