@@ -40,6 +40,20 @@ const RULES: &[(&str, &[&str])] = &[
             "super::redlock",
         ],
     ),
+    // What carries bytes knows neither who keeps it alive nor what is sent.
+    (
+        "store/redis/transport",
+        &[
+            "::shared",
+            "::connection::",
+            "::supervisor",
+            "::setup",
+            "::subscriptions",
+            "::batch",
+            "::scripts",
+            "::cluster",
+        ],
+    ),
     // What SQL stores share names them as features only.
     (
         "store/sql",

@@ -6,9 +6,9 @@
 //!
 //! END says how it ends, with the lock held until then:
 //! `return` and `return-single` from an asynchronous `main` with several threads and with one, `panic`, `blocking` from a
-//! `main` of the blocking API, `close` after the keeper was closed, `release` after the lock was released, `busy` after so
-//! many locks that the runtime has a connection of its own, `task` with the guard in a task that the runtime drops,
-//! `static` with a keeper that nobody drops, `exit` by `exit(0)` right after the drop.
+//! `main` of the blocking API, `close` after the keeper was closed, `release` after the lock was released, `busy` after
+//! many locks, `task` with the guard in a task that the runtime drops,
+//! `static` with a keeper that nobody drops, `exit` by `exit(0)` right after the drop, `abort` by a signal then.
 //!
 //! It prints `held` once it has the lock, and waits for the end of its input if it is a pipe that somebody keeps open.
 
@@ -93,6 +93,11 @@ async fn in_tasks(end: &str, url: &str, name: &str) -> Result<(), Error> {
         "exit" => {
             drop(guard);
             std::process::exit(0);
+        }
+        // No destructor runs, and no thread goes on.
+        "abort" => {
+            drop(guard);
+            std::process::abort();
         }
         other => panic!("{other:?} is no end"),
     }

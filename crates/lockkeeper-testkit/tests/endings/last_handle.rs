@@ -92,7 +92,6 @@ fn after_its_runtime_has_ended<S: Alone>() {
             let runtime = runtime(threads);
             let held = runtime.block_on(async {
                 let (keeper, guard) = held(&server).await;
-                // So often that the runtime has a connection of its own, which ends with it.
                 let other = keeper.lock("y").expect("a lock");
                 for _ in 0..40 {
                     drop(other.acquire().await.expect("acquires"));

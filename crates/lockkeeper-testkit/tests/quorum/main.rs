@@ -12,15 +12,13 @@ mod claims;
 mod common;
 mod hints;
 mod hostile;
-mod lane;
-#[path = "../support/lanes.rs"]
-mod lanes;
 mod late;
 mod multi;
 mod nodes;
 mod not_locks;
 mod quarantine;
 mod refusals;
+mod runtimes;
 mod scripts;
 mod shown;
 mod sick;

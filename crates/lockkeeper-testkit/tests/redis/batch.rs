@@ -580,7 +580,7 @@ async fn users_futures_that_are_not_polled_hold_nobody_up() {
     let keeper = lockkeeper::Lockkeeper::connect(&server.url())
         .await
         .expect("connects");
-    // Warm, and a lane for this runtime.
+    // Warm: what an answer takes is known.
     for _ in 0..100 {
         let guard = keeper
             .lock("warm")

@@ -14,9 +14,6 @@ mod direct;
 mod fair_line;
 mod faults;
 mod keepers;
-mod lane;
-#[path = "../support/lanes.rs"]
-mod lanes;
 mod midway;
 mod model;
 mod multi;
@@ -25,6 +22,7 @@ mod places;
 mod proposals;
 mod replicas;
 mod rows;
+mod runtimes;
 mod sentinel;
 mod short_ways;
 mod shown;

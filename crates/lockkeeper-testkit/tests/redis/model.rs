@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::*;
-use crate::lane::open_apart;
 use lockkeeper::clock::{Clock, Moment};
 use lockkeeper::store::Store;
 use lockkeeper::{Error, Lockkeeper};
@@ -25,10 +24,8 @@ async fn standing(options: &str) -> (RedisServer, Subject) {
     });
     let mut stores: Vec<Arc<dyn Store>> = Vec::new();
     let url = format!("{}{options}", server.url());
-    // One whose connection this runtime drives, and some that get a lane of it.
-    stores.push(Arc::new(open(&url).await));
-    for _ in 1..KEEPERS {
-        stores.push(Arc::new(open_apart(&url).await));
+    for _ in 0..KEEPERS {
+        stores.push(Arc::new(open(&url).await));
     }
     let subject = Subject::new(stores, clock, move |micros| {
         wall.stand_at(Duration::from_micros(micros));

@@ -4,14 +4,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::common::*;
-use crate::lane::open_apart;
 use lockkeeper::clock::Moment;
 use lockkeeper::store::redis::RedisStore;
 use lockkeeper::store::{Mode, Store};
 use lockkeeper_testkit::servers::proxy::Proxy;
 use lockkeeper_testkit::servers::redis::{RedisOptions, RedisServer};
 
-/// Each of these the client library takes for the answer to the oldest request, but the last two.
 const PUSHES: [&str; 5] = [
     ">3\r\n$11\r\nunsubscribe\r\n$1\r\nx\r\n:0\r\n",
     ">3\r\n$12\r\npunsubscribe\r\n$1\r\nx\r\n:0\r\n",
@@ -24,7 +22,7 @@ const PUSHES: [&str; 5] = [
 async fn behind_a_proxy() -> (RedisServer, Proxy, RedisStore) {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    let store = open_apart(&format!("redis://127.0.0.1:{}/0", proxy.port())).await;
+    let store = open(&format!("redis://127.0.0.1:{}/0", proxy.port())).await;
     (server, proxy, store)
 }
 
@@ -151,7 +149,7 @@ async fn no_answer_after_such_a_push_is_believed() {
     let (_server, proxy, store) = behind_a_proxy().await;
     let (held, wish) = (claim("y", Mode::Exclusive), claim("x", Mode::Exclusive));
     granted(&store, &held).await;
-    // The push is taken for the answer to the first request, and the grant that follows it for the answer to the second.
+    // A client that takes the push for a reply gives the second request the grant that follows.
     for _ in 0..8 {
         proxy.answer("EVALSHA", 1, &format!("{}:1\r\n:1\r\n", PUSHES[0]));
         let (first, second) = tokio::join!(release(&store, &held), store.try_acquire(&wish));
@@ -167,19 +165,6 @@ async fn no_answer_after_such_a_push_is_believed() {
             store.withdraw(&wish.name, wish.id).await.is_ok()
         })
         .await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lane_is_given_up_at_any_push_as_well() {
-    let (server, proxy, store) = behind_a_proxy().await;
-    for push in PUSHES {
-        until("there is a lane", async || {
-            let _ = store.try_acquire(&claim("often", Mode::Exclusive)).await;
-            ours(&server).len() == 2
-        })
-        .await;
-        reconnects(push, &server, || proxy.inject(push)).await;
     }
 }
 

@@ -13,7 +13,6 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::Error;
 use crate::clock::Moment;
-use crate::store::caller::apart;
 use crate::under_way::UnderWay;
 
 /// Timers stop while the machine is suspended, so the clock is read again after at most this long.
@@ -297,8 +296,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     // Inside a task that has used up its budget, tokio's primitives stay pending until the task yields, which it cannot do here.
     let mut future = pin!(tokio::task::unconstrained(future));
     loop {
-        // The runtime that this thread may belong to makes no progress meanwhile.
-        if let Poll::Ready(output) = apart(|| future.as_mut().poll(&mut context)) {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
         }
         std::thread::park();

@@ -20,7 +20,6 @@ use super::request::LeaseKind;
 use super::shared::Shared;
 use super::watchdog::Watchdog;
 use crate::clock::Moment;
-use crate::store::caller::apart;
 use crate::store::{ClaimId, Interest, KeeperId, NodeState, Store};
 use crate::{Error, HandOff, Label, Observer};
 
@@ -257,7 +256,7 @@ impl Core {
         let shared = self.shared.clone();
         let mut settled = Box::pin(async move { shared.store.settled().await });
         let mut context = Context::from_waker(Waker::noop());
-        if apart(|| settled.as_mut().poll(&mut context)).is_pending() {
+        if settled.as_mut().poll(&mut context).is_pending() {
             let number = self.background.spawn_pending(PendingKind::CleanUp, settled);
             self.background
                 .wait_for(until, |pending| !pending.clean_ups.is_under_way(number));

@@ -23,7 +23,6 @@ use super::thread_exit::note_clean_up;
 use crate::Error;
 use crate::clock::Moment;
 use crate::guard::ReleaseOutcome;
-use crate::store::caller::apart;
 use crate::store::{ClaimId, Mode, Released};
 
 /// The right to ask the store on behalf of a queue. A queue has one at a time. Dropped without a grant, it passes to a background
@@ -342,7 +341,7 @@ impl PendingRelease {
         let (core, name) = (self.release.core().clone(), self.release.name().clone());
         let mut run = Box::pin(self.run());
         let mut context = Context::from_waker(Waker::noop());
-        if apart(|| run.as_mut().poll(&mut context)).is_pending() {
+        if run.as_mut().poll(&mut context).is_pending() {
             let under_way = core.clean_ups.begin(&name);
             core.background
                 .spawn_pending(PendingKind::CleanUp, async move {

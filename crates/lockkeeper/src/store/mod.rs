@@ -35,7 +35,6 @@
 #[cfg(feature = "redis")]
 mod admission;
 mod api;
-pub(crate) mod caller;
 mod catalog;
 pub mod common;
 mod forward;

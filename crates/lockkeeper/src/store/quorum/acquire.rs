@@ -109,7 +109,7 @@ impl Inner {
         let mut tickets = Vec::with_capacity(self.nodes.len());
         let mut step = Step::Wait;
         for (number, node) in self.nodes.iter().enumerate() {
-            let vote = match node.quickest(&claim.name) {
+            let vote = match node.ticket() {
                 Err(reason) => {
                     silent.note(number, reason);
                     Vote::Silent

@@ -167,12 +167,11 @@ impl Dialect {
     pub fn let_go(
         self: &Arc<Self>,
         node: &Arc<Node>,
-        mut ticket: Ticket,
+        ticket: Ticket,
         name: &Name,
         what: LettingGo,
     ) -> impl Future<Output = Result<Life, Silence>> + Send + 'static {
         let node = node.clone();
-        node.link.releasing(&mut ticket, name);
         let call = self.keys(name).map(|keys| self.letting_go(&keys, what));
         async move { Ok(read_life(&node.ask(ticket, call?).await?)) }
     }

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ::redis::Value;
-use ::redis::aio::MultiplexedConnection;
 
 use super::STORE;
 use super::known::Known;
@@ -15,7 +14,7 @@ use crate::store::Answer;
 use crate::store::redis::answer;
 use crate::store::redis::checks::ServerInfo;
 use crate::store::redis::fault::explain;
-use crate::store::redis::node::Vet;
+use crate::store::redis::node::{Socket, Vet};
 use crate::{Error, SETUP_TARGET};
 
 /// Where a node has the longest lease of its clients.
@@ -67,10 +66,7 @@ impl Gate {
     }
 
     /// What the node has recorded. It is asked by a script, as whatever else is: a user that may run none is found out here.
-    async fn recorded(
-        &self,
-        connection: &mut MultiplexedConnection,
-    ) -> Result<Option<Duration>, Error> {
+    async fn recorded(&self, connection: &mut Socket) -> Result<Option<Duration>, Error> {
         let recorded: Value = ::redis::cmd("EVAL")
             .arg(scripts::JOIN.usual.text)
             .arg(1)
@@ -145,7 +141,7 @@ impl Vet for Gate {
 
     fn admit<'a>(
         &'a self,
-        connection: &'a mut MultiplexedConnection,
+        connection: &'a mut Socket,
         info: &'a ServerInfo,
         now: u64,
     ) -> Answer<'a, Admission> {

@@ -17,12 +17,12 @@ use tokio::sync::Notify;
 use self::debts::{Owed, pay_off};
 use super::dialect::Dialect;
 use super::protocol::Admission;
+use crate::Error;
 use crate::clock::Moment;
 use crate::store::common::AbortOnDrop;
 use crate::store::redis::fault::Fault;
 use crate::store::redis::node::{Call, NodeLink, Ticket};
 use crate::store::{ClaimId, NodeState, NodeStatus};
-use crate::{Error, Name};
 
 /// How many requests may be under way: far more than a node that keeps up ever has.
 const MOST_UNDER_WAY: usize = 4096;
@@ -34,14 +34,14 @@ pub(super) struct Node {
     timeout: Duration,
     /// The number of the connection on which it is behind; 0 if it is not.
     behind: AtomicU64,
-    /// The number of the connection beside which it was sent the script that lets go, in full.
+    /// The number of the connection over which it was sent the script that lets go, in full.
     taught: AtomicU64,
     /// The number of the connection over which it was found to have our longest lease on record, after it had none.
     agreed: AtomicU64,
     /// Why it has none.
     unagreed: Mutex<String>,
-    /// Requests over the main connection, and over the lane: what a busy runtime does not read keeps nothing else back.
-    under_way: [AtomicUsize; 2],
+    /// How many requests are.
+    under_way: AtomicUsize,
     owed: Mutex<HashMap<ClaimId, Owed>>,
     /// Something is owed, or the node is back.
     look: Notify,
@@ -100,7 +100,7 @@ impl Node {
             taught: AtomicU64::new(0),
             agreed: AtomicU64::new(0),
             unagreed: Mutex::default(),
-            under_way: Default::default(),
+            under_way: AtomicUsize::new(0),
             owed: Mutex::default(),
             look: Notify::new(),
             courier: OnceLock::new(),
@@ -112,57 +112,45 @@ impl Node {
 
     /// The connection to ask over, or why there is none.
     pub fn ticket(&self) -> Result<Ticket, String> {
-        self.keeps_up(self.link.ticket()?)
-    }
-
-    /// As [`ticket`](Node::ticket), for what a task waits for itself.
-    pub fn quickest(&self, name: &Name) -> Result<Ticket, String> {
-        self.keeps_up(self.link.quickest(name)?)
-    }
-
-    /// The connection on which it is behind, for what it is to hear all the same.
-    pub fn behind_on(&self) -> Option<Ticket> {
-        let ticket = self.link.ticket().ok()?;
-        let has_room = self.under_way(false).load(SeqCst) < MOST_UNDER_WAY;
-        (has_room && self.behind.load(SeqCst) == ticket.number).then_some(ticket)
-    }
-
-    fn keeps_up(&self, ticket: Ticket) -> Result<Ticket, String> {
+        let ticket = self.link.ticket()?;
         if self.behind.load(SeqCst) == ticket.number {
             return Err(format!("it did not answer within {:?}", self.timeout));
         }
-        if self.under_way(ticket.lane().is_some()).load(SeqCst) >= MOST_UNDER_WAY {
+        if self.under_way.load(SeqCst) >= MOST_UNDER_WAY {
             return Err("too many requests to it are under way".into());
         }
         Ok(ticket)
     }
 
+    /// The connection on which it is behind, for what it is to hear all the same.
+    pub fn behind_on(&self) -> Option<Ticket> {
+        let ticket = self.link.ticket().ok()?;
+        let has_room = self.under_way.load(SeqCst) < MOST_UNDER_WAY;
+        (has_room && self.behind.load(SeqCst) == ticket.number).then_some(ticket)
+    }
+
     /// Asks over this connection.
     pub async fn ask(self: Arc<Node>, ticket: Ticket, call: Call) -> Result<Value, Silence> {
         let number = ticket.number;
-        let _under_way = UnderWay::of(&self, ticket.lane().is_some());
+        let _under_way = UnderWay::of(&self);
         let answer = self.link.run(ticket, &call).await;
         self.heard(number, &answer);
         answer.map_err(Silence::from)
     }
 
-    /// Whether this is the first time that it is asked to let go over this connection, or beside it.
+    /// Whether this is the first time that it is asked to let go over this connection.
     pub fn to_be_taught(&self, ticket: &Ticket) -> bool {
         self.taught.swap(ticket.number, SeqCst) != ticket.number
     }
 
-    fn under_way(&self, lane: bool) -> &AtomicUsize {
-        &self.under_way[usize::from(lane)]
-    }
-
     /// A request is on its way.
-    pub fn sending(&self, lane: bool) {
-        self.under_way(lane).fetch_add(1, SeqCst);
+    pub fn sending(&self) {
+        self.under_way.fetch_add(1, SeqCst);
     }
 
     /// A request was answered, or lost.
-    pub fn sent(&self, lane: bool, number: u64, answer: &Result<Value, Fault>) {
-        self.under_way(lane).fetch_sub(1, SeqCst);
+    pub fn sent(&self, number: u64, answer: &Result<Value, Fault>) {
+        self.under_way.fetch_sub(1, SeqCst);
         self.heard(number, answer);
     }
 
@@ -172,7 +160,6 @@ impl Node {
         }
     }
 
-    /// Over whichever of its connections.
     fn answered(&self, number: u64) {
         if self.behind.load(SeqCst) == 0 {
             return;
@@ -197,7 +184,7 @@ impl Node {
             "the node did not answer within {:?}; it is asked again when it does",
             self.timeout
         );
-        // What it has not answered may have been on a lane, and end with it: the main connection tells.
+        // What it has not answered may have been on a connection before this one, and have ended with it.
         let node = Arc::downgrade(self);
         self.link.runtime().spawn(async move {
             let answers = ticket.answers().await;
@@ -278,9 +265,9 @@ impl Node {
 struct UnderWay<'a>(&'a AtomicUsize);
 
 impl UnderWay<'_> {
-    fn of(node: &Node, lane: bool) -> UnderWay<'_> {
-        node.sending(lane);
-        UnderWay(node.under_way(lane))
+    fn of(node: &Node) -> UnderWay<'_> {
+        node.sending();
+        UnderWay(&node.under_way)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::store::Process;
 use crate::store::common::AbortOnDrop;
 use crate::store::redis::answer::describe;
 use crate::store::redis::keys::WAKE;
-use crate::store::redis::node::{NodeLink, Readers};
+use crate::store::redis::node::NodeLink;
 use crate::{Error, SETUP_TARGET};
 
 /// How long nodes have to connect after a majority has: what is wrong with one is to be told at once.
@@ -57,7 +57,6 @@ impl QuorumStore {
         let dialect = Arc::new(Dialect::new(&quorum.nodes[0], who, &terms));
         let addresses: Arc<[String]> = quorum.nodes.iter().map(|node| node.address()).collect();
         let known = Arc::new(Known::of(count));
-        let readers = Arc::<Readers>::default();
         let mut opening = Gather::new();
         let mut nodes = Vec::with_capacity(count);
         for (number, settings) in quorum.nodes.iter().enumerate() {
@@ -68,7 +67,7 @@ impl QuorumStore {
                 known: known.clone(),
                 quarantine: Mutex::new(Quarantine::default()),
             });
-            let (link, first) = NodeLink::start(settings, channel.clone(), gate, readers.clone());
+            let (link, first) = NodeLink::start(settings, channel.clone(), gate);
             let address = addresses[number].clone();
             let node = Node::start(link, address, dialect.clone(), quorum.node_timeout);
             let opened = node.clone();

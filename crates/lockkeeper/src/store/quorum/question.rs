@@ -10,7 +10,6 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use ::redis::Value;
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::Inner;
@@ -61,8 +60,6 @@ impl Silent {
 /// A question that nodes were asked.
 pub(super) struct Question<C: Count> {
     inner: Arc<Inner>,
-    /// The runtime that reads answers, if it is not the keeper's.
-    lane: Option<Handle>,
     state: Mutex<State<C>>,
 }
 
@@ -88,10 +85,8 @@ impl<C: Count> Question<C> {
     ) -> Arc<Question<C>> {
         let mut pending = NodeSet::default();
         tickets.iter().for_each(|(number, _)| pending.add(*number));
-        let lane = tickets.iter().find_map(|(_, ticket)| ticket.lane());
         let question = Arc::new(Question {
             inner: inner.clone(),
-            lane: lane.cloned(),
             state: Mutex::new(State {
                 count,
                 silent,
@@ -106,14 +101,12 @@ impl<C: Count> Question<C> {
         for (number, ticket) in tickets {
             let node = &inner.nodes[number];
             let call = call(node, &ticket);
-            let lane = ticket.lane().is_some();
             let sent = Sent {
                 question: Some(question.clone()),
                 number,
                 connection: ticket.number,
-                lane,
             };
-            node.sending(lane);
+            node.sending();
             node.link.tell(ticket, call, |answer| sent.answered(answer));
         }
         question
@@ -187,8 +180,6 @@ struct Sent<C: Count> {
     question: Option<Arc<Question<C>>>,
     number: usize,
     connection: u64,
-    /// Whether it is over the lane beside that connection.
-    lane: bool,
 }
 
 impl<C: Count> Sent<C> {
@@ -201,7 +192,7 @@ impl<C: Count> Sent<C> {
             return;
         };
         let node = &question.inner.nodes[self.number];
-        node.sent(self.lane, self.connection, &answer);
+        node.sent(self.connection, &answer);
         question.answered(self.number, answer.map_err(Silence::from));
     }
 }
@@ -221,20 +212,9 @@ trait Late: Send + Sync {
 
 impl<C: Count> Late for Question<C> {
     fn late(self: Arc<Self>) {
-        if self.state().pending == NodeSet::default() {
-            return;
-        }
-        let Some(lane) = self.lane.clone() else {
-            return self.overdue();
-        };
-        // A runtime that is busy with something else is no silent node: there the answers may be there, unread.
-        let keeper = self.inner.runtime.clone();
-        keeper.spawn(async move {
-            if lane.spawn(async {}).await.is_ok() {
-                tokio::time::sleep(self.inner.node_timeout / 8).await;
-            }
+        if self.state().pending != NodeSet::default() {
             self.overdue();
-        });
+        }
     }
 }
 

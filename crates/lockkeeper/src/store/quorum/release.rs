@@ -155,17 +155,11 @@ impl Inner {
                 poll.answer(number, Life::Gone);
                 continue;
             }
-            match node.quickest(&name) {
-                Ok(mut ticket) => {
-                    node.link.releasing(&mut ticket, &name);
-                    tickets.push((number, ticket));
-                }
+            match node.ticket() {
+                Ok(ticket) => tickets.push((number, ticket)),
                 Err(reason) => {
                     match node.behind_on() {
-                        Some(mut ticket) => {
-                            node.link.releasing(&mut ticket, &name);
-                            behind.push((number, ticket));
-                        }
+                        Some(ticket) => behind.push((number, ticket)),
                         None => node.owe(name.clone(), what, ends),
                     }
                     silent.note(number, reason);

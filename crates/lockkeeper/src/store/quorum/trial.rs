@@ -39,8 +39,7 @@ impl Trial {
         let settings = NodeSettings::parse(&StoreUrl::parse(url)?)?;
         let dialect = Arc::new(Dialect::new(&settings, "who".into(), &terms));
         let gate = Gate::alone(settings.address(), terms);
-        let (link, first) =
-            NodeLink::start(&settings, "trial".into(), Arc::new(gate), Arc::default());
+        let (link, first) = NodeLink::start(&settings, "trial".into(), Arc::new(gate));
         first.await.map_err(|_| Error::Closed)??;
         link.settled().await;
         let (address, timeout) = (settings.address(), Duration::from_secs(10));

@@ -1,6 +1,7 @@
 //! Verbs that share a script when there are many of them.
 //!
-//! Calling a script costs the server, the client library and the kernel more than what the script does. So while
+//! Calling a script costs the server, the client and the kernel more than what the script does: with 64 names, a pair takes the
+//! server 10.6 µs of processor time in batches and 15.5 µs alone, and 8.1 and 12.0 µs in `plain`. So while
 //! [`AT_ONCE`] verbs are under way, further ones collect, and go out together once they are so many that
 //! [`AT_ONCE`] such requests hold all there are: the server has the next while we read one. With
 //! nothing else to do a verb goes out at once, as it is. Where the way to the server is long, waiting for an answer
@@ -11,20 +12,18 @@
 //! goes out again one by one: nobody suffers for what is wrong with another's. A batch without an answer is
 //! in doubt for each of them. A caller that stops waiting leaves the others alone.
 
-use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use ::redis::{Cmd, RedisResult, RedisWrite, Value};
+use ::redis::{Cmd, RedisWrite, Value};
 use tokio::sync::oneshot;
 
 use super::connection::Connection;
 use super::fault::{Fault, words};
-use super::pipe::{Pipe, Sending};
 use super::scripts::{Text, Verb};
 use super::shared::{Shared, State as Link, Up};
+use super::transport::{Reply, Socket};
 use crate::clock::Moment;
 use crate::store::ClaimId;
 
@@ -153,36 +152,32 @@ impl Connection {
             },
             false => op.join(shared),
         };
-        let lost = || Err(Fault::Lost("the connection is no longer needed".into()));
-        shared.told(joined).await.unwrap_or_else(lost)
+        let lost = |_| Err(Fault::Lost("the connection is no longer needed".into()));
+        joined.await.unwrap_or_else(lost)
     }
 
     /// Sends a verb by itself, unless others took the room meanwhile.
     async fn run_now(&self, op: &Op<'_>) -> Option<Result<Value, Fault>> {
         let shared = self.shared();
-        let Up {
-            number, connection, ..
-        } = match shared.current().await {
+        let Up { number, socket, .. } = match shared.current().await {
             Ok(current) => current,
             Err(fault) => return Some(Err(fault)),
         };
         let script = &op.verb.script.usual;
         let cmd = request("EVALSHA", script.sha(), |cmd| op.write(cmd, &shared.batch));
         let sent = Moment::now();
-        let (mut slot, began, send) = {
+        let (mut slot, reply) = {
             let mut state = shared.batch.state();
             if !state.has_room() {
                 return None;
             }
             state.sent(1);
-            let (began, send) = hand_over(&connection, &cmd);
-            (Slot::of(shared, sent, 1), began, send)
+            // Within the mutex, so that what one task asks for goes out in that order.
+            let reply = socket.start_request(&cmd);
+            (Slot::of(shared, sent, 1), reply)
         };
-        connection.flush();
-        let answer = match began {
-            Poll::Ready(answer) => answer,
-            Poll::Pending => send.await,
-        };
+        socket.flush();
+        let answer = reply.await;
         slot.answered = true;
         drop(slot);
         Some(match shared.judge(number, answer) {
@@ -267,37 +262,11 @@ struct Together {
     ops: Vec<Waiting>,
     script: &'static Text,
     number: u64,
-    connection: Pipe,
+    socket: Socket,
     slot: Slot,
 }
 
-/// Hands a request over, within the mutex, so that what one task asks for goes out in that order.
-fn hand_over<'a>(
-    connection: &Pipe,
-    cmd: impl Borrow<Cmd> + Send + 'a,
-) -> (Poll<RedisResult<Value>>, Sending<'a>) {
-    let mut sending = connection.start(cmd);
-    let mut context = Context::from_waker(Waker::noop());
-    (sending.as_mut().poll(&mut context), sending)
-}
-
 impl Shared {
-    /// What became of a verb of a batch. A task of the runtime tells, and if it is a lane's, that may be blocked: once the
-    /// lane is given up, nobody waits for it much longer.
-    async fn told<T>(&self, mut answer: oneshot::Receiver<T>) -> Option<T> {
-        if self.lane().is_some() {
-            let mut state = self.state.subscribe();
-            tokio::select! {
-                biased;
-                answer = &mut answer => return answer.ok(),
-                _ = state.wait_for(|state| !matches!(state, Link::Up(_))) => {}
-            }
-            let limit = self.settings.response_timeout / 4;
-            return self.within(limit, answer).await?.ok();
-        }
-        answer.await.ok()
-    }
-
     /// Sends those that wait, as far as there is room.
     fn send_waiting(self: &Arc<Shared>, mut state: MutexGuard<'_, State>) {
         let (mut together, mut alone) = (Vec::new(), Vec::new());
@@ -313,10 +282,10 @@ impl Shared {
                 continue;
             };
             let link = match &*self.state.borrow() {
-                Link::Up(up) => Some((up.number, up.connection.clone())),
+                Link::Up(up) => Some((up.number, up.socket.clone())),
                 _ => None,
             };
-            let Some((number, connection)) = link else {
+            let Some((number, socket)) = link else {
                 alone.extend(ops);
                 continue;
             };
@@ -326,39 +295,30 @@ impl Shared {
                 ops,
                 script,
                 number,
-                connection,
+                socket,
             };
             let cmd = self.batch_request("EVALSHA", script.sha(), &batch.ops);
-            let (began, sending) = hand_over(&batch.connection, cmd);
-            together.push((batch, sending, began));
+            let reply = batch.socket.start_request(&cmd);
+            together.push((batch, reply));
         }
         // Ending a batch takes the mutex again.
         drop(state);
-        for (batch, sending, began) in together {
-            batch.connection.flush();
-            let finish = self.clone().finish(batch, sending, began);
-            self.driver().spawn(finish);
+        for (batch, reply) in together {
+            batch.socket.flush();
+            self.runtime.spawn(self.clone().finish(batch, reply));
         }
         self.run_each(alone);
     }
 
-    async fn finish(
-        self: Arc<Shared>,
-        mut batch: Together,
-        sending: Sending<'static>,
-        began: Poll<RedisResult<Value>>,
-    ) {
-        let mut answer = match began {
-            Poll::Ready(answer) => answer,
-            Poll::Pending => sending.await,
-        };
+    async fn finish(self: Arc<Shared>, mut batch: Together, reply: Reply) {
+        let mut answer = reply.await;
         if let Ok(Value::ServerError(error)) = &answer
             && error.code() == "NOSCRIPT"
         {
             // A caller that left meanwhile may have taken it back already.
             batch.ops.retain(|op| !op.answer.is_closed());
             let cmd = self.batch_request("EVAL", batch.script.text, &batch.ops);
-            answer = batch.connection.send(&cmd).await;
+            answer = batch.socket.send(&cmd).await;
         }
         let Together {
             ops,
@@ -412,7 +372,6 @@ impl Shared {
     fn run_each(self: &Arc<Shared>, ops: Vec<Waiting>) {
         for mut op in ops {
             let shared = self.clone();
-            // A task that waits for these may block the runtime of a lane.
             self.runtime.spawn(async move {
                 let Waiting {
                     verb,

@@ -1,7 +1,6 @@
 //! The masters of a cluster: which of them serves a name, and a connection to each that is needed.
 //!
-//! Each master has a supervised [`Connection`] of ours, made when it is first needed, and a second one for
-//! sharded channels once somebody waits there. A surveyor asks who serves what: whenever a connection is lost or a
+//! Each master has a supervised [`Connection`] of ours, made when it is first needed. A surveyor asks who serves what: whenever a connection is lost or a
 //! node sends us elsewhere, and now and then. What it finds moves the subscriptions, and tells everyone who waits
 //! to look again.
 //!
@@ -50,8 +49,7 @@ struct Shared {
     sharded: bool,
     subscriptions: Subscriptions,
     map: Arc<Map>,
-    /// The connections, with whether they are for sharded channels.
-    nodes: Mutex<HashMap<(Address, bool), Arc<Connection>>>,
+    nodes: Mutex<HashMap<Address, Arc<Connection>>>,
 }
 
 impl Cluster {
@@ -100,7 +98,7 @@ impl Cluster {
     pub fn masters(&self) -> Vec<Arc<Connection>> {
         let masters = self.shared.map.masters();
         let masters = masters.iter();
-        masters.map(|at| self.shared.node(at, false)).collect()
+        masters.map(|at| self.shared.node(at)).collect()
     }
 
     /// The way of a request to the node that serves a slot, wherever that is.
@@ -121,7 +119,7 @@ impl Cluster {
         let end = Moment::now() + shared.settings.response_timeout;
         loop {
             let at = shared.map.owner(slot).ok_or_else(|| no_master(slot))?;
-            let node = shared.node(&at, shared.sharded);
+            let node = shared.node(&at);
             if node.synced_within(version, LONGEST_PAUSE).await {
                 return Ok(());
             }
@@ -160,7 +158,7 @@ impl<'a> Route<'a> {
         let asked = self.ask.take();
         let asking = asked.is_some();
         let at = asked.or_else(|| shared.map.owner(self.slot));
-        let node = shared.node(&at.ok_or_else(|| no_master(self.slot))?, false);
+        let node = shared.node(&at.ok_or_else(|| no_master(self.slot))?);
         node.ready().await.inspect_err(|_| shared.map.doubt())?;
         Ok(Way::to_node(node, asking))
     }
@@ -204,18 +202,17 @@ impl<'a> Route<'a> {
 }
 
 impl Shared {
-    fn nodes(&self) -> MutexGuard<'_, HashMap<(Address, bool), Arc<Connection>>> {
+    fn nodes(&self) -> MutexGuard<'_, HashMap<Address, Arc<Connection>>> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection to a node: for requests, or for sharded channels.
-    fn node(&self, at: &Address, ears: bool) -> Arc<Connection> {
+    /// The connection to a node.
+    fn node(&self, at: &Address) -> Arc<Connection> {
         let mut nodes = self.nodes();
-        let node = nodes.entry((at.clone(), ears)).or_insert_with(|| {
+        let node = nodes.entry(at.clone()).or_insert_with(|| {
             let member = Member {
                 map: self.map.clone(),
                 sharded: self.sharded,
-                ears,
             };
             Arc::new(Connection::to_member(
                 self.settings.clone(),
@@ -243,10 +240,8 @@ impl Shared {
     async fn survey(&self) -> Option<Slots> {
         let nodes: Vec<Arc<Connection>> = {
             let nodes = self.nodes();
-            let nodes = nodes
-                .iter()
-                .filter(|((_, ears), node)| !ears && node.is_up());
-            nodes.map(|(_, node)| node.clone()).collect()
+            let up = nodes.values().filter(|node| node.is_up());
+            up.cloned().collect()
         };
         let mut others = self.map.masters();
         others.extend(self.seeds.iter().cloned());
@@ -257,12 +252,12 @@ impl Shared {
     fn apply(&self, survey: Slots) {
         let news = self.map.replace(survey);
         let masters = self.map.masters();
-        self.nodes().retain(|(at, _), _| masters.contains(at));
+        self.nodes().retain(|at, _| masters.contains(at));
         if news {
             tracing::debug!(?masters, "slots have moved");
             for slot in self.subscriptions.slots() {
                 if let Some(at) = self.map.owner(slot) {
-                    self.node(&at, self.sharded);
+                    self.node(&at);
                 }
             }
             self.subscriptions.moved();

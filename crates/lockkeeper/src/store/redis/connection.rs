@@ -1,7 +1,7 @@
 //! One multiplexed connection to one server, looked after by a task of ours. With Sentinels, the server is whichever
 //! is the master.
 //!
-//! The client library keeps a half-open socket and does not mind a server that became a replica. So a
+//! A socket alone stays half-open, and does not mind a server that became a replica. So a
 //! supervisor connects again when requests get no answer, when the server says READONLY and when it closes the
 //! connection. A new connection is subscribed to everything first; then everyone who waits is told to look
 //! again, since hints may have been missed.
@@ -19,9 +19,6 @@ use tokio::task::JoinHandle;
 
 use super::batch::Batch;
 use super::fault::{Fault, refused, unavailable};
-use super::lane::Beside;
-use super::pushes::UNASKED;
-use super::readers::Readers;
 use super::scripts::Script;
 use super::sentinel::{self, Sentinels};
 use super::shared::{Member, Shared, State, Target};
@@ -115,39 +112,6 @@ impl Connection {
         }
     }
 
-    /// A second connection to the same server, driven by another runtime. It is made in the background.
-    pub fn beside(main: &Connection, runtime: Handle, readers: Arc<Readers>) -> Connection {
-        let main = &main.shared;
-        let _context = main.runtime.enter();
-        let (settings, channel) = (main.settings.clone(), main.channel.clone());
-        let target = Target::Beside(Beside {
-            main: main.clone(),
-            runtime,
-            readers,
-        });
-        // It hears nothing.
-        let subscriptions = Subscriptions::new();
-        let (shared, inbox) = Shared::new(
-            settings,
-            target,
-            main.address(),
-            channel,
-            subscriptions,
-            None,
-        );
-        let tasks = vec![tokio::spawn(supervise(shared.clone(), None, inbox))];
-        Connection { shared, tasks }
-    }
-
-    /// Whether a lane is up, beside the main connection that is in use now.
-    pub fn stands_beside(&self, main: &Connection) -> bool {
-        let number = match &*main.shared.state.borrow() {
-            State::Up(up) => up.number,
-            _ => return false,
-        };
-        matches!(&*self.shared.state.borrow(), State::Up(up) if up.beside == number)
-    }
-
     /// Waits for the first connection: without it nothing is known of the server's clock, and requests could not
     /// say when they are too late.
     pub async fn ready(&self) -> Result<(), Error> {
@@ -222,7 +186,7 @@ impl Connection {
         for key in keys {
             pipeline.cmd("EXISTS").arg(key);
         }
-        let answers = up.connection.send_all(&pipeline, 0);
+        let answers = up.socket.send_all(&pipeline, 0);
         match self
             .shared
             .judge(up.number, answers.await.map(Value::Array))?
@@ -262,13 +226,7 @@ impl Connection {
         let up = self.shared.current().await;
         let up = up.map_err(|fault| fault.of_look().to_string())?;
         match up.syncer {
-            Some(syncer) if up.number == number => {
-                let confirmed = syncer.confirm(marker).await;
-                match self.shared.is_condemned(number) {
-                    true => Err(UNASKED.into()),
-                    false => confirmed,
-                }
-            }
+            Some(syncer) if up.number == number => syncer.confirm(marker).await,
             _ => Err("the connection was lost before replicas confirmed".into()),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::subscriptions::Topic;
+use super::transport::Topic;
 use super::url::Dialect;
 use super::{NO_LATCHES, RedisStore, look};
 use crate::store::common::polling;

@@ -87,14 +87,14 @@ impl RedisStore {
 impl NodeLink {
     /// Names that start like this and have a key: those with a fence.
     pub async fn names(&self, prefix: &str) -> Result<BTreeSet<Name>, Error> {
-        let settings = self.main().settings();
+        let settings = self.0.settings();
         let (own, plain) = (&settings.prefix, settings.dialect == Dialect::Plain);
         let start = format!("{own}{prefix}");
         let mut names = BTreeSet::new();
         let mut cursor = "0".to_owned();
         loop {
             let fences = if plain { keys::OWN } else { keys::FENCE };
-            let (fences, next) = scan(self.main(), &cursor, fences).await?;
+            let (fences, next) = scan(&self.0, &cursor, fences).await?;
             let mains: Vec<String> = match plain {
                 true => {
                     let names = fences
@@ -109,7 +109,7 @@ impl NodeLink {
             };
             let mains = mains.iter().map(String::as_str);
             let mains: Vec<&str> = mains.filter(|main| main.starts_with(&start)).collect();
-            let exist = self.main().exist(&mains).await.map_err(Fault::of_look)?;
+            let exist = self.0.exist(&mains).await.map_err(Fault::of_look)?;
             for (main, _) in mains.iter().zip(exist).filter(|(_, exists)| *exists) {
                 names.extend(Name::new(&main[own.len()..]).ok());
             }

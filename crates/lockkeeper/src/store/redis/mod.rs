@@ -16,10 +16,9 @@
 //! * A server that removes keys when its memory is full. It is warned of when connecting.
 //!
 //! # Layout
-//! `url` says where (`topology`) and how (`options`). A `connection` sends requests: it is `setup` over a `link`, which `checks` judges and a `supervisor` keeps alive; `shared` is what they have in common, `pipe`
-//! how requests go over it, `pushes` what comes without being asked for. `sentinel` finds the server, `replicas` waits
-//! for its replicas, `batch` lets many verbs share a script, `subscriptions` knows who waits for what. A `lane` is a
-//! second connection, for tasks that wait; `readers` read several of them. `redisson` and `plain` turn verbs into
+//! `url` says where (`topology`) and how (`options`). A `connection` sends requests: it is `setup` over a `transport`, which `checks` judges and a `supervisor`
+//! keeps alive; `shared` is what they have in common, `pushes` is what comes without being asked for. `sentinel` finds the server, `replicas` waits
+//! for its replicas, `batch` lets many verbs share a script, `subscriptions` knows who waits for what. `redisson` and `plain` turn verbs into
 //! `scripts` and their answers back;
 //! `renewals`, `interests` and `listing` are the verbs that take more than one, `breaking` the one that must not be late.
 //! `servers` says which server that is for a name: in a `cluster` the one that has its slot (`survey`, `slots`), if
@@ -32,20 +31,15 @@ pub(super) mod checks;
 mod cluster;
 mod connection;
 pub(super) mod fault;
-mod frame;
 mod interests;
 mod join;
 pub(super) mod keys;
-mod lane;
-mod link;
 mod listing;
 pub(super) mod node;
 mod options;
-mod pipe;
 mod plain;
 mod proposals;
 mod pushes;
-pub(super) mod readers;
 mod redisson;
 mod renewals;
 mod replicas;
@@ -60,9 +54,9 @@ mod supervisor;
 mod survey;
 mod token_keys;
 mod topology;
+mod transport;
 mod url;
 mod way;
-mod wire;
 
 use std::fmt;
 use std::sync::Arc;
@@ -71,7 +65,6 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use self::fault::STORE;
-use self::lane::Does;
 use self::plain::Plain;
 use self::redisson::Redisson;
 use self::servers::{Servers, visit};
@@ -116,8 +109,8 @@ impl RedisStore {
     /// Connects to the server that a `redis:`, `rediss:`, `redis+unix:` or `redis+sentinel:` URL names, or to the
     /// cluster that a `redis+cluster:` URL names nodes of.
     ///
-    /// Call it on the runtime that is to drive the connections. Tasks of another runtime that use it often get a
-    /// connection that theirs drives, if that has more than one thread; it needs its I/O enabled.
+    /// Call it on the runtime that is to drive the connections, with its I/O and timers enabled. Tasks of any runtime may use
+    /// the store then.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`] says what is wrong with the URL. [`Error::Unavailable`] when the server cannot be
@@ -218,7 +211,7 @@ pub fn read_grant(text: &str) -> Option<DirectGrant> {
 /// The first answer of a server and how long it is, `None` if not all of it has come: for the fuzz target of its parser.
 #[cfg(feature = "internals")]
 pub fn read_answer(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
-    match frame::first(bytes) {
+    match transport::resp::first(bytes) {
         Ok(first) => Ok(first.map(|(value, length)| (format!("{value:?}"), length))),
         Err(error) => Err(error.to_string()),
     }
@@ -269,14 +262,13 @@ impl Store for RedisStore {
     }
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Attempt> {
         Box::pin(async move {
-            let does = Does::Claims(claim.id);
-            let route = self.servers.quickest(&claim.name, does)?;
+            let route = self.servers.route(&claim.name)?;
             visit!(route, |way| self.acquire(way, claim))
         })
     }
     fn withdraw<'a>(&'a self, name: &'a Name, claim: ClaimId) -> Answer<'a, ()> {
         Box::pin(async move {
-            let route = self.servers.behind(name, claim)?;
+            let route = self.servers.route(name)?;
             visit!(route, |way| self.withdraw_claim(way, name, claim))
         })
     }
@@ -285,8 +277,7 @@ impl Store for RedisStore {
     }
     fn release<'a>(&'a self, release: &'a Release) -> Answer<'a, Released> {
         Box::pin(async move {
-            let does = Does::Releases(release.requeue.as_ref().map(|next| next.id));
-            let route = self.servers.quickest(&release.name, does)?;
+            let route = self.servers.route(&release.name)?;
             visit!(route, |way| self.release_hold(way, release))
         })
     }

@@ -1,9 +1,7 @@
 //! One server of a quorum: what the quorum store needs of a connection.
 //!
 //! A request takes a connection that was judged, or none: a server that restarted is another one, and over a
-//! connection to the old one no request reaches the new one. What a task waits for itself may take its runtime's
-//! [lane](super::lane). Nothing more is needed for order there than that verbs for a name take the main connection while
-//! it is let go of there: a try that is overtaken by its own withdrawal finds its tokens used up.
+//! connection to the old one no request reaches the new one.
 
 mod call;
 mod settings;
@@ -15,22 +13,20 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
 pub(in crate::store) use self::call::Call;
-use self::call::Request;
 pub(in crate::store) use self::settings::NodeSettings;
 use super::checks::ServerInfo;
 use super::connection::Connection;
 use super::fault::Fault;
-use super::lane::{Lanes, Releasing};
-use super::pipe::Pipe;
-pub(in crate::store) use super::readers::Readers;
 use super::shared::{Shared, State, Target, Up};
-use super::subscriptions::{Subscriptions, Topic};
+use super::subscriptions::Subscriptions;
 use super::supervisor::supervise;
+pub(in crate::store) use super::transport::Socket;
+use super::transport::Topic;
 pub(in crate::store) use super::url::KIND;
+use crate::Error;
 use crate::clock::Moment;
 use crate::store::admission::Admission;
 use crate::store::{Answer, Interest, Subscription};
-use crate::{Error, Name};
 
 /// Judges a server on every new connection to it.
 pub(in crate::store) trait Vet: Send + Sync {
@@ -43,44 +39,35 @@ pub(in crate::store) trait Vet: Send + Sync {
     /// Agrees with it on what all clients have to agree on. Its clock showed `now` microseconds a moment ago.
     fn admit<'a>(
         &'a self,
-        connection: &'a mut ::redis::aio::MultiplexedConnection,
+        connection: &'a mut Socket,
         info: &'a ServerInfo,
         now: u64,
     ) -> Answer<'a, Admission>;
 }
 
-/// Supervised connections to one server of a quorum.
-pub(in crate::store) struct NodeLink(Lanes);
+/// A supervised connection to one server of a quorum.
+pub(in crate::store) struct NodeLink(pub(super) Connection);
 
 /// A connection that was judged. A request takes exactly this one.
 #[derive(Clone)]
 pub(in crate::store) struct Ticket {
-    /// Of the main connection, also where it is over the lane beside that.
     pub number: u64,
     pub admission: Admission,
-    /// The connection that ends if something goes wrong, and the number that it has there.
-    over: (Arc<Shared>, u64),
-    connection: Pipe,
-    releasing: Option<Arc<Releasing>>,
+    shared: Arc<Shared>,
+    socket: Socket,
 }
 
 impl Ticket {
-    /// The runtime that reads the answer, if it is the caller's.
-    pub fn lane(&self) -> Option<&Handle> {
-        self.over.0.lane().map(|lane| &lane.runtime)
-    }
-
     /// Whether the server runs scripts, in the order of what was sent before.
     pub async fn answers(&self) -> bool {
         let mut nothing = ::redis::cmd("EVAL");
         nothing.arg("return 1").arg(0);
-        let answer = self.connection.send(&nothing).await;
+        let answer = self.socket.send(&nothing).await;
         matches!(self.judge(answer), Ok(_) | Err(Fault::Server(_)))
     }
 
     fn judge(&self, answer: RedisResult<Value>) -> Result<Value, Fault> {
-        let (shared, number) = &self.over;
-        shared.judge(*number, answer)
+        self.shared.judge(self.number, answer)
     }
 }
 
@@ -95,13 +82,11 @@ impl LinkWatch {
 }
 
 impl NodeLink {
-    /// Connects in the background, and goes on doing so. What becomes of the first try is told. `readers` is one for all
-    /// servers of a quorum.
+    /// Connects in the background, and goes on doing so. What becomes of the first try is told.
     pub fn start(
         node: &NodeSettings,
         channel: String,
         vet: Arc<dyn Vet>,
-        readers: Arc<Readers>,
     ) -> (NodeLink, oneshot::Receiver<Result<(), Error>>) {
         let target = Target::Node(node.address.clone(), vet);
         let (settings, address) = (node.settings.clone(), node.address.clone());
@@ -120,70 +105,37 @@ impl NodeLink {
             let _ = tell.send(outcome);
             supervise(supervised, fresh, inbox).await;
         });
-        let main = Connection::supervised(shared, task);
-        (NodeLink(Lanes::new(main, readers)), told)
+        (NodeLink(Connection::supervised(shared, task)), told)
     }
 
     /// Waits until it is up, if it is about to be.
     pub async fn settled(&self) {
-        let mut state = self.main().shared().state.subscribe();
+        let mut state = self.0.shared().state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, State::Connecting));
-        let limit = self.main().settings().response_timeout;
+        let limit = self.0.settings().response_timeout;
         let _ = tokio::time::timeout(limit, settled).await;
     }
 
-    /// The main connection in use, or why there is none.
+    /// The connection in use, or why there is none.
     pub fn ticket(&self) -> Result<Ticket, String> {
-        let (up, number, admission) = self.admitted(|up| up.connection.clone())?;
+        let (socket, number, admission) = self.admitted(|up| up.socket.clone())?;
         Ok(Ticket {
             number,
             admission,
-            over: (self.main().shared().clone(), number),
-            connection: up,
-            releasing: None,
+            shared: self.0.shared().clone(),
+            socket,
         })
     }
 
-    /// The quickest way of a task that waits: the lane beside the main connection, if it has one. Both lead to the same
-    /// run of the server, which is what the main one was admitted for.
-    pub fn quickest(&self, name: &Name) -> Result<Ticket, String> {
-        let Some(lane) = self.0.express(name) else {
-            return self.ticket();
-        };
-        let ((), number, admission) = self.admitted(|_| ())?;
-        let shared = lane.shared();
-        let up = match &*shared.state.borrow() {
-            State::Up(up) if up.beside == number => Some((up.number, up.connection.clone())),
-            _ => None,
-        };
-        let Some((own, connection)) = up else {
-            return self.ticket();
-        };
-        Ok(Ticket {
-            number,
-            admission,
-            over: (shared.clone(), own),
-            connection,
-            releasing: None,
-        })
-    }
-
-    /// Has everything for a name take the main connection until what this ticket lets go of is gone, if it is for that one.
-    pub fn releasing(&self, ticket: &mut Ticket, name: &Name) {
-        if ticket.lane().is_none() {
-            ticket.releasing = Some(Arc::new(self.0.releasing(name)));
-        }
-    }
-
-    /// The number of the main connection that is in use, and from when the server votes.
+    /// The number of the connection that is in use, and from when the server votes.
     pub fn admission(&self) -> Option<(u64, Admission)> {
         let up = self.admitted(|_| ()).ok();
         up.map(|((), number, admission)| (number, admission))
     }
 
-    /// The main connection that is in use: something of it, its number, and from when the server votes.
+    /// The connection that is in use: something of it, its number, and from when the server votes.
     fn admitted<T>(&self, of: impl FnOnce(&Up) -> T) -> Result<(T, u64, Admission), String> {
-        let shared = self.main().shared();
+        let shared = self.0.shared();
         match &*shared.state.borrow() {
             State::Up(up) => match up.admission {
                 Some(admission) => Ok((of(up), up.number, admission)),
@@ -199,28 +151,24 @@ impl NodeLink {
 
     /// The server is no node: the connection is given up, and the next one is judged anew.
     pub fn give_up(&self, ticket: &Ticket, reason: String) {
-        self.main().shared().broken(ticket.number, reason);
+        self.0.shared().broken(ticket.number, reason);
     }
 
     /// The keeper's.
     pub fn runtime(&self) -> &Handle {
-        self.main().runtime()
-    }
-
-    pub(super) fn main(&self) -> &Connection {
-        &self.0.main
+        self.0.runtime()
     }
 
     pub fn watch(&self) -> LinkWatch {
-        LinkWatch(self.main().shared().state.subscribe())
+        LinkWatch(self.0.shared().state.subscribe())
     }
 
     /// Runs a script over this connection.
     pub async fn run(&self, ticket: Ticket, call: &Call) -> Result<Value, Fault> {
-        let answer = ticket.connection.send(&call.cmd).await;
+        let answer = ticket.socket.send(&call.cmd).await;
         match ticket.judge(answer) {
             Err(fault) if fault.is_unknown_script() => {
-                let answer = ticket.connection.send(&call.in_full()).await;
+                let answer = ticket.socket.send(&call.in_full()).await;
                 ticket.judge(answer)
             }
             answer => answer,
@@ -234,38 +182,33 @@ impl NodeLink {
         call: Arc<Call>,
         tell: impl FnOnce(Result<Value, Fault>) + Send + 'static,
     ) {
-        let keeper = self.main().runtime().clone();
-        let (connection, request) = (ticket.connection.clone(), Request(call.clone()));
-        connection.tell(&keeper.clone(), request, move |answer| {
-            match ticket.judge(answer) {
-                Err(fault) if fault.is_unknown_script() => {
-                    let connection = ticket.connection.clone();
-                    let judged = move |answer| tell(ticket.judge(answer));
-                    connection.tell(&keeper, call.in_full(), judged);
-                }
-                answer => tell(answer),
+        let (socket, request) = (ticket.socket.clone(), call.clone());
+        socket.send_then(&request.cmd, move |answer| match ticket.judge(answer) {
+            Err(fault) if fault.is_unknown_script() => {
+                let socket = ticket.socket.clone();
+                socket.send_then(&call.in_full(), move |answer| tell(ticket.judge(answer)));
             }
+            answer => tell(answer),
         });
     }
 
     /// The server's time at a moment of ours, in microseconds; `None` when that is not known, or for a moment that never
     /// comes.
     pub fn server_time(&self, at: Moment) -> Option<u64> {
-        Some(self.main().clock().at(at)).filter(|micros| *micros > 0)
+        Some(self.0.clock().at(at)).filter(|micros| *micros > 0)
     }
 
     /// The server's clock showed `micros` at some time from `sent` until now.
     pub fn saw_time(&self, micros: u64, sent: Moment) {
-        self.main().clock().saw(micros, sent, Moment::now());
+        self.0.clock().saw(micros, sent, Moment::now());
     }
 
     /// Hints at every message on these channels, and answers the version of the topics that has them.
     pub fn listen(&self, interest: &Interest, channels: &[String]) -> (Vec<Subscription>, u64) {
         let topics = channels.iter().map(|channel| {
             let topic = Topic::Channel(channel.clone());
-            self.main()
-                .subscriptions()
-                .topic(interest.clone(), topic, 0)
+            let subscriptions = self.0.subscriptions();
+            subscriptions.topic(interest.clone(), topic, 0)
         });
         let (all, versions): (Vec<_>, Vec<_>) = topics.unzip();
         (all, versions.into_iter().max().unwrap_or(0))
@@ -273,11 +216,11 @@ impl NodeLink {
 
     /// Waits until the server has confirmed this version of the topics.
     pub async fn heard(&self, version: u64) {
-        let _ = self.main().synced(version).await;
+        let _ = self.0.synced(version).await;
     }
 
     /// Hints from the channel of this process.
     pub fn hints(&self, interest: Interest) -> Subscription {
-        self.main().subscriptions().hints().subscribe(interest)
+        self.0.subscriptions().hints().subscribe(interest)
     }
 }

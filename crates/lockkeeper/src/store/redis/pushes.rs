@@ -1,196 +1,30 @@
 //! What a server sends without being asked for: hints, and that something has ended.
-//!
-//! The client library takes some pushes for the answer to the oldest request: those that confirm that a subscription began
-//! or ended. If one comes that nobody waits for, every later answer goes to the wrong request. So each connection keeps an
-//! account of what it has asked to hear. Any other push ends it, and no answer that follows is believed.
 
-use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, MutexGuard, PoisonError};
-
-use ::redis::{PushInfo, PushKind, Value};
-
-use super::fault::unavailable;
 use super::keys::WAKE;
 use super::shared::Shared;
-use super::subscriptions::Topic;
+use super::transport::{Heard, Push, Topic};
 use crate::clock::Moment;
 use crate::store::{ClaimId, DirectGrant, GRANT_LEASE, Grant};
-use crate::{Error, Name, Token};
-
-/// What a connection is subscribed to, and what it has asked for in this regard and not been told yet.
-#[derive(Debug, Default)]
-pub(super) struct Account {
-    /// Of which connection.
-    number: u64,
-    on: Topics,
-    joining: Topics,
-    leaving: Topics,
-}
-
-/// By kind: channels, patterns, sharded channels.
-type Topics = [HashSet<String>; 3];
-
-fn kind_of(topic: &Topic) -> (usize, &str) {
-    match topic {
-        Topic::Channel(channel) => (0, channel),
-        Topic::Pattern(pattern) => (1, pattern),
-        Topic::Shard(channel) => (2, channel),
-    }
-}
-
-fn fill(topics: &mut Topics, with: &[Topic]) {
-    topics.iter_mut().for_each(HashSet::clear);
-    for topic in with {
-        let (kind, topic) = kind_of(topic);
-        topics[kind].insert(topic.to_owned());
-    }
-}
-
-impl Account {
-    /// Whether this push belongs to what was asked for.
-    fn expects(&mut self, push: &PushInfo) -> bool {
-        let Some(topic) = text(push, 0) else {
-            return false;
-        };
-        match push.kind {
-            PushKind::Message => self.on[0].contains(topic),
-            PushKind::PMessage => self.on[1].contains(topic),
-            PushKind::SMessage => self.on[2].contains(topic),
-            PushKind::Subscribe => self.joined(0, topic),
-            PushKind::PSubscribe => self.joined(1, topic),
-            PushKind::SSubscribe => self.joined(2, topic),
-            PushKind::Unsubscribe => self.left(0, topic),
-            PushKind::PUnsubscribe => self.left(1, topic),
-            PushKind::SUnsubscribe => self.left(2, topic),
-            _ => false,
-        }
-    }
-
-    fn joined(&mut self, kind: usize, topic: &str) -> bool {
-        let Some(topic) = self.joining[kind].take(topic) else {
-            return false;
-        };
-        self.on[kind].insert(topic);
-        true
-    }
-
-    /// A server confirms also what it did not have.
-    fn left(&mut self, kind: usize, topic: &str) -> bool {
-        self.on[kind].remove(topic);
-        self.leaving[kind].remove(topic)
-    }
-}
-
-fn text(push: &PushInfo, at: usize) -> Option<&str> {
-    match push.data.get(at) {
-        Some(Value::BulkString(bytes)) => std::str::from_utf8(bytes).ok(),
-        Some(Value::SimpleString(text)) => Some(text.as_str()),
-        _ => None,
-    }
-}
-
-/// Watches a connection that is used for a moment, or for little.
-#[derive(Debug, Default)]
-pub(super) struct Watched(AtomicBool);
-
-impl Watched {
-    /// The connection, and what it passes its pushes to; `mine` are those that it has asked for.
-    pub fn new(
-        mine: impl Fn(&PushInfo) -> bool + Send + Sync + 'static,
-    ) -> (Arc<Watched>, impl Fn(PushInfo) + Send + Sync + 'static) {
-        let watched = Arc::new(Watched::default());
-        let seen = watched.clone();
-        let pushed = move |push: PushInfo| {
-            if push.kind != PushKind::Disconnection && !mine(&push) {
-                seen.0.store(true, SeqCst);
-            }
-        };
-        (watched, pushed)
-    }
-
-    /// Whether what was answered so far can be believed.
-    pub fn check(&self) -> Result<(), Error> {
-        match self.0.load(SeqCst) {
-            true => Err(unavailable(UNASKED.into())),
-            false => Ok(()),
-        }
-    }
-}
-
-/// Why a connection ends at a push that it has not asked for.
-pub(super) const UNASKED: &str = "the server sent a message that nobody asked for";
+use crate::{Name, Token};
 
 impl Shared {
-    fn account(&self) -> MutexGuard<'_, Account> {
-        self.account.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A connection begins, which hears nothing yet.
-    pub fn hears_nothing(&self, number: u64) {
-        *self.account() = Account {
-            number,
-            ..Account::default()
-        };
-    }
-
-    /// From now on, until the next call, the server may confirm these subscriptions.
-    pub fn joins(&self, topics: &[Topic]) {
-        fill(&mut self.account().joining, topics);
-    }
-
-    /// From now on, until the next call, the server may confirm the end of these subscriptions.
-    pub fn leaves(&self, topics: &[Topic]) {
-        fill(&mut self.account().leaving, topics);
-    }
-
-    /// Whether a push belongs to what the connection has asked for. If not, it ends.
-    fn is_expected(&self, number: u64, push: &PushInfo) -> bool {
-        let mut account = self.account();
-        if account.number != number {
-            // One that has ended.
-            return false;
-        }
-        let subscribed = text(push, 0).is_some_and(|channel| account.on[2].contains(channel));
-        if account.expects(push) {
-            return true;
-        }
-        drop(account);
-        let reason = match push.kind {
-            PushKind::SUnsubscribe if subscribed => "a slot has moved to another node",
-            _ => UNASKED,
-        };
-        self.doubt();
-        self.condemn(number, reason.into());
-        false
-    }
-
     /// Something came without being asked for.
-    pub fn pushed(&self, number: u64, push: &PushInfo) {
-        if push.kind == PushKind::Disconnection {
-            return self.broken(number, "the server closed it".into());
-        }
-        if !self.is_expected(number, push) {
-            return;
-        }
-        let text = |at: usize| text(push, at);
-        match &push.kind {
-            PushKind::Message => match (text(0), text(1)) {
-                (Some(channel), Some(message)) if channel == self.channel => self.hinted(message),
-                (Some(channel), _) => self.subscriptions.came(&Topic::Channel(channel.to_owned())),
-                _ => {}
-            },
-            PushKind::PMessage => {
-                if let Some(pattern) = text(0) {
-                    self.subscriptions.came(&Topic::Pattern(pattern.to_owned()));
+    pub fn heard(&self, number: u64, heard: Heard) {
+        match heard {
+            Heard::Ended(reason) => self.broken(number, reason),
+            Heard::Push(Push::Ended(topic)) => self.topic_ended(number, topic),
+            Heard::Push(Push::Message { topic, text }) => {
+                let ours = match &topic {
+                    Topic::Channel(channel) => *channel == self.channel,
+                    Topic::Pattern(_) => false,
+                    Topic::Shard(channel) => channel.starts_with(WAKE),
+                };
+                if ours {
+                    self.hinted(&text);
+                } else {
+                    self.subscriptions.came(&topic);
                 }
             }
-            PushKind::SMessage => match (text(0), text(1)) {
-                (Some(channel), Some(message)) if channel.starts_with(WAKE) => self.hinted(message),
-                (Some(channel), _) => self.subscriptions.came(&Topic::Shard(channel.to_owned())),
-                _ => {}
-            },
-            _ => {}
         }
     }
 
@@ -227,6 +61,9 @@ impl Shared {
 const HIGHEST: u64 = 1 << 53;
 
 /// Reads `<last token>/<tokens>/<when it asked>`, as the scripts write it. Anything else is no grant: the claim asks.
+///
+/// A lock that goes from one process to another takes one request this way, the release that grants it. Without it there are two,
+/// and the second is a round trip during which nobody works under the lock.
 pub(super) fn direct_grant(text: &str) -> Option<DirectGrant> {
     let mut parts = text.split('/').map(|part| {
         let digits = part.bytes().all(|byte| byte.is_ascii_digit());
@@ -251,50 +88,6 @@ pub(super) fn direct_grant(text: &str) -> Option<DirectGrant> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_what_was_asked_for_is_expected() {
-        let push = |kind: &PushKind, topic: &str| PushInfo {
-            kind: kind.clone(),
-            data: vec![Value::BulkString(topic.into()), Value::Int(1)],
-        };
-        let topics = |topic: &str| {
-            let kinds: [fn(String) -> Topic; 3] = [Topic::Channel, Topic::Pattern, Topic::Shard];
-            kinds.map(|kind| kind(topic.to_owned()))
-        };
-        let joins = [
-            PushKind::Subscribe,
-            PushKind::PSubscribe,
-            PushKind::SSubscribe,
-        ];
-        let messages = [PushKind::Message, PushKind::PMessage, PushKind::SMessage];
-        let leaves = [
-            PushKind::Unsubscribe,
-            PushKind::PUnsubscribe,
-            PushKind::SUnsubscribe,
-        ];
-        let mut account = Account::default();
-        for kind in joins.iter().chain(&messages).chain(&leaves) {
-            assert!(!account.expects(&push(kind, "a")), "{kind:?}");
-        }
-        for at in 0..3 {
-            fill(&mut account.joining, &topics("a")[at..=at]);
-            assert!(!account.expects(&push(&joins[at], "b")));
-            assert!(!account.expects(&push(&joins[(at + 1) % 3], "a")));
-            assert!(account.expects(&push(&joins[at], "a")));
-            assert!(!account.expects(&push(&joins[at], "a")), "once");
-            assert!(account.expects(&push(&messages[at], "a")));
-            assert!(!account.expects(&push(&messages[at], "b")));
-            fill(&mut account.leaving, &topics("a")[at..=at]);
-            assert!(account.expects(&push(&messages[at], "a")), "until it ends");
-            assert!(account.expects(&push(&leaves[at], "a")));
-            assert!(!account.expects(&push(&leaves[at], "a")), "once");
-            assert!(!account.expects(&push(&messages[at], "a")));
-        }
-        for kind in [PushKind::Invalidate, PushKind::Other("x".into())] {
-            assert!(!account.expects(&push(&kind, "a")));
-        }
-    }
 
     #[test]
     fn a_grant_reads_back_and_nothing_else_is_one() {

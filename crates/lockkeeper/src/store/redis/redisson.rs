@@ -9,7 +9,7 @@ use super::fault::Fault;
 use super::keys::Keys;
 use super::proposals::Propose;
 use super::scripts::{self, Verb};
-use super::subscriptions::Topic;
+use super::transport::Topic;
 use super::way::Way;
 use super::{BREAK_MEMORY, MAX_PERMITS, millis};
 use crate::clock::Moment;

@@ -24,8 +24,8 @@ impl RedisStore {
     /// renewal.
     pub(super) async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let cluster = match &*self.servers {
-            Servers::One(lanes) => {
-                return self.renew_holds(&Way::to(&lanes.main), renewals).await;
+            Servers::One(connection) => {
+                return self.renew_holds(&Way::to(connection), renewals).await;
             }
             Servers::Many(cluster) => cluster,
         };

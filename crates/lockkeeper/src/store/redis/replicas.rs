@@ -7,7 +7,6 @@
 
 use std::time::Duration;
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{RedisError, Value};
 use tokio::sync::{mpsc, oneshot};
 
@@ -15,7 +14,7 @@ use super::RedisStore;
 use super::connection::Connection;
 use super::fault::{is_demoted, refused, unavailable, words};
 use super::keys::Keys;
-use super::link::Link;
+use super::transport::{Link, Socket};
 use super::url::Settings;
 use super::way::Way;
 use crate::store::common::AbortOnDrop;
@@ -47,7 +46,7 @@ impl Syncer {
     ) -> Result<(Syncer, AbortOnDrop), Error> {
         let mut probe = ::redis::cmd("WAIT");
         probe.arg(0).arg(1);
-        let probed = probe.query_async::<Value>(&mut link.connection).await;
+        let probed = probe.query_async::<Value>(&mut link.socket).await;
         probed.map_err(|error| cannot_wait(&error))?;
         let (requests, mut inbox) = mpsc::unbounded_channel::<Request>();
         let wait = Wait {
@@ -57,15 +56,13 @@ impl Syncer {
         };
         let task = tokio::spawn(async move {
             // The whole of it: a connection without its driver is dead.
-            let mut link = link;
+            let link = link;
             while let Some(first) = inbox.recv().await {
                 let mut group = vec![first];
                 while let Ok(next) = inbox.try_recv() {
                     group.push(next);
                 }
-                let outcome = wait
-                    .for_marker(&mut link.connection, &group[0].marker)
-                    .await;
+                let outcome = wait.for_marker(&link.socket, &group[0].marker).await;
                 let answer = match &outcome {
                     Ok(Ok(replicas)) => wait.judge(*replicas),
                     Ok(Err(reason)) | Err(reason) => Err(reason.clone()),
@@ -101,7 +98,7 @@ impl Wait {
     /// How many replicas have the marker in time, or why it was not taken. An error of the connection comes apart.
     async fn for_marker(
         &self,
-        connection: &mut MultiplexedConnection,
+        socket: &Socket,
         marker: &str,
     ) -> Result<Result<u32, String>, String> {
         let mut both = ::redis::pipe();
@@ -113,7 +110,7 @@ impl Wait {
         both.cmd("WAIT")
             .arg(self.replicas)
             .arg(self.within.as_millis() as u64);
-        let answers = connection.send_packed_commands(&both, 0, 2);
+        let answers = socket.send_all(&both, 0);
         let answers = match tokio::time::timeout(self.answers_within, answers).await {
             Ok(answers) => answers.map_err(|error| words(&error))?,
             Err(_) => return Err("the server does not answer a WAIT".into()),

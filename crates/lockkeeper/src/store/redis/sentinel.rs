@@ -10,15 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ::redis::aio::MultiplexedConnection;
-use ::redis::{PushInfo, PushKind, RedisError, Value};
+use ::redis::{RedisError, Value};
 use tokio::sync::Notify;
 
 use super::fault::{explain, refused, unavailable, words};
-use super::link::{Link, Login};
-use super::pushes::Watched;
 use super::setup::Fresh;
 use super::shared::Shared;
+use super::transport::{Heard, Link, Login, Socket, Topic};
 use super::url::Settings;
 use crate::Error;
 use crate::clock::Moment;
@@ -78,10 +76,8 @@ impl Sentinels {
         let mut failures = Vec::new();
         for at in self.in_turn() {
             let asked = async {
-                let (watched, pushed) = Watched::new(|_| false);
-                let mut link = self.open(at, settings, pushed).await?;
-                let opinion = self.ask(&mut link.connection).await;
-                watched.check().and(opinion)
+                let mut link = self.open(at, settings, |_| {}).await?;
+                self.ask(&mut link.socket).await
             };
             match within(settings, asked).await {
                 Ok(opinion) if self.takes(at, &opinion) => return Ok(opinion.master),
@@ -128,7 +124,7 @@ impl Sentinels {
         &self,
         at: usize,
         settings: &Settings,
-        pushed: impl Fn(PushInfo) + Send + Sync + 'static,
+        heard: impl Fn(Heard) + Send + Sync + 'static,
     ) -> Result<Link, Error> {
         let login = Login {
             user: settings.sentinel.user.as_deref(),
@@ -137,7 +133,7 @@ impl Sentinels {
             first: self.epoch.load(Ordering::Relaxed) == 0,
         };
         let address = &self.addresses[at];
-        let link = Link::open(address, settings, login, pushed).await;
+        let link = Link::open(address, settings, login, heard).await;
         link.map_err(|error| match error {
             Error::Refused { store, reason, .. } => Error::refused(
                 store,
@@ -153,7 +149,7 @@ impl Sentinels {
         })
     }
 
-    async fn ask(&self, connection: &mut MultiplexedConnection) -> Result<Opinion, Error> {
+    async fn ask(&self, connection: &mut Socket) -> Result<Opinion, Error> {
         let sentinel = |what: &str| {
             let mut cmd = ::redis::cmd("SENTINEL");
             cmd.arg(what);
@@ -294,25 +290,16 @@ async fn listen(
     let settings = &shared.settings;
     let switched = Arc::new(Notify::new());
     let heard = switched.clone();
-    let (watched, strange) =
-        Watched::new(|push| matches!(push.kind, PushKind::Message | PushKind::Subscribe));
-    let pushed = move |push: PushInfo| {
-        if push.kind != PushKind::Subscribe {
-            heard.notify_one();
-        }
-        strange(push);
-    };
     let subscribed = async {
-        let mut link = sentinels.open(at, settings, pushed).await?;
-        let done = link.connection.subscribe(SWITCHED).await;
-        done.map_err(|error| explain(&error))?;
+        let link = sentinels.open(at, settings, move |_| heard.notify_one());
+        let link = link.await?;
+        let done = link.socket.subscribe(&[Topic::Channel(SWITCHED.into())]);
+        done.await.map_err(|error| explain(&error))?;
         Ok(link)
     };
     let mut link = within(settings, subscribed).await?;
     loop {
-        let opinion = within(settings, sentinels.ask(&mut link.connection)).await;
-        watched.check()?;
-        let opinion = opinion?;
+        let opinion = within(settings, sentinels.ask(&mut link.socket)).await?;
         if sentinels.takes(at, &opinion) {
             shared.follow(&opinion.master);
         }

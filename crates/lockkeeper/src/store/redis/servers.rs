@@ -8,17 +8,15 @@ use tokio::runtime::Handle;
 use super::cluster::{self, Cluster};
 use super::connection::Connection;
 use super::keys::Keys;
-use super::lane::{Does, Lanes, Passage};
 use super::subscriptions::Subscriptions;
 use super::topology::Topology;
 use super::url::Settings;
 use super::way::Way;
-use crate::store::ClaimId;
 use crate::{Error, Name};
 
 #[derive(Debug)]
 pub(super) enum Servers {
-    One(Box<Lanes>),
+    One(Arc<Connection>),
     Many(Cluster),
 }
 
@@ -30,29 +28,29 @@ impl Servers {
                 Ok(Servers::Many(cluster))
             }
             _ => {
-                let main = Connection::open(settings, channel).await?;
-                Ok(Servers::One(Box::new(Lanes::new(main, Arc::default()))))
+                let connection = Connection::open(settings, channel).await?;
+                Ok(Servers::One(Arc::new(connection)))
             }
         }
     }
 
     pub fn settings(&self) -> &Settings {
         match self {
-            Servers::One(lanes) => lanes.main.settings(),
+            Servers::One(connection) => connection.settings(),
             Servers::Many(cluster) => cluster.settings(),
         }
     }
 
     pub fn runtime(&self) -> &Handle {
         match self {
-            Servers::One(lanes) => lanes.main.runtime(),
+            Servers::One(connection) => connection.runtime(),
             Servers::Many(cluster) => cluster.runtime(),
         }
     }
 
     pub fn subscriptions(&self) -> &Subscriptions {
         match self {
-            Servers::One(lanes) => lanes.main.subscriptions(),
+            Servers::One(connection) => connection.subscriptions(),
             Servers::Many(cluster) => cluster.subscriptions(),
         }
     }
@@ -71,26 +69,8 @@ impl Servers {
 
     /// The way of a request to the server that has a name.
     pub fn route(&self, name: &Name) -> Result<Route<'_>, Error> {
-        self.route_by(name, Lanes::main)
-    }
-
-    /// The way of a request that a task may wait for.
-    pub fn quickest(&self, name: &Name, does: Does) -> Result<Route<'_>, Error> {
-        self.route_by(name, |lanes| lanes.quickest(name, does))
-    }
-
-    /// The way of a claim's withdrawal.
-    pub fn behind(&self, name: &Name, claim: ClaimId) -> Result<Route<'_>, Error> {
-        self.route_by(name, |lanes| lanes.behind(claim))
-    }
-
-    fn route_by<'a>(
-        &'a self,
-        name: &Name,
-        lane: impl FnOnce(&'a Lanes) -> Passage<'a>,
-    ) -> Result<Route<'a>, Error> {
         Ok(match self {
-            Servers::One(lanes) => Route::Straight(lane(lanes)),
+            Servers::One(connection) => Route::Straight(connection),
             Servers::Many(cluster) => Route::Searching(cluster.route(self.keys(name)?.slot())),
         })
     }
@@ -98,7 +78,7 @@ impl Servers {
     /// Waits until the server that has these keys has confirmed this version of the topics.
     pub async fn synced(&self, keys: &Keys, version: u64) -> Result<(), Error> {
         match self {
-            Servers::One(lanes) => lanes.main.synced(version).await,
+            Servers::One(connection) => connection.synced(version).await,
             Servers::Many(cluster) => cluster.synced(keys.slot(), version).await,
         }
     }
@@ -106,7 +86,7 @@ impl Servers {
     /// Every server that has names.
     pub fn masters(&self) -> Vec<Arc<Connection>> {
         match self {
-            Servers::One(lanes) => vec![lanes.main.clone()],
+            Servers::One(connection) => vec![connection.clone()],
             Servers::Many(cluster) => cluster.masters(),
         }
     }
@@ -116,7 +96,7 @@ impl Servers {
 impl fmt::Display for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Servers::One(lanes) => lanes.main.address().fmt(f),
+            Servers::One(connection) => connection.address().fmt(f),
             Servers::Many(cluster) => cluster.settings().topology.fmt(f),
         }
     }
@@ -124,14 +104,14 @@ impl fmt::Display for Servers {
 
 /// The way of a request.
 pub(super) enum Route<'a> {
-    Straight(Passage<'a>),
+    Straight(&'a Connection),
     Searching(cluster::Route<'a>),
 }
 
 impl<'a> Route<'a> {
     pub async fn way(&mut self) -> Result<Way<'a>, Error> {
         match self {
-            Route::Straight(passage) => Ok(passage.way()),
+            Route::Straight(connection) => Ok(Way::to(connection)),
             Route::Searching(route) => route.way().await,
         }
     }
@@ -143,10 +123,7 @@ impl<'a> Route<'a> {
         answer: Result<T, Error>,
     ) -> Option<Result<T, Error>> {
         match self {
-            Route::Straight(passage) => {
-                passage.answered();
-                Some(answer)
-            }
+            Route::Straight(_) => Some(answer),
             Route::Searching(route) => route.settle(way, answer).await,
         }
     }

@@ -1,19 +1,15 @@
 //! How a connection comes to be: log in, look at the server, read its clock, hear our own channel.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-use ::redis::aio::MultiplexedConnection;
-use ::redis::{PushInfo, PushKind, Value};
+use ::redis::Value;
 
 use super::checks::ServerInfo;
-use super::fault::{explain, refused, unavailable, words};
-use super::lane::Beside;
-use super::link::Link;
-use super::pushes::UNASKED;
+use super::fault::{explain, refused, unavailable};
 use super::replicas::Syncer;
 use super::sentinel;
 use super::shared::{Shared, Target};
-use super::subscriptions::Topic;
+use super::transport::{Heard, Link, Socket, Topic};
 use crate::Error;
 use crate::clock::Moment;
 use crate::store::admission::Admission;
@@ -24,7 +20,6 @@ pub(super) struct Fresh {
     pub number: u64,
     pub link: Link,
     pub syncer: Option<(Syncer, AbortOnDrop)>,
-    pub beside: u64,
     pub admission: Option<Admission>,
 }
 
@@ -36,7 +31,6 @@ impl Shared {
                 self.connect_to(number, address).await
             }
             Target::MasterOf(sentinels) => sentinel::connect(self, sentinels, number).await,
-            Target::Beside(beside) => beside.connect(self, number).await,
         }
     }
 
@@ -57,20 +51,14 @@ impl Shared {
     async fn set_up(self: &Arc<Shared>, number: u64, address: &Address) -> Result<Fresh, Error> {
         // The task that reads must not keep alive what would end it.
         let shared = Arc::downgrade(self);
-        let pushed = move |push: PushInfo| {
+        let heard = move |heard| {
             if let Some(shared) = shared.upgrade() {
-                shared.pushed(number, &push);
+                shared.heard(number, heard);
             }
         };
-        self.hears_nothing(number);
         let settings = &self.settings;
-        let mut link = match self.lane() {
-            None => Link::open(address, settings, settings.login(number == 1), pushed).await?,
-            Some(Beside { runtime, .. }) => {
-                Link::open_on(runtime, address.clone(), settings.clone(), pushed).await?
-            }
-        };
-        let connection = &mut link.connection;
+        let mut link = Link::open(address, settings, settings.login(number == 1), heard).await?;
+        let connection = &mut link.socket;
         may_ping(connection).await?;
         let info = look_at(connection).await?;
         let vet = match &self.target {
@@ -81,8 +69,6 @@ impl Shared {
             vet.look(&info)?;
         }
         info.judge(address, self.member.is_some())?;
-        let run_id = self.run_id.lock();
-        *run_id.unwrap_or_else(PoisonError::into_inner) = info.run_id.clone();
         let sent = Moment::now();
         let time: (u64, u64) = ::redis::cmd("TIME")
             .query_async(connection)
@@ -95,29 +81,12 @@ impl Shared {
             Some(vet) => Some(vet.admit(connection, &info, micros).await?),
             None => None,
         };
-        if let Some(lane) = self.lane() {
-            let shared = Arc::downgrade(self);
-            link.take_over(lane, move |error| {
-                if let Some(shared) = shared.upgrade() {
-                    shared.broken(number, words(&error));
-                }
-            });
-        }
-        if self.lane().is_some() || self.member.as_ref().is_some_and(|member| member.ears) {
-            return Ok(Fresh {
-                number,
-                link,
-                syncer: None,
-                beside: 0,
-                admission,
-            });
-        }
         info.judge_replicas(settings.replicas, number == 1)?;
-        let warned = settings.warn_of_token_keys(&mut link.connection, &info, address);
-        warned.await;
-        self.joins(&[Topic::Channel(self.channel.clone())]);
-        link.connection
-            .subscribe(&self.channel)
+        settings
+            .warn_of_token_keys(connection, &info, address)
+            .await;
+        connection
+            .subscribe(&[Topic::Channel(self.channel.clone())])
             .await
             .map_err(|error| explain(&error))?;
         let syncer = match settings.replicas {
@@ -128,7 +97,6 @@ impl Shared {
             number,
             link,
             syncer,
-            beside: 0,
             admission,
         })
     }
@@ -141,13 +109,11 @@ impl Shared {
         info: &ServerInfo,
     ) -> Result<(Syncer, AbortOnDrop), Error> {
         let (reader, waiter) = (Arc::downgrade(self), Arc::downgrade(self));
-        let pushed = move |push: PushInfo| match (&push.kind, reader.upgrade()) {
-            (PushKind::Disconnection, Some(shared)) => {
-                shared.broken(number, "the server closed it".into());
+        // It is subscribed to nothing.
+        let heard = move |heard| {
+            if let (Heard::Ended(reason), Some(shared)) = (heard, reader.upgrade()) {
+                shared.broken(number, reason);
             }
-            // It is subscribed to nothing.
-            (_, Some(shared)) => shared.condemn(number, UNASKED.into()),
-            (_, None) => {}
         };
         let settings = &self.settings;
         if info.run_id.is_none() {
@@ -157,8 +123,8 @@ impl Shared {
                     .into(),
             ));
         }
-        let mut link = Link::open(address, settings, settings.login(false), pushed).await?;
-        if look_at(&mut link.connection).await?.run_id != info.run_id {
+        let mut link = Link::open(address, settings, settings.login(false), heard).await?;
+        if look_at(&mut link.socket).await?.run_id != info.run_id {
             return Err(unavailable(format!(
                 "{address} has just become another server"
             )));
@@ -173,7 +139,7 @@ impl Shared {
 }
 
 /// Refuses a user whose connections would all end at their first PING.
-async fn may_ping(connection: &mut MultiplexedConnection) -> Result<(), Error> {
+async fn may_ping(connection: &mut Socket) -> Result<(), Error> {
     match ::redis::cmd("PING").query_async::<Value>(connection).await {
         Err(error) if error.code() == Some("NOPERM") => Err(refused(
             "every connection is checked by PING, and the server's ACL does not allow it; add +ping to the user"
@@ -184,7 +150,7 @@ async fn may_ping(connection: &mut MultiplexedConnection) -> Result<(), Error> {
     }
 }
 
-async fn look_at(connection: &mut MultiplexedConnection) -> Result<ServerInfo, Error> {
+async fn look_at(connection: &mut Socket) -> Result<ServerInfo, Error> {
     match ::redis::cmd("INFO").query_async::<String>(connection).await {
         Ok(text) => Ok(ServerInfo::read(&text)),
         Err(error) if error.code() == Some("NOPERM") => Ok(ServerInfo::default()),

@@ -1,7 +1,6 @@
 //! What a connection, its supervisor and its reader share: the link in use, and how requests go over it.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,15 +11,13 @@ use tokio::sync::{Notify, mpsc, watch};
 use super::answer::describe;
 use super::batch::Batch;
 use super::fault::{Away, Fault, is_demoted, words};
-use super::lane::Beside;
 use super::node::Vet;
-use super::pipe::Pipe;
-use super::pushes::{Account, UNASKED};
 use super::replicas::Syncer;
 use super::scripts::Script;
 use super::sentinel::Sentinels;
 use super::slots::Map;
 use super::subscriptions::Subscriptions;
+use super::transport::{Socket, Topic};
 use super::url::Settings;
 use crate::store::Process;
 use crate::store::admission::Admission;
@@ -31,6 +28,8 @@ use crate::store::common::{Address, ServerClock};
 pub(super) enum Event {
     /// The topics to subscribe to have changed.
     Topics,
+    /// The server has ended a subscription of the connection of this number.
+    Ended(u64, Topic),
     /// The connection of this number is of no more use.
     Broken(u64, String),
 }
@@ -47,10 +46,8 @@ pub(super) enum State {
 #[derive(Clone)]
 pub(super) struct Up {
     pub number: u64,
-    pub connection: Pipe,
+    pub socket: Socket,
     pub syncer: Option<Syncer>,
-    /// Of a lane: the number of the main connection that it was opened beside.
-    pub beside: u64,
     /// Of a server of a quorum: from when it votes.
     pub admission: Option<Admission>,
 }
@@ -61,8 +58,6 @@ pub(super) enum Target {
     MasterOf(Arc<Sentinels>),
     /// A server of a quorum, to be judged each time.
     Node(Address, Arc<dyn Vet>),
-    /// Where another connection leads to.
-    Beside(Beside),
 }
 
 /// A connection's part in a cluster.
@@ -71,11 +66,6 @@ pub(super) struct Member {
     pub map: Arc<Map>,
     /// Whether the servers have sharded channels.
     pub sharded: bool,
-    /// Whether it is there for sharded channels, or else for everything but them.
-    ///
-    /// A server ends subscriptions by itself when a slot moves, and the client library takes that for the answer
-    /// to whatever was sent first. So there must be nothing else on that connection.
-    pub ears: bool,
 }
 
 pub(super) struct Shared {
@@ -98,12 +88,6 @@ pub(super) struct Shared {
     pub clock: ServerClock,
     /// Which part of a cluster the server is, if it is one.
     pub member: Option<Member>,
-    /// What the connection in use has asked to hear.
-    pub account: Mutex<Account>,
-    /// The number of the last connection that ended because its answers can no longer be told apart.
-    condemned: AtomicU64,
-    /// Which server it is, since it was started.
-    pub run_id: Mutex<Option<String>>,
     /// Why the supervisor gave up the last connection.
     given_up: Mutex<String>,
 }
@@ -134,30 +118,9 @@ impl Shared {
             synced: watch::Sender::new(0),
             clock: ServerClock::default(),
             member,
-            account: Mutex::default(),
-            condemned: AtomicU64::new(0),
-            run_id: Mutex::default(),
             given_up: Mutex::default(),
         });
         (shared, inbox)
-    }
-
-    /// What makes it a lane, if it is one.
-    pub fn lane(&self) -> Option<&Beside> {
-        match &self.target {
-            Target::Beside(beside) => Some(beside),
-            _ => None,
-        }
-    }
-
-    /// The runtime that reads and writes.
-    pub fn driver(&self) -> &Handle {
-        self.lane().map_or(&self.runtime, |lane| &lane.runtime)
-    }
-
-    pub fn run_id(&self) -> Option<String> {
-        let run_id = self.run_id.lock();
-        run_id.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// In a cluster, has somebody look who serves what.
@@ -195,30 +158,20 @@ impl Shared {
 
     /// Sends one command and waits for its answer, for as long as the settings say.
     pub async fn send(&self, cmd: &Cmd, asking: bool) -> Result<Value, Fault> {
-        let Up {
-            number, connection, ..
-        } = self.current().await?;
-        let answer = match asking {
-            false => connection.send(cmd).await,
-            true => {
-                let mut both = ::redis::pipe();
-                both.cmd("ASKING").add_command(cmd.clone());
-                let answers = connection.send_all(&both, 1).await;
-                answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))
-            }
+        let Up { number, socket, .. } = self.current().await?;
+        let answer = if asking {
+            let mut both = ::redis::pipe();
+            both.cmd("ASKING").add_command(cmd.clone());
+            let answers = socket.send_all(&both, 1).await;
+            answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))
+        } else {
+            socket.send(cmd).await
         };
         self.judge(number, answer)
     }
 
     /// What an answer on a connection means to who asked, and to the connection.
     pub fn judge(&self, number: u64, answer: RedisResult<Value>) -> Result<Value, Fault> {
-        // The reader sees the reason before it passes a later answer on.
-        if self.is_condemned(number) {
-            return Err(Fault::Lost(format!(
-                "the connection to {} ended: {UNASKED}",
-                self.address()
-            )));
-        }
         match answer.and_then(Value::extract_error) {
             Ok(value) => Ok(value),
             Err(error) if error.code().is_some() => {
@@ -237,19 +190,14 @@ impl Shared {
 
     /// A server of a quorum that was a replica may have forgotten locks.
     fn demoted(&self) {
-        match &self.target {
-            Target::Node(_, vet) => vet.demoted(),
-            Target::Beside(beside) => beside.main.demoted(),
-            Target::Server(_) | Target::MasterOf(_) => {}
+        if let Target::Node(_, vet) = &self.target {
+            vet.demoted();
         }
     }
 
     pub async fn current(&self) -> Result<Up, Fault> {
         if let State::Up(up) = &*self.state.borrow() {
             return Ok(up.clone());
-        }
-        if self.lane().is_some() {
-            return Err(Fault::NotSent("there is no lane now".into()));
         }
         let mut state = self.state.subscribe();
         let limit = self.settings.response_timeout;
@@ -279,14 +227,11 @@ impl Shared {
         }
     }
 
-    /// As [`broken`](Shared::broken); and no answer on that connection is believed any more.
-    pub fn condemn(&self, number: u64, reason: String) {
-        self.condemned.fetch_max(number, SeqCst);
-        self.broken(number, reason);
-    }
-
-    pub fn is_condemned(&self, number: u64) -> bool {
-        self.condemned.load(SeqCst) == number
+    /// The server has ended a subscription of its own accord: in a cluster, the slot has moved to another node.
+    pub fn topic_ended(&self, number: u64, topic: Topic) {
+        self.doubt();
+        self.subscriptions.hint_all(std::slice::from_ref(&topic));
+        let _ = self.events.send(Event::Ended(number, topic));
     }
 
     pub fn broken(&self, number: u64, reason: String) {

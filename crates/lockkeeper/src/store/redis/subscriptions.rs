@@ -11,34 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
 use super::shared::Event;
+use super::transport::Topic;
 use crate::Name;
 use crate::store::common::HintBoard;
 use crate::store::{ClaimId, Interest, Subscription};
-
-/// Something to subscribe to.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Topic {
-    /// A channel.
-    Channel(String),
-    /// A channel, as a pattern: those do not count as subscribers of Redisson's.
-    Pattern(String),
-    /// A sharded channel of a cluster: heard of only at the node that serves its slot.
-    Shard(String),
-}
-
-impl Topic {
-    /// A pattern that matches this channel only.
-    pub fn quietly(channel: &str) -> Topic {
-        let mut pattern = String::with_capacity(channel.len());
-        for c in channel.chars() {
-            if matches!(c, '*' | '?' | '[' | ']' | '\\') {
-                pattern.push('\\');
-            }
-            pattern.push(c);
-        }
-        Topic::Pattern(pattern)
-    }
-}
 
 /// How many are told by one that leaves: readers come in the sooner.
 const PASSED_ON_TO: usize = 2;
@@ -196,11 +172,11 @@ impl Subscriptions {
         (subscription.and(ends), version)
     }
 
-    /// The topics that `here` picks by themselves and their slots, and the version of all.
-    pub fn wanted(&self, here: impl Fn(&Topic, u16) -> bool) -> (HashSet<Topic>, u64) {
+    /// The topics that `here` picks by their slots, and the version of all.
+    pub fn wanted(&self, here: impl Fn(u16) -> bool) -> (HashSet<Topic>, u64) {
         let state = self.state();
         let wanted = state.topics.iter();
-        let wanted = wanted.filter(|(topic, wanted)| here(topic, wanted.slot));
+        let wanted = wanted.filter(|(_, wanted)| here(wanted.slot));
         let wanted = wanted.map(|(topic, _)| topic.clone()).collect();
         (wanted, state.version)
     }
@@ -319,18 +295,5 @@ impl Drop for TopicEnds {
         if let Interest::Claim(..) = self.interest {
             self.all.pass_on(&self.topic);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_quiet_topic_matches_its_channel_only() {
-        let Topic::Pattern(pattern) = Topic::quietly("a[b]*?\\{c}") else {
-            unreachable!("it is a pattern");
-        };
-        assert_eq!(pattern, "a\\[b\\]\\*\\?\\\\{c}");
     }
 }

@@ -1,47 +1,34 @@
 //! Keeps a connection alive, and subscribed to what is wanted: see [`connection`](super::connection).
 
 use std::collections::HashSet;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{RedisError, Value};
 use tokio::sync::mpsc;
 
 use super::fault::{Away, words};
-use super::lane::Beside;
-use super::pipe::Pipe;
 use super::setup::Fresh;
 use super::shared::{Event, Shared, State, Target, Up};
-use super::subscriptions::Topic;
+use super::transport::{Socket, Topic};
 use crate::clock::Clock;
 use crate::store::common::{self, Silence, Supervised};
 use crate::{Error, SETUP_TARGET};
 
 impl Shared {
-    /// Whether a topic is to be subscribed to over this connection.
-    fn wants(&self, topic: &Topic, slot: u16) -> bool {
-        let sharded = matches!(topic, Topic::Shard(_));
-        self.member.as_ref().is_none_or(|member| {
-            member.ears == sharded && member.map.is_owner(slot, &self.address())
-        })
+    /// Whether what is about a slot is to be heard over this connection.
+    fn wants(&self, slot: u16) -> bool {
+        let member = self.member.as_ref();
+        member.is_none_or(|member| member.map.is_owner(slot, &self.address()))
     }
 
     /// Subscribes to what is wanted and from what is not wanted any more. `false`: not to all of it.
-    async fn sync(
-        &self,
-        connection: &mut MultiplexedConnection,
-        actual: &mut HashSet<Topic>,
-    ) -> Result<bool, String> {
-        let (mut wanted, version) = self
-            .subscriptions
-            .wanted(|topic, slot| self.wants(topic, slot));
+    async fn sync(&self, socket: &Socket, actual: &mut HashSet<Topic>) -> Result<bool, String> {
+        let (mut wanted, version) = self.subscriptions.wanted(|slot| self.wants(slot));
         let new: Vec<Topic> = wanted.difference(actual).cloned().collect();
         let old: Vec<Topic> = actual.difference(&wanted).cloned().collect();
         let change = async {
-            let refused = self.subscribe(connection, &new).await?;
-            self.unsubscribe(connection, &old).await?;
+            let refused = self.subscribe(socket, &new).await?;
+            self.unsubscribe(socket, &old).await?;
             Ok::<Vec<Topic>, RedisError>(refused)
         };
         let refused = match tokio::time::timeout(self.settings.response_timeout, change).await {
@@ -65,35 +52,32 @@ impl Shared {
         Ok(refused.is_empty())
     }
 
-    /// Answers the topics that the server does not serve, or not now.
-    async fn subscribe(
-        &self,
-        connection: &mut MultiplexedConnection,
-        new: &[Topic],
-    ) -> Result<Vec<Topic>, RedisError> {
+    /// Returns the topics that the server does not serve, or not now.
+    async fn subscribe(&self, socket: &Socket, new: &[Topic]) -> Result<Vec<Topic>, RedisError> {
         let Split {
             channels,
             patterns,
             shards,
         } = split(new);
-        self.joins(new);
-        if !channels.is_empty() {
-            connection.subscribe(channels).await?;
-        }
-        if !patterns.is_empty() {
-            connection.psubscribe(patterns).await?;
-        }
-        let answers = each(connection, "SSUBSCRIBE", &shards).await?;
+        socket.subscribe(&channels).await?;
+        socket.subscribe(&patterns).await?;
+        // One by one: they may be in different slots.
+        let subscribing: Vec<_> = shards
+            .into_iter()
+            .map(|shard| (socket.subscribe(std::slice::from_ref(&shard)), shard))
+            .collect();
         let mut refused = Vec::new();
-        for (channel, answer) in shards.into_iter().zip(answers) {
-            let Err(error) = answer.extract_error() else {
-                continue;
-            };
-            if error.code() == Some("NOPERM") {
-                tracing::warn!(target: SETUP_TARGET, error = %words(&error), "the ACL forbids a channel; waiters poll instead");
-            } else {
-                tracing::debug!(server = %self.address(), error = %words(&error), "no sharded channel");
-                refused.push(Topic::Shard(channel));
+        for (subscribed, shard) in subscribing {
+            match subscribed.await {
+                Ok(()) => {}
+                Err(error) if error.code() == Some("NOPERM") => {
+                    tracing::warn!(target: SETUP_TARGET, error = %words(&error), "the ACL forbids a channel; waiters poll instead");
+                }
+                Err(error) if error.code().is_none() => return Err(error),
+                Err(error) => {
+                    tracing::debug!(server = %self.address(), error = %words(&error), "no sharded channel");
+                    refused.push(shard);
+                }
             }
         }
         if !refused.is_empty() {
@@ -102,45 +86,41 @@ impl Shared {
         Ok(refused)
     }
 
-    async fn unsubscribe(
-        &self,
-        connection: &mut MultiplexedConnection,
-        old: &[Topic],
-    ) -> Result<(), RedisError> {
+    async fn unsubscribe(&self, socket: &Socket, old: &[Topic]) -> Result<(), RedisError> {
         let Split {
             channels,
             patterns,
             shards,
         } = split(old);
-        self.leaves(old);
-        if !channels.is_empty() {
-            connection.unsubscribe(channels).await?;
+        socket.unsubscribe(&channels).await?;
+        socket.unsubscribe(&patterns).await?;
+        let unsubscribing: Vec<_> = shards
+            .iter()
+            .map(|shard| socket.unsubscribe(std::slice::from_ref(shard)))
+            .collect();
+        for unsubscribed in unsubscribing {
+            match unsubscribed.await {
+                // One whose slot has gone is refused: it has gone with the slot.
+                Err(error) if error.code().is_none() => return Err(error),
+                _ => {}
+            }
         }
-        if !patterns.is_empty() {
-            connection.punsubscribe(patterns).await?;
-        }
-        // One whose slot has gone is refused: it has gone with the slot.
-        each(connection, "SUNSUBSCRIBE", &shards).await?;
-        self.leaves(&[]);
         Ok(())
     }
 
-    /// Uses a connection until it breaks. Answers why it did.
+    /// Uses a connection until it breaks. Returns why it did.
     async fn serve(&self, fresh: &Fresh, inbox: &mut mpsc::UnboundedReceiver<Event>) -> String {
-        let (number, pipe) = (fresh.number, fresh.link.pipe());
-        // A lane, which has another, is subscribed to nothing.
-        let mut connection = fresh.link.connection.clone();
+        let (number, socket) = (fresh.number, &fresh.link.socket);
         let mut actual = HashSet::new();
-        let mut complete = match self.sync(&mut connection, &mut actual).await {
+        let mut complete = match self.sync(socket, &mut actual).await {
             Ok(complete) => complete,
             Err(reason) => return reason,
         };
         self.say_given_up("");
         self.state.send_replace(State::Up(Up {
             number,
-            connection: pipe.clone(),
+            socket: socket.clone(),
             syncer: fresh.syncer.as_ref().map(|(syncer, _)| syncer.clone()),
-            beside: fresh.beside,
             admission: fresh.admission,
         }));
         if number > 1 {
@@ -152,29 +132,28 @@ impl Shared {
         ping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                event = inbox.recv() => match event {
-                    Some(event) => match topics_changed(event, inbox, number) {
-                        Ok(true) => match self.sync(&mut connection, &mut actual).await {
+                event = inbox.recv() => {
+                    let Some(event) = event else {
+                        return "it is no longer needed".into();
+                    };
+                    match topics_changed(event, inbox, number, &mut actual) {
+                        Ok(true) => match self.sync(socket, &mut actual).await {
                             Ok(all) => complete = all,
                             Err(reason) => return reason,
                         },
                         Ok(false) => {}
                         Err(reason) => return reason,
-                    },
-                    None => return "it is no longer needed".into(),
-                },
-                () = self.left_behind(fresh.beside) => {
-                    return "the main connection is another one now".into();
+                    }
                 }
                 _ = ping.tick() => {
                     if !complete {
-                        match self.sync(&mut connection, &mut actual).await {
+                        match self.sync(socket, &mut actual).await {
                             Ok(all) => complete = all,
                             Err(reason) => return reason,
                         }
                     }
                     pings += 1;
-                    if let Err(reason) = self.ping(&pipe, silence, pings).await {
+                    if let Err(reason) = self.ping(socket, silence, pings).await {
                         return reason;
                     }
                 }
@@ -182,48 +161,15 @@ impl Shared {
         }
     }
 
-    /// Whether the server answers in time, and with what this PING asks for. Answers come in the order of the requests: one
+    /// Whether the server answers in time, and with what this PING asks for. Replies come in the order of the requests: one
     /// too many, or one too few, and it gets another's.
-    async fn ping(&self, pipe: &Pipe, silence: Silence, nonce: u64) -> Result<(), String> {
+    async fn ping(&self, socket: &Socket, silence: Silence, nonce: u64) -> Result<(), String> {
         let nonce = format!("{}:{nonce}", self.channel);
         let mut ping = ::redis::cmd("PING");
         ping.arg(&nonce);
-        // A runtime that is busy with something else is no silent server.
-        let excuse = async {
-            match self.lane() {
-                Some(lane) => self.is_driven(lane, pipe, silence.probe_every()).await,
-                None => Ok(()),
-            }
-        };
-        match silence.probe(pipe.send(&ping), excuse).await? {
+        match silence.probe(socket.send(&ping), async { Ok(()) }).await? {
             Ok(answer) => echoes(answer, &nonce),
             Err(error) => Err(words(&error)),
-        }
-    }
-
-    /// Waits until the runtime of a lane does something. Fails when somebody has waited for an answer for a quarter of the
-    /// time-out meanwhile: they may be what the runtime's threads are blocked by, and then nobody would ever read it.
-    async fn is_driven(&self, lane: &Beside, pipe: &Pipe, quarter: Duration) -> Result<(), String> {
-        let mut driven = pin!(lane.is_driven());
-        loop {
-            // One of them is our own.
-            let awaited = pipe.awaited() > 1;
-            match tokio::time::timeout(quarter, &mut driven).await {
-                Ok(driven) => return driven.map_err(|_| "its runtime has ended".to_owned()),
-                Err(_) if awaited && pipe.awaited() > 1 => {
-                    let limit = self.settings.response_timeout;
-                    return Err(format!("its runtime read no answer within {limit:?}"));
-                }
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// Waits until a lane belongs to a main connection that is no more.
-    async fn left_behind(&self, beside: u64) {
-        match self.lane() {
-            Some(lane) => lane.is_left_behind(beside).await,
-            None => std::future::pending().await,
         }
     }
 
@@ -247,9 +193,6 @@ impl Shared {
     /// The connection is lost, and hints may have been.
     fn tell_lost(&self, reason: &str) {
         let server = self.address();
-        if self.lane().is_some() {
-            return tracing::debug!(%server, %reason, "a lane is lost; connecting again");
-        }
         tracing::warn!(%server, %reason, "the connection is lost; connecting again");
         self.doubt();
         // Wakes every claim that sleeps: its hint may not come any more.
@@ -269,17 +212,20 @@ fn echoes(answer: Value, nonce: &str) -> Result<(), String> {
 }
 
 /// Whether the topics have changed, after this event and whatever came meanwhile: one look at them does for all. Fails
-/// with the reason if the connection of this number is of no more use.
+/// with the reason if the connection of this number is of no more use. `actual`: what that is subscribed to.
 fn topics_changed(
     event: Event,
     inbox: &mut mpsc::UnboundedReceiver<Event>,
     number: u64,
+    actual: &mut HashSet<Topic>,
 ) -> Result<bool, String> {
     let mut changed = false;
     let mut next = Some(event);
     while let Some(event) = next {
         match event {
             Event::Topics => changed = true,
+            Event::Ended(which, topic) if which == number => changed |= actual.remove(&topic),
+            Event::Ended(..) => {}
             Event::Broken(which, reason) if which == number => return Err(reason),
             Event::Broken(..) => {}
         }
@@ -288,41 +234,25 @@ fn topics_changed(
     Ok(changed)
 }
 
+/// Topics by their kind, as a command has one kind.
 #[derive(Default)]
 struct Split {
-    channels: Vec<String>,
-    patterns: Vec<String>,
-    shards: Vec<String>,
+    channels: Vec<Topic>,
+    patterns: Vec<Topic>,
+    shards: Vec<Topic>,
 }
 
 fn split(topics: &[Topic]) -> Split {
     let mut split = Split::default();
     for topic in topics {
-        match topic {
-            Topic::Channel(channel) => split.channels.push(channel.clone()),
-            Topic::Pattern(pattern) => split.patterns.push(pattern.clone()),
-            Topic::Shard(channel) => split.shards.push(channel.clone()),
-        }
+        let kind = match topic {
+            Topic::Channel(_) => &mut split.channels,
+            Topic::Pattern(_) => &mut split.patterns,
+            Topic::Shard(_) => &mut split.shards,
+        };
+        kind.push(topic.clone());
     }
     split
-}
-
-/// Sends a command for each channel: they may be in different slots. The library has no call for these.
-async fn each(
-    connection: &mut MultiplexedConnection,
-    verb: &str,
-    channels: &[String],
-) -> Result<Vec<Value>, RedisError> {
-    if channels.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut all = ::redis::pipe();
-    for channel in channels {
-        all.cmd(verb).arg(channel);
-    }
-    connection
-        .send_packed_commands(&all, 0, channels.len())
-        .await
 }
 
 /// Runs for as long as the connection is wanted: uses one until it breaks, then makes the next.
@@ -360,12 +290,6 @@ impl Supervised for Supervisor {
     }
 
     fn failed(&mut self, error: &Error) {
-        // The runtime of a lane has ended, or cannot have one.
-        if *error == Error::Closed {
-            let none = State::Down("there is no lane".into());
-            self.shared.state.send_replace(none);
-            return;
-        }
         tracing::debug!(%error, "not connected");
         self.shared.is_down(error);
         self.shared.doubt();
@@ -397,14 +321,15 @@ mod tests {
             events.send(Event::Topics).expect("it is there");
             events.send(old()).expect("it is there");
         }
-        assert_eq!(topics_changed(old(), &mut inbox, 2), Ok(true));
+        let mut actual = HashSet::new();
+        assert_eq!(topics_changed(old(), &mut inbox, 2, &mut actual), Ok(true));
         assert!(inbox.is_empty());
-        assert_eq!(topics_changed(old(), &mut inbox, 2), Ok(false));
+        assert_eq!(topics_changed(old(), &mut inbox, 2, &mut actual), Ok(false));
         // What else came is of no use to the next connection, which looks at the topics first of all.
         let broken = Event::Broken(2, "it broke".into());
         events.send(Event::Topics).expect("it is there");
         events.send(broken).expect("it is there");
-        let reason = topics_changed(Event::Topics, &mut inbox, 2);
+        let reason = topics_changed(Event::Topics, &mut inbox, 2, &mut actual);
         assert_eq!(reason, Err("it broke".into()));
     }
 }

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{Cmd, PushKind, RedisError, Value};
+use ::redis::{Cmd, RedisResult, Value};
 
 use super::answer::nonsense;
 use super::checks::not_a_cluster;
 use super::connection::Connection;
 use super::fault::{Fault, explain, unavailable, words};
 use super::keys::WAKE;
-use super::link::Link;
-use super::pushes::Watched;
 use super::slots::{SLOTS, Slots};
+use super::transport::{Link, Topic};
 use super::url::Settings;
 use crate::Error;
 use crate::store::common::Address;
@@ -44,7 +43,7 @@ pub(super) async fn again(
     }
     for other in others {
         let questions = questions();
-        let asking = ask(settings, other, &questions, false);
+        let asking = ask(settings, other, &questions, None);
         let asked = tokio::time::timeout(SURVEY_PATIENCE, asking).await;
         if let Ok(Ok(answers)) = asked
             && let [Ok(slots), Ok(info)] = answers.as_slice()
@@ -67,23 +66,27 @@ fn questions() -> [Cmd; 2] {
     [question("SLOTS"), question("INFO")]
 }
 
-/// Asks a server that may be of any kind, over a connection that ends with the answers.
+/// Asks a server that may be of any kind, over a connection that ends with the answers. The first time, the last question is
+/// whether it lets us subscribe to `probe`.
 async fn ask(
     settings: &Settings,
     address: &Address,
     questions: &[Cmd],
-    first: bool,
-) -> Result<Vec<Result<Value, RedisError>>, Error> {
+    probe: Option<Topic>,
+) -> Result<Vec<RedisResult<Value>>, Error> {
     let limit = settings.connect_timeout;
     let asking = async {
-        let (watched, pushed) = Watched::new(|push| push.kind == PushKind::SSubscribe);
-        let mut link = Link::open(address, settings, settings.login(first), pushed).await?;
+        let login = settings.login(probe.is_some());
+        let link = Link::open(address, settings, login, |_| {}).await?;
         let mut answers = Vec::new();
         for question in questions {
-            let answer = link.connection.send_packed_command(question).await;
+            let answer = link.socket.send(question).await;
             answers.push(answer.and_then(Value::extract_error));
         }
-        watched.check()?;
+        if let Some(probe) = probe {
+            let answer = link.socket.subscribe(&[probe]).await;
+            answers.push(answer.map(|()| Value::Okay));
+        }
         Ok(answers)
     };
     match tokio::time::timeout(limit, asking).await {
@@ -114,12 +117,11 @@ pub(super) async fn first(settings: &Settings, seeds: &[Address]) -> Result<(Slo
     let mut sharded = ::redis::cmd("PUBSUB");
     sharded.arg("SHARDNUMSUB");
     // Without this a waiter would be passed over in the line. Permission is asked before who serves the slot.
-    let mut wake = ::redis::cmd("SSUBSCRIBE");
-    wake.arg(format!("{WAKE}{{probe}}:probe"));
-    let questions = [slots, info, sharded, wake];
+    let wake = Topic::Shard(format!("{WAKE}{{probe}}:probe"));
+    let questions = [slots, info, sharded];
     let mut failures = Vec::new();
     for seed in seeds {
-        let failure = match ask(settings, seed, &questions, true).await {
+        let failure = match ask(settings, seed, &questions, Some(wake.clone())).await {
             Ok(answers) => match answers.as_slice() {
                 [Ok(_), Ok(_), Ok(_), Err(error)] if error.code() == Some("NOPERM") => {
                     explain(error)

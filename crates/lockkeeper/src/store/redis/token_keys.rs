@@ -1,10 +1,10 @@
 //! Whether a server fills with token keys that stay for ever.
 
 use ::redis::RedisResult;
-use ::redis::aio::MultiplexedConnection;
 
 use super::checks::ServerInfo;
 use super::keys;
+use super::transport::Socket;
 use super::url::{Dialect, Settings};
 use crate::SETUP_TARGET;
 use crate::store::common::Address;
@@ -20,7 +20,7 @@ impl Settings {
     /// Two short requests, and none where `INFO` tells of few keys. Says nothing if the server does not allow them.
     pub async fn warn_of_token_keys(
         &self,
-        connection: &mut MultiplexedConnection,
+        connection: &mut Socket,
         info: &ServerInfo,
         address: &Address,
     ) {
@@ -51,7 +51,7 @@ impl Settings {
     }
 
     /// Of a few keys, how many are token keys without an end, and how many there are.
-    async fn sample(&self, connection: &mut MultiplexedConnection) -> RedisResult<(u64, u64)> {
+    async fn sample(&self, connection: &mut Socket) -> RedisResult<(u64, u64)> {
         let mut scan = ::redis::cmd("SCAN");
         scan.arg(0).arg("COUNT").arg(SAMPLE);
         // The keys of a page are spread over the keyspace as by chance.

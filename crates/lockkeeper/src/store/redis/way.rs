@@ -25,16 +25,6 @@ pub(super) struct Way<'a> {
 enum Server<'a> {
     Only(&'a Connection),
     Node(Arc<Connection>),
-    Express(Express<'a>),
-}
-
-/// The lane of the caller's runtime, and the main connection for when it is not there.
-#[derive(Debug)]
-struct Express<'a> {
-    lane: &'a Connection,
-    main: &'a Connection,
-    /// Whether the caller is not of that runtime, which may be busy with something else.
-    bounded: bool,
 }
 
 /// What a node of a cluster said instead of running a script.
@@ -57,17 +47,6 @@ impl<'a> Way<'a> {
         }
     }
 
-    pub fn express(lane: &'a Connection, main: &'a Connection, bounded: bool) -> Way<'a> {
-        Way {
-            server: Server::Express(Express {
-                lane,
-                main,
-                bounded,
-            }),
-            ..Way::to(main)
-        }
-    }
-
     pub fn to_node(node: Arc<Connection>, asking: bool) -> Way<'a> {
         Way {
             server: Server::Node(node),
@@ -78,16 +57,7 @@ impl<'a> Way<'a> {
 
     /// Runs a script: `write` adds keys and arguments, the number of keys first.
     pub async fn run(&self, script: &Script, write: impl Fn(&mut Cmd)) -> Result<Value, Fault> {
-        let answer = match &self.server {
-            Server::Express(express) => {
-                let answer = express.within(express.lane.run(script, false, &write));
-                match answer.await {
-                    Err(Fault::NotSent(_)) => express.main.run(script, false, write).await,
-                    answer => answer,
-                }
-            }
-            _ => (**self).run(script, self.asking, write).await,
-        };
+        let answer = (**self).run(script, self.asking, write).await;
         match answer {
             Err(Fault::Server(error)) => Err(self.judge(error)),
             answer => answer,
@@ -98,10 +68,6 @@ impl<'a> Way<'a> {
     pub async fn run_verb(&self, op: Op<'_>) -> Result<Value, Fault> {
         match &self.server {
             Server::Only(connection) => connection.run_verb(&op).await,
-            Server::Express(express) => match express.within(express.lane.run_verb(&op)).await {
-                Err(Fault::NotSent(_)) => express.main.run_verb(&op).await,
-                answer => answer,
-            },
             Server::Node(_) => self.run_alone(op).await,
         }
     }
@@ -146,28 +112,12 @@ impl<'a> Way<'a> {
     }
 }
 
-impl Express<'_> {
-    async fn within(
-        &self,
-        answer: impl Future<Output = Result<Value, Fault>>,
-    ) -> Result<Value, Fault> {
-        if !self.bounded {
-            return answer.await;
-        }
-        let (shared, limit) = (self.main.shared(), self.main.settings().response_timeout);
-        let answer = shared.within(limit, answer).await;
-        answer.unwrap_or_else(|| Err(Fault::Lost(format!("no answer within {limit:?}"))))
-    }
-}
-
 impl Deref for Way<'_> {
     type Target = Connection;
     fn deref(&self) -> &Connection {
         match &self.server {
             Server::Only(connection) => connection,
             Server::Node(connection) => connection,
-            // What is not sent over the lane.
-            Server::Express(express) => express.main,
         }
     }
 }

@@ -129,8 +129,7 @@ mod tests {
         let terms = Terms::new(3, Duration::from_secs(30));
         let gate = Gate::alone(settings.address(), terms);
         let dialect = Arc::new(Dialect::new(&settings, "who".into(), &terms));
-        let (link, _first) =
-            NodeLink::start(&settings, "channel".into(), Arc::new(gate), Arc::default());
+        let (link, _first) = NodeLink::start(&settings, "channel".into(), Arc::new(gate));
         Node::start(link, settings.address(), dialect, Duration::from_secs(1))
     }
 

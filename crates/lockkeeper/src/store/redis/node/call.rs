@@ -1,8 +1,5 @@
 //! A request that a server of a quorum is sent: in short, and in full if it does not know the script.
 
-use std::borrow::Borrow;
-use std::sync::Arc;
-
 use ::redis::{Cmd, ToRedisArgs};
 
 use crate::store::redis::batch::parts;
@@ -48,14 +45,5 @@ impl Call {
             cmd.arg(part);
         }
         cmd
-    }
-}
-
-/// A call that is shared with the code that may have to repeat it.
-pub(super) struct Request(pub Arc<Call>);
-
-impl Borrow<Cmd> for Request {
-    fn borrow(&self) -> &Cmd {
-        &self.0.cmd
     }
 }

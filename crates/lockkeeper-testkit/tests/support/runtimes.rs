@@ -1,4 +1,4 @@
-//! What the tests of lanes share: keepers that ask often, and runtimes whose threads are blocked.
+//! What the tests of runtimes share: keepers that ask the store each time, and runtimes whose threads are blocked.
 
 use std::future::Future;
 use std::sync::{Arc, Barrier, mpsc};
@@ -10,7 +10,7 @@ use lockkeeper::clock::Moment;
 use lockkeeper::{HandOff, Lockkeeper};
 use tokio::runtime::{Builder, Runtime};
 
-/// More verbs than a runtime asks for before it gets a lane.
+/// How often a test asks one thing after the other.
 pub const MANY: usize = 20;
 
 pub async fn keeper(url: &str) -> Lockkeeper {

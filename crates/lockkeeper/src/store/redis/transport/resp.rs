@@ -1,5 +1,7 @@
-//! Where an answer ends, and what it says. Numbers and lists of them are read here, as nearly all answers are such; the
-//! rest is the library's.
+//! Where a reply ends, and what it says.
+//!
+//! The `redis` crate reads a reply that is there in full. Where one ends is found here, each byte looked at once: a server may
+//! send a byte at a time, or a reply without an end. Numbers and lists of them are read here as well, as nearly all replies are such.
 
 use std::io;
 
@@ -12,7 +14,7 @@ const KINDS: &[u8] = b"+-:_#,($=!*~>%";
 
 /// The first answer, and how long it is; `None` if not all of it is there.
 #[cfg(any(test, feature = "internals"))]
-pub(super) fn first(bytes: &[u8]) -> RedisResult<Option<(Value, usize)>> {
+pub(in crate::store) fn first(bytes: &[u8]) -> RedisResult<Option<(Value, usize)>> {
     Scan::default().first(bytes)
 }
 
