@@ -202,9 +202,9 @@ async fn back_off<S: Supervised>(supervised: &S, backoff: &mut Backoff) {
 /// use lockkeeper::store::common::Silence;
 ///
 /// let silence = Silence::after(Duration::from_millis(40));
-/// let heard = silence.probe(ready("pong"), async { Ok(()) }).await;
+/// let heard = silence.probe(ready("pong")).await;
 /// assert_eq!(heard, Ok("pong"));
-/// let unheard = silence.probe(pending::<()>(), async { Ok(()) }).await;
+/// let unheard = silence.probe(pending::<()>()).await;
 /// assert!(unheard.unwrap_err().contains("40ms"));
 /// # });
 /// ```
@@ -227,22 +227,15 @@ impl Silence {
     /// Waits for the answer to a probe: for half of the time-out, and then for a quarter. In two steps, so that a process
     /// that was stopped reads what came meanwhile before it counts the server as silent.
     ///
-    /// `excuse` is awaited between the two. It may wait until the answer can be read at all. Its error ends the connection.
-    ///
     /// # Errors
-    /// A text that says that the server is silent, or the error of `excuse`.
-    pub async fn probe<T>(
-        &self,
-        answer: impl Future<Output = T>,
-        excuse: impl Future<Output = Result<(), String>>,
-    ) -> Result<T, String> {
-        self.probe_by(answer, excuse, tokio::time::sleep).await
+    /// A text that says that the server is silent.
+    pub async fn probe<T>(&self, answer: impl Future<Output = T>) -> Result<T, String> {
+        self.probe_by(answer, tokio::time::sleep).await
     }
 
     async fn probe_by<T, F: Future<Output = ()>>(
         &self,
         answer: impl Future<Output = T>,
-        excuse: impl Future<Output = Result<(), String>>,
         sleep: impl Fn(Duration) -> F,
     ) -> Result<T, String> {
         let mut answer = pin!(answer);
@@ -252,7 +245,6 @@ impl Silence {
             answer = &mut answer => return Ok(answer),
             () = sleep(2 * quarter) => {}
         }
-        excuse.await?;
         tokio::select! {
             biased;
             answer = &mut answer => Ok(answer),
@@ -263,6 +255,7 @@ impl Silence {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::collections::VecDeque;
     use std::future::pending;
     use std::sync::Mutex;
@@ -414,11 +407,9 @@ mod tests {
         assert_eq!(took, Duration::ZERO);
     }
 
-    /// Probes a server that answers after so long, on a simulated clock. Returns when the wait ended, too.
-    fn probed(
-        answers: Option<Duration>,
-        excuse: Result<Duration, String>,
-    ) -> (Result<(), String>, Duration) {
+    /// Probes a server that answers after so long, on a simulated clock, in a process that is stopped for a while in the first
+    /// step. Returns when the wait ended, too.
+    fn probed(answers: Option<Duration>, stopped: Duration) -> (Result<(), String>, Duration) {
         let clock = Clock::simulated();
         let start = clock.now();
         let answer = std::future::poll_fn(|_| {
@@ -428,13 +419,14 @@ mod tests {
                 Poll::Pending
             }
         });
-        let excuse = async { excuse.map(|takes| clock.advance(takes)) };
+        let stopped = Cell::new(stopped);
         // Time passes in steps of a millisecond, and each wakes what waits.
         let sleep = |time: Duration| {
             let end = clock.now() + time;
-            let clock = &clock;
+            let (clock, stopped) = (&clock, &stopped);
             std::future::poll_fn(move |context| {
                 if clock.now() >= end {
+                    clock.advance(stopped.take());
                     return Poll::Ready(());
                 }
                 clock.advance(Duration::from_millis(1));
@@ -446,20 +438,19 @@ mod tests {
         let silence = Silence::after(Duration::from_secs(2));
         let ended = runtime
             .expect("a runtime")
-            .block_on(silence.probe_by(answer, excuse, sleep));
+            .block_on(silence.probe_by(answer, sleep));
         (ended, clock.now().since(start))
     }
 
     #[test]
     fn a_server_is_silent_after_three_quarters_of_the_time_out() {
         let millis = Duration::from_millis;
-        let none = || Ok(Duration::ZERO);
         for answers in [0, 1, 1_000, 1_001, 1_500] {
-            let (answered, took) = probed(Some(millis(answers)), none());
+            let (answered, took) = probed(Some(millis(answers)), Duration::ZERO);
             assert_eq!((answered, took), (Ok(()), millis(answers)));
         }
         for answers in [Some(millis(1_501)), None] {
-            let (answered, took) = probed(answers, none());
+            let (answered, took) = probed(answers, Duration::ZERO);
             let silent = "the server did not answer within 2s";
             assert_eq!((answered, took), (Err(silent.into()), millis(1_500)));
         }
@@ -470,14 +461,9 @@ mod tests {
         let millis = Duration::from_millis;
         let minute = Duration::from_secs(60);
         // The answer came meanwhile.
-        let (answered, took) = probed(Some(minute), Ok(minute));
+        let (answered, took) = probed(Some(minute), minute);
         assert_eq!((answered, took), (Ok(()), minute + millis(1_000)));
-        let (answered, _) = probed(Some(minute + millis(1_500)), Ok(minute));
+        let (answered, _) = probed(Some(minute + millis(1_500)), minute);
         assert_eq!(answered, Ok(()));
-        let (answered, took) = probed(None, Err("its runtime has ended".into()));
-        assert_eq!(
-            (answered, took),
-            (Err("its runtime has ended".into()), millis(1_000))
-        );
     }
 }

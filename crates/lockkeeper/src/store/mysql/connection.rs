@@ -4,7 +4,6 @@
 //! every answer to its end, whether somebody still waits for it or not. An answer that does not come in time ends
 //! the connection, and so does one that does not fit its request.
 
-use std::future::ready;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -210,7 +209,7 @@ async fn own(
         };
         let Some(request) = request else { return };
         let silence = Silence::after(limit + request.takes * 4 / 3);
-        let answer = silence.probe(exchange(&mut packets, &request.text), ready(Ok(())));
+        let answer = silence.probe(exchange(&mut packets, &request.text));
         let said = match answer.await {
             Ok(Ok(said)) => said,
             Ok(Err(error)) => {
@@ -250,7 +249,7 @@ async fn own(
 
 /// Ends a transaction. Returns why it cannot be ended, if so: the server does it then, with the connection.
 async fn roll_back(packets: &mut Packets, silence: Silence) -> Option<String> {
-    let answer = silence.probe(exchange(packets, "ROLLBACK"), ready(Ok(())));
+    let answer = silence.probe(exchange(packets, "ROLLBACK"));
     match answer.await {
         Ok(Ok(said)) => match misfit(&said, 1) {
             Some(Misfit::Foreign(reason) | Misfit::Ends(reason)) => Some(reason),

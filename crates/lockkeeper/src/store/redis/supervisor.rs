@@ -167,7 +167,7 @@ impl Shared {
         let nonce = format!("{}:{nonce}", self.channel);
         let mut ping = ::redis::cmd("PING");
         ping.arg(&nonce);
-        match silence.probe(socket.send(&ping), async { Ok(()) }).await? {
+        match silence.probe(socket.send(&ping)).await? {
             Ok(answer) => echoes(answer, &nonce),
             Err(error) => Err(words(&error)),
         }
