@@ -1,6 +1,6 @@
 //! What it takes for two answers to be the same.
 //!
-//! Tokens follow the clock that a store proposes or reads them from, so their values differ. Their order may not: whatever
+//! Tokens follow the clock that a store reads them from, so their values differ. Their order may not: whatever
 //! has the lower token in one store has it in the other.
 
 use std::collections::BTreeMap;
@@ -13,22 +13,14 @@ use lockkeeper::store::memory::MemoryStore;
 use lockkeeper::store::{Attempt, BreakOutcome, Grant, Holder, LockInfo, Released, Store, Waiter};
 
 /// The furthest that a token may be ahead of the clock, in microseconds, as long as tokens reserved are compared: past a
-/// second fewer are given, and a store that proposes tokens while its clock stands still may get there.
+/// second fewer are given.
 const LED: u64 = 500_000;
-
-/// A token that is further than this above the clock and above the last one was not chosen by the server: it gives the clock
-/// or the next number, and a break skips one.
-const CHOSEN: u64 = 8;
 
 /// The tokens of one name in the model, and in the store.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     pairs: BTreeMap<u64, u64>,
-    /// The last token of any run that the store gave.
-    last: u64,
     led: bool,
-    /// How many grants had a token that the client chose.
-    pub proposed: usize,
 }
 
 pub(super) fn same<T: PartialEq + Debug>(model: T, store: T) -> Result<(), String> {
@@ -52,7 +44,6 @@ impl Tokens {
             ));
         }
         self.pairs.insert(model, store);
-        self.last = self.last.max(store);
         Ok(())
     }
 
@@ -63,8 +54,6 @@ impl Tokens {
 
     fn grant(&mut self, model: Grant, store: Grant, now: u64) -> Result<(), String> {
         let first = store.token.get();
-        self.proposed += usize::from(first > now.max(self.last) + CHOSEN);
-        self.last = self.last.max(first + u64::from(store.tokens) - 1);
         self.led |= first > now + LED;
         if !self.led {
             same(("tokens", model.tokens), ("tokens", store.tokens))?;

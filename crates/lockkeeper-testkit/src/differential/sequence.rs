@@ -83,9 +83,7 @@ impl Sequence {
     }
 
     pub fn counts(&self) -> Counts {
-        let mut counts = self.counts.clone();
-        counts.insert("tokens of the client's choice", self.tokens.proposed);
-        counts
+        self.counts.clone()
     }
 
     /// Everything so far, one verb a line.

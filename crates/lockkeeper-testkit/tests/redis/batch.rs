@@ -201,7 +201,7 @@ async fn share(retention: &str, verb: &str) {
     let tries = together(&server, &store, &held).await;
     server.resume();
     all_are_granted(tries).await;
-    // A server that answers late is proposed nothing, and then nothing is shared.
+    // Where the server answers late, nothing is shared.
     let mut shared = 0;
     for round in 0.. {
         if round >= 3 && shared > 0 {

@@ -33,16 +33,9 @@ async fn standing(options: &str) -> (RedisServer, Subject) {
     (server, subject.on_their_own_clock())
 }
 
-/// Compares, and sees that clients proposed tokens. The other short ways are taken by what is asked for; verbs share a script
-/// where the server answers fast.
-async fn compare_proposals(subject: &Subject, verbs: usize) {
-    let report = compare(subject, seed(), verbs).await;
-    assert!(report.count("tokens of the client's choice") > verbs / 1_000);
-}
-
 async fn compare_redisson(verbs: usize) {
     let (server, subject) = standing("").await;
-    compare_proposals(&subject, verbs).await;
+    compare(&subject, seed(), verbs).await;
     let left: Vec<String> = server.keys();
     let left: Vec<&String> = left
         .iter()
@@ -55,7 +48,7 @@ async fn compare_redisson(verbs: usize) {
 
 async fn compare_plain(verbs: usize) {
     let (_server, subject) = standing("?dialect=plain").await;
-    compare_proposals(&subject, verbs).await;
+    compare(&subject, seed(), verbs).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -88,8 +88,8 @@ async fn many_names_take_the_short_way_and_leave_no_key_without_an_end() {
         let tries = together(&server, &store, &wishes).await;
         server.resume();
         all_are_granted(tries).await;
-        // A proposal is taken in the second that it names.
-        let short = server.calls_of("get") == before && server.calls_of("mget") > shared;
+        // Three go alone, before there are others to share a script with.
+        let short = server.calls_of("get") <= before + 3 && server.calls_of("mget") > shared;
         for held in &wishes {
             assert_eq!(release(&store, held).await, Ok(true));
         }
@@ -102,7 +102,7 @@ async fn many_names_take_the_short_way_and_leave_no_key_without_an_end() {
     assert_eq!(keys.iter().filter(kept).count(), NAMES);
 }
 
-/// The server's clock is the only one that matters: what a client proposes after its clock was 31 days behind is refused.
+/// The server's clock is the only one that matters, also to a client that believes it 31 days behind.
 #[tokio::test]
 async fn a_name_whose_token_key_ended_gets_a_higher_token() {
     for (options, key) in [

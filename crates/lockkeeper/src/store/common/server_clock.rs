@@ -1,14 +1,8 @@
 //! Converts a moment of this machine into the time on the server's clock.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use crate::clock::Moment;
-
-/// How long an estimate is good after a response with the server's time: the server's clock may be set.
-const FRESH: Duration = Duration::from_secs(1);
-/// A response that took longer than this is too vague for a good estimate.
-const PROMPT: Duration = Duration::from_millis(50);
 
 /// The offset between the server's clock and the clock of this machine.
 ///
@@ -28,15 +22,7 @@ const PROMPT: Duration = Duration::from_millis(50);
 /// assert!(clock.at(sent + Duration::from_secs(5)) <= server_micros + 5_000_000);
 /// ```
 #[derive(Debug, Default)]
-pub struct ServerClock(Mutex<Known>);
-
-#[derive(Debug, Default)]
-struct Known {
-    /// In microseconds.
-    offset: Option<i64>,
-    /// Until when an estimate is good.
-    fresh_until: Option<Moment>,
-}
+pub struct ServerClock(Mutex<Option<i64>>);
 
 impl ServerClock {
     /// The server's clock showed `server_micros` at some time from `sent` to `received`.
@@ -44,27 +30,14 @@ impl ServerClock {
         // A server may send any number.
         let server = i64::try_from(server_micros).unwrap_or(i64::MAX);
         let (least, most) = (server - micros(received), server - micros(sent));
-        let mut known = self.known();
+        let mut offset = self.offset();
         // At first the least offset: a request may then count as late too early, but never too late.
-        let offset = known.offset.map(|offset| offset.clamp(least, most));
-        known.offset = Some(offset.unwrap_or(least));
-        if received.since(sent) < PROMPT {
-            known.fresh_until = Some(received + FRESH);
-        }
+        *offset = Some(offset.map_or(least, |offset| offset.clamp(least, most)));
     }
 
     /// Whether a response has carried the server's time.
     pub fn is_known(&self) -> bool {
-        self.known().offset.is_some()
-    }
-
-    /// The server's time at a moment, in microseconds, if a prompt response showed it within the last second.
-    ///
-    /// A client that proposes a token by this must have the server check it: the server's clock may have been set since.
-    pub fn estimate(&self, now: Moment) -> Option<u64> {
-        let known = self.known();
-        let offset = known.offset.filter(|_| known.fresh_until > Some(now))?;
-        u64::try_from(micros(now).saturating_add(offset)).ok()
+        self.offset().is_some()
     }
 
     /// The server's time at a moment, in microseconds: for a request's `not_after`, the time past which it is too late. 0 for a
@@ -73,14 +46,14 @@ impl ServerClock {
         if moment == Moment::NEVER {
             return 0;
         }
-        let offset = self.known().offset;
-        offset.map_or(0, |offset| {
+        self.offset().map_or(0, |offset| {
             let time = micros(moment).saturating_add(offset);
             time.max(1) as u64
         })
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    /// In microseconds.
+    fn offset(&self) -> MutexGuard<'_, Option<i64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -98,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_estimate_follows_the_servers_clock() {
+    fn the_time_follows_the_servers_clock() {
         let clock = ServerClock::default();
         assert_eq!(clock.at(at(50)), 0);
         // Between 100 and 300 of ours it was 1,000 there: the offset is 700 to 900.
@@ -119,22 +92,6 @@ mod tests {
     }
 
     #[test]
-    fn an_estimate_needs_a_prompt_response_within_the_last_second() {
-        const T: u64 = 1_700_000_000_000_000;
-        let clock = ServerClock::default();
-        assert_eq!(clock.estimate(at(10)), None);
-        clock.saw(T, at(100), at(100));
-        assert_eq!(clock.estimate(at(250)), Some(T + 150));
-        assert_eq!(clock.estimate(at(1_000_099)), Some(T + 999_999));
-        assert_eq!(clock.estimate(at(1_000_100)), None);
-        // A slow response has the time, but is too vague.
-        clock.saw(T + 2_000_000, at(2_000_000), at(2_200_000));
-        assert_eq!(clock.estimate(at(2_200_001)), None);
-        clock.saw(T + 2_500_000, at(2_500_000), at(2_500_100));
-        assert!(clock.estimate(at(2_500_200)).is_some());
-    }
-
-    #[test]
     fn any_time_of_a_server_is_accepted() {
         for time in [0, 1, i64::MAX as u64, u64::MAX] {
             let clock = ServerClock::default();
@@ -142,7 +99,6 @@ mod tests {
             clock.saw(u64::MAX - time, at(400), at(500));
             for moment in [at(0), at(600), Moment::from_nanos(u64::MAX / 2 - 1)] {
                 assert!(clock.at(moment) > 0, "{time}");
-                let _ = clock.estimate(moment);
             }
         }
     }

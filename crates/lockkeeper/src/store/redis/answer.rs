@@ -61,50 +61,29 @@ impl Reply {
 }
 
 /// The answer to a try.
-pub(super) enum Tried {
-    /// The one token that was proposed.
-    AsProposed(Grant),
-    Told(Reply),
-}
+pub(super) struct Tried(Reply);
 
 impl Tried {
-    /// A number is short for a grant: 1 of what was proposed, any other of that, which is also the time.
-    pub fn new(
-        value: Value,
-        proposed: Option<u64>,
-        clock: &ServerClock,
-        sent: Moment,
-    ) -> Result<Tried, Error> {
-        let reply = match (value, proposed) {
-            (Value::Int(1), Some(token)) => {
-                return Ok(Tried::AsProposed(Grant {
-                    token: Token::new(token),
-                    tokens: 1,
-                }));
-            }
-            (us @ Value::Int(_), _) => {
+    /// A number is short for a grant of the token that it is, and is the time.
+    pub fn new(value: Value, clock: &ServerClock, sent: Moment) -> Result<Tried, Error> {
+        let reply = match value {
+            us @ Value::Int(_) => {
                 let one = Value::Int(1);
                 Reply(vec![one.clone(), us.clone(), one, us])
             }
-            (other, _) => Reply::new(other)?,
+            other => Reply::new(other)?,
         };
         clock.saw(reply.number(3)?, sent, Moment::now());
-        Ok(Tried::Told(reply))
+        Ok(Tried(reply))
     }
 
     /// Whether it is a client of Redisson's that is in the way.
     pub fn is_behind_a_stranger(&self) -> Result<bool, Error> {
-        match self {
-            Tried::AsProposed(_) => Ok(false),
-            Tried::Told(reply) => Ok(reply.number(0)? == 0 && reply.number(2)? == 1),
-        }
+        Ok(self.0.number(0)? == 0 && self.0.number(2)? == 1)
     }
 
     pub fn attempt(self) -> Result<Attempt, Error> {
-        let reply = match self {
-            Tried::AsProposed(grant) => return Ok(Attempt::Granted(grant)),
-            Tried::Told(reply) => reply,
-        };
+        let Tried(reply) = self;
         Ok(match reply.number(0)? {
             1 => Attempt::Granted(reply.grant(1)?),
             0 => Attempt::Busy {

@@ -38,7 +38,6 @@ mod listing;
 pub(super) mod node;
 mod options;
 mod plain;
-mod proposals;
 mod pushes;
 mod redisson;
 mod renewals;

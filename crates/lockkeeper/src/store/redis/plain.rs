@@ -7,7 +7,6 @@ use super::answer::{self, Reply, Tried};
 use super::batch::{Op, id_arg};
 use super::fault::Fault;
 use super::keys::Keys;
-use super::proposals::Propose;
 use super::scripts;
 use super::way::Way;
 use super::{BREAK_MEMORY, millis};
@@ -50,11 +49,6 @@ impl Plain<'_> {
     async fn try_once(&self, claim: &Claim, keys: &Keys) -> Result<Tried, Error> {
         let clock = self.connection.clock();
         let (sent, not_after) = (Moment::now(), clock.at(claim.not_after));
-        // A request that has to wait for a connection may find another server, or one that lost its fence.
-        let proposed = match claim.reserve == 1 && self.connection.is_up() {
-            true => clock.proposal(sent, claim.not_after),
-            false => None,
-        };
         let who = answer::with_label(self.who, claim.label.as_ref());
         let op = Op {
             verb: &scripts::PLAIN_TRY,
@@ -65,7 +59,7 @@ impl Plain<'_> {
             args: &|cmd: &mut Cmd| {
                 id_arg(cmd, claim.id);
                 cmd.arg(millis(claim.lease))
-                    .arg(proposed.unwrap_or(claim.reserve.into()))
+                    .arg(claim.reserve)
                     .arg(not_after);
             },
         };
@@ -75,11 +69,11 @@ impl Plain<'_> {
             Some(_) => self.connection.run_alone(op).await,
         };
         if answer.as_ref().is_err_and(Fault::came_midway) {
-            // A proposal is tried with the key in place.
+            // What it did until then must not stay.
             let _ = self.release(&claim.name, claim.id).await;
             self.connection.stay();
         }
-        Tried::new(answer.map_err(Fault::of_change)?, proposed, clock, sent)
+        Tried::new(answer.map_err(Fault::of_change)?, clock, sent)
     }
 
     /// Lets go of a hold. A claim to queue finds no queue: it tries for itself.

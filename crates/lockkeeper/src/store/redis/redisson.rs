@@ -7,7 +7,6 @@ use super::answer::{self, REDISSON, Reply, Tried};
 use super::batch::{Op, id_arg};
 use super::fault::Fault;
 use super::keys::Keys;
-use super::proposals::Propose;
 use super::scripts::{self, Verb};
 use super::transport::Topic;
 use super::way::Way;
@@ -105,12 +104,6 @@ impl Redisson<'_> {
             false => 0,
         };
         let least = !claim.enqueue && claim.beside.is_none() && count == 0 && label.is_none();
-        let simple = least && claim.mode == Mode::Exclusive && claim.reserve == 1;
-        // A request that has to wait for a connection may find another server, or one that lost its fence.
-        let proposed = match simple && self.connection.is_up() {
-            true => clock.proposal(sent, claim.not_after),
-            false => None,
-        };
         let args = |cmd: &mut Cmd| {
             id_arg(cmd, claim.id);
             let mode = match (mode, label) {
@@ -119,7 +112,7 @@ impl Redisson<'_> {
             };
             cmd.arg(mode)
                 .arg(millis(claim.lease))
-                .arg(proposed.unwrap_or(claim.reserve.into()))
+                .arg(claim.reserve)
                 .arg(not_after);
             if !least {
                 cmd.arg(enqueue).arg(limit).arg(count);
@@ -144,7 +137,7 @@ impl Redisson<'_> {
             let _ = self.withdraw(&claim.name, claim.id).await;
             self.connection.stay();
         }
-        Tried::new(answer.map_err(Fault::of_change)?, proposed, clock, sent)
+        Tried::new(answer.map_err(Fault::of_change)?, clock, sent)
     }
 
     /// How a claim that waits hears of its turn, as the scripts have it: 2 not at all, 1 by a hint. Or by its grant, which

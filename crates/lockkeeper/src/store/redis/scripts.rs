@@ -79,7 +79,7 @@ macro_rules! silent {
 }
 
 publishing! {
-    ACQUIRE = "alone.lua", "clock.lua", "acquire_proposed.lua", "time.lua", "fence.lua", "acquire_fast.lua", "queue.lua", "held.lua", "record.lua", "acquire.lua";
+    ACQUIRE = "alone.lua", "clock.lua", "time.lua", "fence.lua", "acquire_fast.lua", "queue.lua", "held.lua", "record.lua", "acquire.lua";
     RELEASE = "alone.lua", "release_fast.lua", "clock.lua", "time.lua", "fence.lua", "queue.lua", "pass.lua", "record.lua", "release.lua";
     WITHDRAW = "clock.lua", "time.lua", "fence.lua", "queue.lua", "record.lua", "withdraw.lua";
     INSPECT = "clock.lua", "time.lua", "fence.lua", "queue.lua", "record.lua", "permits.lua", "inspect.lua";
@@ -89,7 +89,7 @@ publishing! {
 
 silent! {
     RENEW = files!("clock.lua", "time.lua", "stay.lua", "renew.lua");
-    PLAIN_ACQUIRE = files!("alone.lua", "clock.lua", "plain_proposed.lua", "time.lua", "fence.lua", "plain_prolong.lua", "plain_acquire.lua");
+    PLAIN_ACQUIRE = files!("alone.lua", "clock.lua", "time.lua", "fence.lua", "plain_prolong.lua", "plain_acquire.lua");
     PLAIN_RELEASE = files!("alone.lua", "plain_release.lua");
     PLAIN_RENEW = files!("clock.lua", "time.lua", "stay.lua", "plain_prolong.lua", "plain_renew.lua");
     PLAIN_INSPECT = files!("plain_inspect.lua");
@@ -98,7 +98,7 @@ silent! {
     BATCH = concat!(
         files!("publish.lua", "clock.lua", "time.lua", "fence.lua"),
         "local function try(k, a)\n",
-        files!("acquire_proposed.lua", "acquire_fast.lua"),
+        files!("acquire_fast.lua"),
         "end\nlocal function acquire(KEYS, ARGV)\n",
         files!("queue.lua", "held.lua", "record.lua", "acquire.lua"),
         "end\nlocal function let_go(k, a, least)\n",
@@ -112,7 +112,7 @@ silent! {
     PLAIN_BATCH = concat!(
         files!("clock.lua", "time.lua", "fence.lua", "plain_prolong.lua"),
         "local function acquire(k, a)\n",
-        files!("plain_proposed.lua", "plain_acquire.lua"),
+        files!("plain_acquire.lua"),
         "end\nlocal function release(k, a)\n",
         files!("plain_release.lua"),
         "end\n",

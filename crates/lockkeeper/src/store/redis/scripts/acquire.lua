@@ -1,5 +1,5 @@
 local id, mode, lease, label = ARGV[3], string.lower(ARGV[4]), tonumber(ARGV[5]), ARGV[12]
-local wanted = #ARGV[6] == 16 and 1 or tonumber(ARGV[6])
+local wanted = tonumber(ARGV[6])
 local limit, count, beside = tonumber(ARGV[9] or '0'), tonumber(ARGV[10] or '0'), ARGV[11] or ''
 
 if alien then return { err = alien } end

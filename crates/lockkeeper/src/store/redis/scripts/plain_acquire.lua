@@ -1,4 +1,13 @@
--- The rest of a try.
+-- One try to hold a name (dialect plain): SET name value NX PX, with a fence.
+--
+-- KEYS  1 the name  2 fence
+-- ARGV  1 who: channel, a space and its label if it has one, and process  2 how long the fence is kept in ms, 0 for ever
+--       3 claim  4 lease in ms  5 tokens wanted  6 server time in us past which to do nothing, 0 for never
+-- Result  us: granted, and that is its only token · {1, token, tokens, us} granted · {0, ms until it is free or -1, 0, us}
+--         busy · {2, 0, 0, us} too late
+-- Invariant: as for the other dialect, without a queue. The value starts with the claim, and no two claims
+--            are the same, so that it is as unique as this recipe asks for. It goes on with first token, tokens, since in us,
+--            `<lease>ms` and who.
 if ARGV[a + 6] ~= '0' and us > ARGV[a + 6] + 0 then
   return { 2, 0, 0, us }
 end
@@ -12,7 +21,7 @@ if held then
   prolong(key, held, lease)
   return { 1, tonumber(token), tonumber(run), us }
 end
-local first, run, text = reserve(KEYS[k + 2], #ARGV[a + 5] == 16 and 1 or ARGV[a + 5] + 0, ARGV[2])
+local first, run, text = reserve(KEYS[k + 2], ARGV[a + 5] + 0, ARGV[2])
 if not first then return { err = spent } end
 if run == 1 and text then
   -- The token is the time: no number has to become text, and no list an answer. Each takes as long as a call.

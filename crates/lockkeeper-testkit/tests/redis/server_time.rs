@@ -1,4 +1,4 @@
-//! Tokens that the client proposes: the server's time as it knows it, if that is above the fence.
+//! Tokens are the server's time, if that is above the fence.
 
 use std::time::Duration;
 
@@ -28,30 +28,6 @@ async fn pair(store: &RedisStore) -> u64 {
     grant.token.get()
 }
 
-/// Whether a script was called with this token: it was the client's.
-fn was_proposed(server: &RedisServer, token: u64) -> bool {
-    let log = server.command(&["SLOWLOG", "GET", "128"]);
-    let argument = format!("\r\n{token}\r\n");
-    let mut entries = log.split("*6\r\n:");
-    entries.any(|entry| entry.contains("\r\nEVALSHA\r\n") && entry.contains(&argument))
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proposal_is_taken() {
-    let server = RedisServer::start();
-    // A log of every command.
-    server.command(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
-    for (dialect, _) in FENCES {
-        let store = open(&format!("{}?dialect={dialect}", server.url())).await;
-        until(&format!("the token is ours ({dialect})"), async || {
-            server.command(&["SLOWLOG", "RESET"]);
-            let token = pair(&store).await;
-            was_proposed(&server, token)
-        })
-        .await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_are_the_servers_time_and_grow() {
     let server = RedisServer::start();
@@ -63,9 +39,10 @@ async fn tokens_are_the_servers_time_and_grow() {
             let token = pair(&store).await;
             let after = server_micros(&server);
             assert!(token > last, "{dialect}: {token} after {last}");
-            // As it is known here: an answer takes as long as the error may be.
-            let slack = 50_000;
-            assert!(token + slack > before && token < after + slack, "{dialect}");
+            assert!(
+                (before..=after).contains(&token),
+                "{dialect}: {before} {token} {after}"
+            );
             assert_eq!(server.strings(&["GET", fence]), [token.to_string()]);
             last = token;
         }
@@ -73,7 +50,7 @@ async fn tokens_are_the_servers_time_and_grow() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proposal_that_is_not_above_the_fence_is_not_taken() {
+async fn a_token_is_above_a_fence_that_is_ahead_of_the_clock() {
     let server = RedisServer::start();
     for (dialect, fence) in FENCES {
         let store = open(&format!("{}?dialect={dialect}", server.url())).await;
@@ -93,7 +70,7 @@ async fn a_proposal_that_is_not_above_the_fence_is_not_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn asking_again_answers_the_token_that_was_proposed() {
+async fn asking_again_answers_the_same_token() {
     let server = RedisServer::start();
     for (dialect, _) in FENCES {
         let store = open(&format!("{}?dialect={dialect}", server.url())).await;
@@ -108,7 +85,7 @@ async fn asking_again_answers_the_token_that_was_proposed() {
 
 /// The server has lost its data meanwhile, and with it the fence: only its clock tells what was granted before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proposal_that_comes_late_is_not_taken() {
+async fn a_try_that_comes_late_gets_a_higher_token() {
     for (dialect, _) in FENCES {
         let server = RedisServer::start();
         let proxy = Proxy::to(server.port());
@@ -133,7 +110,7 @@ async fn a_proposal_that_comes_late_is_not_taken() {
 
 /// A fail-over to a server that has not heard of the last grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_proposed_to_a_server_that_is_still_being_connected_to() {
+async fn a_try_that_waits_for_another_server_gets_a_higher_token() {
     for (dialect, _) in FENCES {
         let (first, second) = (RedisServer::start(), RedisServer::start());
         let proxy = Proxy::to(first.port());
@@ -164,9 +141,9 @@ async fn nothing_is_proposed_to_a_server_that_is_still_being_connected_to() {
     }
 }
 
-/// A fence that something else has taken the place of: the error comes when the key is there already.
+/// A fence that something else has taken the place of.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proposal_that_fails_midway_leaves_nothing() {
+async fn a_try_that_fails_midway_leaves_nothing() {
     let server = RedisServer::start();
     for (dialect, fence) in FENCES {
         let store = open(&format!("{}?dialect={dialect}", server.url())).await;
