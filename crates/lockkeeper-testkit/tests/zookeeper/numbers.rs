@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use lockkeeper::Lockkeeper;
-use lockkeeper::store::Mode;
+use lockkeeper::store::{Attempt, Mode, Store};
 use lockkeeper_testkit::checker::{Demands, FaultKind, Rule, Verdict};
 use lockkeeper_testkit::servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
 use lockkeeper_testkit::servers::zookeeper_numbers::{leave, spend, with_numbers_set};
 use lockkeeper_testkit::servers::zookeeper_session::{Node, ZooKeeperSession};
 
 use super::claims::{claim_for, release};
-use super::common::{busy, granted, in_the_end, open, soon};
+use super::common::{busy, downgrade, granted, in_the_end, node_uuid, open, soon};
 use crate::crew::{Crew, LINGER, Watcher, demands, judged};
 
 const SESSION: Duration = Duration::from_secs(200);
@@ -150,6 +150,50 @@ async fn every_mode_keeps_its_order_at_the_end_of_the_numbers() {
             assert!(release(&store, claim).await.expect("releases"));
         }
     }
+}
+
+/// Of nodes that are created at the same time, all but the first get numbers below zero. A writer with such a number that becomes a
+/// reader keeps its place.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_has_the_place_of_a_writer_whose_number_is_below_zero() {
+    let server = tokio::task::spawn_blocking(|| server_near_the_end("/x/a"));
+    let server = server.await.expect("no panic");
+    let hand = ZooKeeperSession::open(server.port(), SESSION);
+    spend(&hand, "/x/a");
+    let store = Arc::new(open(&server.url("x")).await);
+    let writer = |_| claim_for(Duration::from_secs(60), "a", Mode::Write).with_enqueue(true);
+    let mut writers: Vec<_> = (0..12).map(writer).collect();
+    let trying = writers.iter().map(|writer| {
+        let (store, writer) = (store.clone(), writer.clone());
+        tokio::spawn(async move { store.try_acquire(&writer).await })
+    });
+    for tried in trying.collect::<Vec<_>>() {
+        tried.await.expect("no panic").expect("answers");
+    }
+    let mut below_zero = 0;
+    while !writers.is_empty() {
+        let first = soon("a turn", async {
+            loop {
+                for (at, writer) in writers.iter().enumerate() {
+                    let tried = store.try_acquire(writer).await.expect("answers");
+                    if matches!(tried, Attempt::Granted(_)) {
+                        return at;
+                    }
+                }
+            }
+        });
+        let writer = writers.remove(first.await);
+        let uuid = node_uuid(writer.id).to_string();
+        let nodes = hand.children("/x/a");
+        let node = nodes.iter().find(|node| node.contains(&uuid));
+        below_zero += usize::from(node.expect("its node").contains("__WRIT__-"));
+        let reader = downgrade(&*store, &writer).await;
+        for other in &writers {
+            busy(&*store, other).await;
+        }
+        assert!(release(&*store, &reader).await.expect("releases"));
+    }
+    assert!(below_zero > 0, "they came one after the other");
 }
 
 /// Permits have a line of their own. Nobody sweeps its folder but us: it is no container.

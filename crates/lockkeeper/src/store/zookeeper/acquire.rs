@@ -531,10 +531,8 @@ async fn stand_beside(
         place: Some(writer.czxid),
         ..data_of(core, claim, fence, 1)
     };
-    let number = writer.nodes[0].rsplit('/').next().and_then(|node| {
-        let before = node.trim_end_matches(|c: char| c.is_ascii_digit());
-        Some(node[before.len()..].to_owned()).filter(|digits| !digits.is_empty())
-    });
+    let node = writer.nodes[0].rsplit('/').next();
+    let number = node.and_then(line::written_number);
     let number = number.ok_or_else(|| fault::odd("a node without a number"))?;
     let uuid = Uuid::from_u128(node_id(claim.id));
     let mut ops = vec![Op::Check {

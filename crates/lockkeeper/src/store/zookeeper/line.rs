@@ -68,6 +68,13 @@ impl Contender {
     }
 }
 
+/// The number at the end of a contender's name as it is written there, with its sign.
+pub fn written_number(node: &str) -> Option<&str> {
+    let is_below_zero = Contender::parse(node)?.number < 0;
+    let before = node.trim_end_matches(|c: char| c.is_ascii_digit());
+    Some(&node[before.len() - usize::from(is_below_zero)..])
+}
+
 /// The id in the name of a node: `_c_<uuid>-`, or 32 digits as kazoo has them.
 pub fn id(prefix: &str) -> Option<u128> {
     let text = prefix.strip_prefix("_c_").unwrap_or(prefix);
@@ -209,6 +216,10 @@ mod tests {
                 "{node}"
             );
             assert_eq!(read.tries, node.contains("-try-"), "{node}");
+            // A reader in its place has the same number.
+            let place = format!("{B}__READ__{}", written_number(&node).expect(&node));
+            let place = Contender::parse(&place).map(|place| place.number);
+            assert_eq!(place, Some(number), "{node}");
         }
         for node in [
             "0",
