@@ -199,6 +199,8 @@ impl Aside {
             }
             let name = one.op.name().to_owned();
             if in_the_way.contains(&name) && one.can_wait() {
+                // The one before it may not have been put aside again.
+                self.next.get_or_insert(Moment::now() + RETRY);
                 self.steps.push_back(one);
             } else if !self.try_alone(engine, one).await {
                 in_the_way.insert(name);
@@ -261,9 +263,91 @@ fn explain<E: Engine>(engine: &E, op: &Op, fault: Fault) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
     use super::*;
     use crate::Name;
-    use crate::store::{ClaimId, KeeperId};
+    use crate::store::common::{ServerClock, StoreKind};
+    use crate::store::sql::wake::Mailbox;
+    use crate::store::{
+        Answer, BoxFuture, Capabilities, ClaimId, Health, Interest, KeeperId, Subscription,
+    };
+
+    const KIND: StoreKind = StoreKind::new("test", "test://host");
+
+    /// A server on which somebody keeps a row: for as long as a test wants, and always from renewals.
+    #[derive(Debug, Default)]
+    struct Kept {
+        is_free: AtomicBool,
+        mailbox: Mailbox,
+        clock: ServerClock,
+    }
+
+    impl Engine for Kept {
+        fn run<'a>(&'a self, ops: &'a [Op], _: bool) -> BoxFuture<'a, Result<Vec<Reply>, Fault>> {
+            let renews = ops.iter().any(|op| matches!(op, Op::Prolong { .. }));
+            let done = match self.is_free.load(SeqCst) && !renews {
+                true => Ok(ops.iter().map(|_| Reply::Done).collect()),
+                false => Err(Fault::Undone(KIND.unavailable("the row is kept"))),
+            };
+            Box::pin(std::future::ready(done))
+        }
+        fn subscribe<'a>(&'a self, _: Interest) -> Answer<'a, Subscription> {
+            unimplemented!("nobody subscribes")
+        }
+        fn mailbox(&self) -> &Mailbox {
+            &self.mailbox
+        }
+        fn clock(&self) -> &ServerClock {
+            &self.clock
+        }
+        fn capabilities(&self) -> Capabilities {
+            unimplemented!("nobody asks")
+        }
+        fn place(&self) -> String {
+            String::new()
+        }
+        fn health(&self) -> Health {
+            Health::default()
+        }
+        fn kind(&self) -> &'static StoreKind {
+            &KIND
+        }
+    }
+
+    /// A step that is put aside behind one that fails is tried again all the same.
+    #[tokio::test]
+    async fn a_step_behind_one_that_is_given_up_is_not_forgotten() {
+        let engine = Arc::new(Kept::default());
+        let (sender, todo) = mpsc::unbounded_channel();
+        let driver = tokio::spawn(drive(engine.clone(), todo));
+        let ask = |op: Op| {
+            let (asked, answer) = Asked::new(op);
+            sender.send(asked).expect("it is driven");
+            answer
+        };
+        let renewal = |op: &Op| match op {
+            Op::Free { name, claim } => Op::Prolong {
+                name: name.clone(),
+                claim: *claim,
+                lease: Duration::from_secs(30),
+                not_after: 0,
+            },
+            other => other.clone(),
+        };
+        let first = ask(free("x"));
+        // It is put aside.
+        tokio::time::sleep(5 * RETRY).await;
+        let (second, third) = (ask(renewal(&free("x"))), ask(free("x")));
+        engine.is_free.store(true, SeqCst);
+        let answers = async { (first.await, second.await, third.await) };
+        let answers = tokio::time::timeout(PATIENCE, answers).await;
+        let (first, second, third) = answers.expect("all are answered");
+        assert!(matches!(first, Ok(Ok(Reply::Done))), "{first:?}");
+        assert!(matches!(second, Ok(Err(_))), "{second:?}");
+        assert!(matches!(third, Ok(Ok(Reply::Done))), "{third:?}");
+        driver.abort();
+    }
 
     fn load(text: &str) -> Op {
         let name = Name::new(text).expect("a name");
