@@ -12,6 +12,8 @@ mod cut;
 #[path = "../support/cutting.rs"]
 mod cutting;
 mod forgetting;
+#[path = "../support/late.rs"]
+mod late;
 mod model;
 mod names;
 mod replicas;

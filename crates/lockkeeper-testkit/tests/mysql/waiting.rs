@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::claims::{claim_for, release, renewal_for, until};
 use crate::common::*;
+use crate::late::renewals_become_late;
 use lockkeeper::store::{Attempt, Mode, Renewed, Store};
 use lockkeeper_testkit::servers::proxy::{Proxy, Way};
 
@@ -175,4 +176,13 @@ async fn a_row_that_is_kept_costs_no_other_name_its_lease() {
     assert!(rounds >= 4, "{rounds} rounds in 14 s");
     let _ = in_time("the rival", stuck).await.expect("no panic");
     kept.await.expect("no panic");
+}
+
+/// A renewal that is late once the server has said that the hold is over is answered at once, and not asked for again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_becomes_late_on_its_way_is_told_so() {
+    let (server, prefix) = (shared(), prefix());
+    let proxy = Proxy::to(server.port());
+    let url = format!("{}?prefix={prefix}{PATIENT}", server.url_at(proxy.port()));
+    renewals_become_late(&open(&url).await, &proxy).await;
 }

@@ -184,3 +184,10 @@ async fn a_lock_is_handed_on_though_no_notification_can_be_sent() {
     guard.release().await.expect("releases");
     waits.await.expect("no panic").expect("acquires");
 }
+
+/// A renewal that is late once the server has said that the hold is over is answered at once, and not asked for again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_becomes_late_on_its_way_is_told_so() {
+    let (proxy, store, _) = stores().await;
+    crate::late::renewals_become_late(&*store, &proxy).await;
+}

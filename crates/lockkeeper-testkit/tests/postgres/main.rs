@@ -13,6 +13,8 @@ mod cutting;
 mod faults;
 mod forgetting;
 mod handing_on;
+#[path = "../support/late.rs"]
+mod late;
 mod load;
 mod model;
 mod opening;

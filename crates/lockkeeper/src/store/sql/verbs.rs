@@ -48,7 +48,7 @@ impl<E: Engine> Shared<E> {
                 let pause = async { tokio::time::sleep(polling::pause() / 8).await };
                 let _ = self.runtime.spawn(pause).await;
             }
-            let (step, plan) = loop {
+            let (step, plan, asked) = loop {
                 let load = Op::Load {
                     name: name.clone(),
                     limit,
@@ -66,19 +66,20 @@ impl<E: Engine> Shared<E> {
                     lives: &|_| Some(true),
                 };
                 match rule(&plan.loaded.record, now) {
-                    Ok(step) => break (step, plan),
+                    Ok(step) => break (step, plan, now.asked),
                     Err(_) => limit *= 8,
                 }
             };
-            let not_after = self.engine.clock().at(not_after);
-            let (record, save) = plan.save(name, step.changes, not_after, always);
+            let end = self.engine.clock().at(not_after);
+            let (record, save) = plan.save(name, step.changes, end, always);
             let applied = Applied {
                 answer: step.answer,
                 now: moment(plan.loaded.now),
                 known: plan.loaded.seen.is_some() || save.is_some(),
                 record,
             };
-            let Some(save) = save else {
+            // No save of a late request is taken. All that it could change is what time alone has, and that is found the next time.
+            let Some(save) = save.filter(|_| asked <= not_after) else {
                 return Ok(applied);
             };
             if let Reply::Done = self.ask(Op::Save(Box::new(save))).await? {
@@ -230,8 +231,10 @@ impl<E: Engine> Shared<E> {
             }
             answers.push(asked.map(|done| done.unwrap_or(Renewed::NotHeld)));
         }
-        missed.sort_by(|&one, &other| renewals[one].name.cmp(&renewals[other].name));
-        let of_names = missed.chunk_by(|&one, &other| renewals[one].name == renewals[other].name);
+        // Those of one name that are late together.
+        let key = |at: usize| (&renewals[at].name, renewals[at].not_after);
+        missed.sort_by(|&one, &other| key(one).cmp(&key(other)));
+        let of_names = missed.chunk_by(|&one, &other| key(one) == key(other));
         let long = of_names.map(|places| async move {
             let of_one: Vec<Renewal> = places.iter().map(|&at| renewals[at].clone()).collect();
             (places, self.renew_by_rule(&of_one).await)
@@ -278,9 +281,10 @@ impl<E: Engine> Shared<E> {
 
     async fn renew_by_rule(&self, of_one: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let rule = |record: &Record, now: Now<'_>| record.renew_all(of_one, now);
-        let not_after = of_one.iter().map(|one| one.not_after).min();
-        let not_after = not_after.unwrap_or(Moment::NEVER);
-        let applied = self.apply(&of_one[0].name, not_after, (HEAD, false), rule);
+        let Renewal {
+            name, not_after, ..
+        } = &of_one[0];
+        let applied = self.apply(name, *not_after, (HEAD, false), rule);
         Ok(applied.await?.answer)
     }
 
