@@ -25,6 +25,9 @@ pub const PASSWORD: &str = "canary";
 /// The database that every server has.
 pub const DATABASE: &str = "locks";
 
+/// What its log is called. The server adds an ending to a name that has none.
+const LOG: &str = "log.err";
+
 /// How a server is to be started.
 #[derive(Clone, Debug, Default)]
 pub struct MariaDbOptions {
@@ -234,7 +237,7 @@ impl MariaDbServer {
 
     /// What it wrote to its log.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+        fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_default()
     }
 
     /// Starts the process and waits until it answers. `false` if it ended instead.
@@ -249,7 +252,7 @@ impl MariaDbServer {
             format!("--datadir={}", folder.join("data").display()),
             format!("--socket={}", self.socket().display()),
             format!("--pid-file={}", folder.join("pid").display()),
-            format!("--log-error={}", folder.join("log").display()),
+            format!("--log-error={}", folder.join(LOG).display()),
             format!("--init-file={}", first.display()),
             format!("--port={}", self.port),
             "--bind-address=127.0.0.1".into(),
@@ -265,6 +268,8 @@ impl MariaDbServer {
         }
         let child = command
             .args(&self.options.options)
+            // A server that starts removes the temporary tables of all that use the same folder.
+            .env("TMPDIR", folder)
             .envs(self.options.environment.iter().cloned())
             // Ctrl-C is meant for the test; a server that went first would be missed. Its leash ends it afterwards.
             .process_group(0)
@@ -389,6 +394,7 @@ fn copy_template(target: &Path) {
                 folder.path().join("data").display()
             ))
             .args(how)
+            .env("TMPDIR", folder.path())
             .stdin(Stdio::null())
             .output()
             .expect("mariadb-install-db is installed; see `cargo xtask test`");
