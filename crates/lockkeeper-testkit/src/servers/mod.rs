@@ -12,6 +12,8 @@ pub mod proxy;
 pub mod redis;
 pub mod redis_cluster;
 pub mod replicated;
+mod shim;
+pub mod slow_disk;
 pub mod wall_clock;
 pub mod wire;
 pub mod zookeeper;
