@@ -14,6 +14,7 @@ mod cutting;
 mod forgetting;
 #[path = "../support/late.rs"]
 mod late;
+mod load;
 mod model;
 mod names;
 mod replicas;
@@ -25,6 +26,8 @@ mod tables;
 mod tidying;
 #[path = "../support/tidying.rs"]
 mod tidying_support;
+#[path = "../support/turns.rs"]
+mod turns;
 mod waiting;
 
 use std::sync::Arc;

@@ -17,8 +17,8 @@
 //!    something has one, except release and withdraw: they name one grant that is never given again, and what they undo
 //!    has to be undone however late it is.
 //! 3. **The queue is first come, first served.** While a live claim waits, no other claim is granted before
-//!    it. A release makes the head of the queue the holder in the same step, under a lease of at most [`GRANT_LEASE`],
-//!    and hints it. This is a *direct grant*: the waiter confirms it by `try_acquire` with the same id, or, if the hint
+//!    it. A release makes the head of the queue the holder in the same step, under a lease of at most [`GRANT_LEASE`]
+//!    (and of a few commits, where commits are slow), and hints it. This is a *direct grant*: the waiter confirms it by `try_acquire` with the same id, or, if the hint
 //!    brought the grant itself as a [`DirectGrant`], by a renewal. A waiter that does not try for [`QUEUE_TTL`] has left
 //!    the queue. A store without a queue says so in its [`Capabilities`], and never queues a claim.
 //! 4. **Tokens** of a name grow with every grant and outlive the lock record. By [`Fencing::DataOrClock`] they are at

@@ -30,6 +30,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The same, once it was asked for nothing else for a minute.
 const IDLE_LOOK_EVERY: Duration = Duration::from_secs(15);
 const IDLE_AFTER: Duration = Duration::from_secs(60);
+/// From when on a server is slow to commit.
+const SLOW: Duration = Duration::from_millis(250);
+/// By how many commits a grant to a waiter lasts longer then: its own, that of the waiter's last sign of life, which may be on its way, and
+/// one that either has to wait for.
+const COMMITS_OF_A_GRANT: u32 = 3;
 
 /// A server, connected.
 pub(super) struct MySql {
@@ -51,7 +56,25 @@ pub(super) struct Hub {
     breaks: AtomicI64,
     /// When a verb was last asked for.
     used: AtomicU64,
+    commits: Mutex<Commits>,
     id: Uuid,
+}
+
+/// How long the last transactions took that changed something.
+#[derive(Debug, Default)]
+struct Commits([Duration; 3]);
+
+impl Commits {
+    fn took(&mut self, time: Duration) {
+        self.0.rotate_left(1);
+        self.0[2] = time;
+    }
+
+    /// How long all of them took at least, if that is long. A busy machine makes one of them slow; a slow disk, all.
+    fn slowness(&self) -> Duration {
+        let least = self.0.into_iter().min().unwrap_or_default();
+        if least < SLOW { Duration::ZERO } else { least }
+    }
 }
 
 impl Hub {
@@ -62,6 +85,10 @@ impl Hub {
             true => Err(KIND.unavailable("the connection is lost; it is made again")),
             false => Ok(session),
         }
+    }
+
+    fn commits(&self) -> MutexGuard<'_, Commits> {
+        self.commits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, Result<Arc<Session>, Error>> {
@@ -114,8 +141,10 @@ impl Hub {
         grant: Grant,
         (sent, left): (Moment, Duration),
     ) {
+        // A hold that may be over before it is confirmed is none yet: the claim asks.
+        let is_enough = left >= 2 * self.commits().slowness();
         match self.mailbox.asked_at(claim) {
-            Some(asked) => {
+            Some(asked) if is_enough => {
                 let granted = DirectGrant {
                     grant,
                     sent: asked,
@@ -123,7 +152,7 @@ impl Hub {
                 };
                 self.mailbox.board().granted(name, claim, granted);
             }
-            None => self.mailbox.board().claim(name, claim),
+            _ => self.mailbox.board().claim(name, claim),
         }
     }
 }
@@ -138,6 +167,7 @@ impl MySql {
             ready_at: AtomicU64::new(0),
             breaks: AtomicI64::new(-1),
             used: AtomicU64::new(0),
+            commits: Mutex::default(),
             id: Uuid::new_v4(),
         });
         let first = hub.open(1).await?;
@@ -187,7 +217,11 @@ impl MySql {
         let (text, statements) = (batch.join(";"), batch.len());
         let transaction = if whole { work } else { 0 };
         let said = session.connection.transact(text, statements, transaction);
-        let said = said.await.map_err(|trouble| match trouble {
+        let said = said.await;
+        if changes {
+            self.hub.commits().took(Moment::now().since(sent));
+        }
+        let said = said.map_err(|trouble| match trouble {
             Trouble::Lost(reason) => Fault::Unknown(reason),
             other => Fault::Failed(other.of_change()),
         })?;
@@ -345,10 +379,15 @@ impl Engine for MySql {
         Box::pin(self.transact(ops, false))
     }
     fn run_now<'a>(&'a self, op: &'a Op) -> BoxFuture<'a, Result<Vec<Reply>, Fault>> {
-        Box::pin(self.transact(std::slice::from_ref(op), true))
+        // Where commits are slow they keep rows, one after the other: who does not wait never gets one.
+        let now = self.hub.commits().slowness().is_zero();
+        Box::pin(self.transact(std::slice::from_ref(op), now))
     }
     fn chooses_durability(&self) -> bool {
         false
+    }
+    fn slowness(&self) -> Duration {
+        self.hub.commits().slowness() * COMMITS_OF_A_GRANT
     }
     fn leave<'a>(&'a self, name: &'a Name, claim: ClaimId) -> BoxFuture<'a, bool> {
         Box::pin(self.leave_queue(name, claim))
@@ -427,5 +466,26 @@ impl Supervised for Kept {
 
     fn failed(&mut self, error: &Error) {
         *self.0.state() = Err(error.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_slow_if_all_of_its_last_commits_were() {
+        let mut commits = Commits::default();
+        let (slow, quick) = (2 * SLOW, SLOW / 4);
+        for (time, expected) in [
+            (slow, Duration::ZERO),
+            (slow, Duration::ZERO),
+            (slow, slow),
+            (3 * slow, slow),
+            (quick, Duration::ZERO),
+        ] {
+            commits.took(time);
+            assert_eq!(commits.slowness(), expected);
+        }
     }
 }

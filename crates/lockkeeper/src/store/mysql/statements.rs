@@ -24,6 +24,8 @@ const CLOCK: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 /// How many statements an append has.
 const APPEND: usize = 7;
+/// A condition behind [`Tables::stay`], which the server knows before it looks at any row.
+const NOT_STAYED: &str = " AND @s=0";
 
 /// What the tables are called after their prefix.
 pub(super) const TABLES: [&str; 7] = [
@@ -179,7 +181,8 @@ impl Tables {
         [
             "BEGIN".into(),
             self.lock_row_now("lock", name),
-            format!("SET @h=(SELECT MIN(seq) FROM {waiter} WHERE name={hex} AND until>{NOW})"),
+            // No SET with a SELECT in it, which would wait for the rows of others.
+            format!("SELECT MIN(seq) INTO @h FROM {waiter} WHERE name={hex} AND until>{NOW}"),
             format!(
                 "DELETE FROM {waiter} WHERE name={hex} AND claim={} AND seq>@h AND mode IN ({})",
                 text::claim(claim),
@@ -194,11 +197,12 @@ impl Tables {
         match op {
             Op::Take { claim, not_after } => self.take(claim, *not_after),
             Op::Append { claim, not_after } if waits(claim.id) => {
-                let mut statements = self.confirm(claim, *not_after);
-                statements.extend(self.append(claim, *not_after));
+                let mut statements = self.stay(claim, *not_after).to_vec();
+                statements.extend(self.confirm(claim, *not_after));
+                statements.extend(self.append(claim, *not_after, NOT_STAYED));
                 statements
             }
-            Op::Append { claim, not_after } => self.append(claim, *not_after).into(),
+            Op::Append { claim, not_after } => self.append(claim, *not_after, "").into(),
             Op::Free { name, claim } => vec![format!(
                 "UPDATE {} SET claim=NULL,version=version+1 WHERE name={} AND claim={} AND expires>{NOW} AND waited=0 AND shared=0",
                 self.table("lock"),
@@ -210,7 +214,7 @@ impl Tables {
                 claim,
                 lease,
                 not_after,
-            } => self.prolong(name, *claim, *lease, *not_after).into(),
+            } => self.prolong(name, *claim, *lease, *not_after, "").into(),
             Op::Load { name, limit } => vec![self.load(name, *limit)],
             Op::Save(save) => self.save(save),
             Op::Count { name } => vec![format!(
@@ -235,7 +239,9 @@ impl Tables {
                 let table = self.table("keeper");
                 let cut = |text: &str| text::hex(&text.as_bytes()[..text.len().min(255)]);
                 vec![
-                    format!("DELETE FROM {table} WHERE seen<{NOW}-{DAY} LIMIT 100"),
+                    // A DELETE that looks for rows waits for those of others, who say the same just now.
+                    format!("SELECT EXISTS(SELECT 1 FROM {table} WHERE seen<{NOW}-{DAY}) INTO @o"),
+                    format!("DELETE FROM {table} WHERE @o AND seen<{NOW}-{DAY} LIMIT 100"),
                     format!(
                         "REPLACE INTO {table} VALUES ({},{},{},{},CURRENT_USER(),{NOW})",
                         text::keeper(*keeper),
@@ -298,15 +304,31 @@ impl Tables {
         )
     }
 
-    fn append(&self, claim: &Claim, not_after: u64) -> [String; APPEND] {
+    /// The sign of life of a claim that stands in the queue while another's hold lives. It locks no other row than its own: those who wait
+    /// keep the lock from nobody, however long a commit takes.
+    fn stay(&self, claim: &Claim, not_after: u64) -> [String; 2] {
+        let (name, id) = (text::name(&claim.name), text::claim(claim.id));
+        [
+            format!(
+                "UPDATE {} SET until={NOW}+{} WHERE name={name} AND claim={id} AND until>{NOW} AND EXISTS(SELECT 1 FROM {} WHERE \
+                 waited=1 AND {})",
+                self.table("waiter"),
+                text::lease(QUEUE_TTL),
+                self.table("lock"),
+                held_by_another(claim, not_after)
+            ),
+            "SET @s=ROW_COUNT()".into(),
+        ]
+    }
+
+    fn append(&self, claim: &Claim, not_after: u64, only_if: &str) -> [String; APPEND] {
         let (lock, waiter) = (self.table("lock"), self.table("waiter"));
         let (name, id) = (text::name(&claim.name), text::claim(claim.id));
         let ttl = text::lease(QUEUE_TTL);
         [
             format!(
-                "UPDATE {lock} SET tail=LAST_INSERT_ID(tail+1),waited=1 WHERE name={name} AND claim<>{id} AND expires>{NOW} \
-                 AND expires<={NOW}+lease+{SECOND}{}",
-                in_time(not_after)
+                "UPDATE {lock} SET tail=LAST_INSERT_ID(tail+1),waited=1 WHERE {}{only_if}",
+                held_by_another(claim, not_after)
             ),
             // The claim's place, if all is as it should be.
             format!("SET @n=IF(ROW_COUNT()=1,LAST_INSERT_ID(),0),@t={NOW}"),
@@ -330,7 +352,8 @@ impl Tables {
 
     /// Prolongs what a claim was given while it waited, and selects its tokens.
     fn confirm(&self, claim: &Claim, not_after: u64) -> Vec<String> {
-        let [alone, shared, hold] = self.prolong(&claim.name, claim.id, claim.lease, not_after);
+        let [alone, shared, hold] =
+            self.prolong(&claim.name, claim.id, claim.lease, not_after, NOT_STAYED);
         let (table, mut statements) = if claim.mode.is_exclusive() {
             ("lock", vec![alone])
         } else {
@@ -346,7 +369,14 @@ impl Tables {
     }
 
     /// Prolongs the hold in `lock`, or that in `hold` by two statements.
-    fn prolong(&self, name: &Name, claim: ClaimId, lease: Duration, not_after: u64) -> [String; 3] {
+    fn prolong(
+        &self,
+        name: &Name,
+        claim: ClaimId,
+        lease: Duration,
+        not_after: u64,
+        only_if: &str,
+    ) -> [String; 3] {
         let (lock, hold) = (self.table("lock"), self.table("hold"));
         let (name, id, lease) = (text::name(name), text::claim(claim), text::lease(lease));
         let in_time = in_time(not_after);
@@ -357,11 +387,11 @@ impl Tables {
         );
         [
             format!(
-                "UPDATE {lock} SET {longer},version=version+1 WHERE name={name} AND claim={id} AND expires>{NOW}{in_time}"
+                "UPDATE {lock} SET {longer},version=version+1 WHERE name={name} AND claim={id} AND expires>{NOW}{in_time}{only_if}"
             ),
             format!(
                 "UPDATE {lock} SET version=version+1 WHERE name={name} AND shared>0 AND EXISTS(SELECT 1 FROM {hold} WHERE \
-                 name={name} AND claim={id} AND expires>{NOW}){in_time}"
+                 name={name} AND claim={id} AND expires>{NOW}){in_time}{only_if}"
             ),
             format!(
                 "UPDATE {hold} SET {longer} WHERE ROW_COUNT()=1 AND name={name} AND claim={id} AND expires>{NOW}"
@@ -588,6 +618,16 @@ impl Tables {
     }
 }
 
+/// A condition on the row of `lock`: the exclusive hold of another claim lives, and it is not too late.
+fn held_by_another(claim: &Claim, not_after: u64) -> String {
+    format!(
+        "name={} AND claim<>{} AND expires>{NOW} AND expires<={NOW}+lease+{SECOND}{}",
+        text::name(&claim.name),
+        text::claim(claim.id),
+        in_time(not_after)
+    )
+}
+
 /// The exclusive hold, and the last break.
 fn holder_columns(save: &Save) -> Vec<(&'static str, String)> {
     let mut columns = match &save.exclusive {
@@ -624,8 +664,9 @@ pub(super) fn read(op: &Op, said: &[Said]) -> Option<Reply> {
             _ => Reply::Miss,
         },
         Op::Append { .. } => {
-            let (confirmed, append) = said.split_at_checked(said.len().checked_sub(APPEND)?)?;
-            match (confirmed, append) {
+            let (before, append) = said.split_at_checked(said.len().checked_sub(APPEND)?)?;
+            match (before, append) {
+                ([Said::Done { rows: 1, .. }, ..], [.., Said::Rows(rows)]) => free_in(rows)?,
                 ([.., Said::Done { rows: 1, .. }, Said::Rows(rows)], _) => held(rows)?,
                 (_, [Said::Done { rows: 1, .. }, .., Said::Rows(rows)]) => free_in(rows)?,
                 _ => Reply::Miss,

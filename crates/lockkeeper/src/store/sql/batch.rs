@@ -16,8 +16,9 @@ use crate::clock::Moment;
 
 /// How many steps a transaction has at most.
 const MOST: usize = 64;
-/// How often a step is tried that was put aside. A server that takes long to say no is asked less often.
+/// How often a step is tried that was put aside. A server that takes long to say no is asked less often, but not much less.
 const RETRY: Duration = Duration::from_millis(20);
+const LONGEST_RETRY: Duration = Duration::from_millis(500);
 /// How long a step is put aside at most.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// For how long no transaction with others has a step on a name whose row was kept.
@@ -225,7 +226,7 @@ impl Aside {
                 let now = Moment::now();
                 self.kept.insert(one.op.name().to_owned(), now + WARY);
                 if one.can_wait() {
-                    let pause = RETRY.max(4 * now.since(began));
+                    let pause = (4 * now.since(began)).clamp(RETRY, LONGEST_RETRY);
                     self.next = Some(now + pause);
                     self.steps.push_back(one);
                 } else {

@@ -61,6 +61,11 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync + 'static {
         true
     }
 
+    /// How much longer a grant to a waiter lasts than it does elsewhere, since the server is slow to commit it and what confirms it.
+    fn slowness(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Takes a claim out of the queue if it stands behind the head, without a change of `version`: nobody is about to grant to it.
     /// `false` if it does not stand there, or this is not known: then the rules have to look.
     fn leave<'a>(&'a self, _name: &'a Name, _claim: ClaimId) -> BoxFuture<'a, bool> {

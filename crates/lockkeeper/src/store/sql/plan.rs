@@ -51,6 +51,22 @@ impl Plan {
         Plan { loaded, corrected }
     }
 
+    /// Has grants to waiters last this much longer, but no longer than they asked for.
+    pub fn lengthen(&self, changes: &mut [Change], by: Duration) {
+        for change in changes {
+            let Change::Start { hold, direct: true } = change else {
+                continue;
+            };
+            let mut queue = self.loaded.record.queue.first.iter();
+            let Some(entry) = queue.find(|entry| entry.claim == hold.claim) else {
+                continue;
+            };
+            let lease = entry.lease.min(hold.lease + by);
+            hold.expires = hold.expires + lease.saturating_sub(hold.lease);
+            hold.lease = lease;
+        }
+    }
+
     /// The record after these changes, and what has to be saved. `always`: also if nothing has changed.
     pub fn save(
         &self,

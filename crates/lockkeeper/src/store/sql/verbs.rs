@@ -48,7 +48,7 @@ impl<E: Engine> Shared<E> {
                 let pause = async { tokio::time::sleep(polling::pause() / 8).await };
                 let _ = self.runtime.spawn(pause).await;
             }
-            let (step, plan, asked) = loop {
+            let (mut step, plan, asked) = loop {
                 let load = Op::Load {
                     name: name.clone(),
                     limit,
@@ -70,6 +70,7 @@ impl<E: Engine> Shared<E> {
                     Err(_) => limit *= 8,
                 }
             };
+            plan.lengthen(&mut step.changes, self.engine.slowness());
             let end = self.engine.clock().at(not_after);
             let (record, save) = plan.save(name, step.changes, end, always);
             let applied = Applied {
