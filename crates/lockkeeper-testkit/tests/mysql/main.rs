@@ -12,6 +12,7 @@ mod cut;
 #[path = "../support/cutting.rs"]
 mod cutting;
 mod forgetting;
+mod galera;
 #[path = "../support/late.rs"]
 mod late;
 mod load;

@@ -171,10 +171,15 @@ impl Facts {
         !(self.synced && meta.server.is_empty() && !self.replicated)
     }
 
+    /// Whether another node of a cluster made the grants.
+    pub fn is_beside(&self, meta: &Meta) -> bool {
+        let other = !meta.server.is_empty() && meta.server != self.identity;
+        self.galera && other
+    }
+
     /// Whether another node of a cluster is about to grant.
     pub fn is_second_writer(&self, meta: &Meta) -> bool {
-        let other = !meta.server.is_empty() && meta.server != self.identity;
-        self.galera && other && meta.ready_at > self.now && !meta.too_late
+        self.is_beside(meta) && meta.ready_at > self.now && !meta.too_late
     }
 
     /// What the tables are to say in [`Meta::started`].

@@ -181,9 +181,11 @@ async fn judge(
         if facts.fits(&meta) {
             return Ok(meta);
         }
-        if facts.is_second_writer(&meta) {
+        if facts.is_second_writer(&meta)
+            || facts.is_beside(&meta) && is_used(connection, tables).await?
+        {
             let reason = format!(
-                "another node of the cluster has taken over from {} a moment ago; name the same node in every client",
+                "{} is a node of a cluster of which another node grants the locks; name the same node in every client",
                 connection.address
             );
             return Err(Unusable::Standby(reason));
@@ -285,6 +287,19 @@ async fn is_one_there(connection: &Connection, tables: &Tables) -> Result<bool, 
         }
     }
     Ok(false)
+}
+
+/// Whether somebody holds a lock.
+async fn is_used(connection: &Connection, tables: &Tables) -> Result<bool, Error> {
+    // What other nodes have committed is not here at once.
+    let wait = |on: u8| connection.run(format!("SET SESSION wsrep_sync_wait={on}"), 1);
+    let waits = wait(1).await.is_ok();
+    let rows = connection.rows(tables.is_used()).await;
+    if waits {
+        wait(0).await.map_err(Fault::of_look)?;
+    }
+    let rows = rows.map_err(Fault::of_look)?;
+    Ok(rows.first().and_then(|row| number(row, 0)) == Some(1_u8))
 }
 
 /// Writes down that this server makes the grants from now on. Does nothing if another was faster.

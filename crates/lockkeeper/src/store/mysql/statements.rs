@@ -124,6 +124,17 @@ impl Tables {
         format!("NOT EXISTS(SELECT 1 FROM {lock} l,{hold} h,{waiter} w WHERE FALSE)")
     }
 
+    /// Whether somebody holds a lock. It looks at all of them.
+    pub fn is_used(&self) -> String {
+        let [lock, hold] = ["lock", "hold"].map(|table| {
+            format!(
+                "EXISTS(SELECT 1 FROM {} WHERE claim IS NOT NULL AND expires>{NOW} AND expires<={NOW}+lease+{SECOND})",
+                self.table(table)
+            )
+        });
+        format!("SELECT {lock} OR {hold}")
+    }
+
     /// Reads the time, the number of breaks, when the server may grant, and whether the session still knows it and these tables right.
     pub fn look(&self, at: Tested) -> String {
         format!(
