@@ -106,3 +106,21 @@ fn a_database_that_may_lose_commits_is_warned_about() {
         );
     }
 }
+
+#[test]
+fn a_mysql_server_that_may_lose_commits_is_warned_about() {
+    let warned = |flush: &str| {
+        let server =
+            MariaDbServer::start_as(&[&format!("--innodb-flush-log-at-trx-commit={flush}")]);
+        // The first use would sit out.
+        let url = format!("{}?sit_out=never", server.url());
+        let done = finish(bare(&["run", "x", "--", "echo", "mine"]).env("LOCKKEEPER_STORE", url));
+        let done = done.code(0);
+        assert_eq!(done.out(), "mine\n");
+        done.err()
+    };
+    assert_eq!(warned("1"), "");
+    let told = warned("2");
+    let warning = "lockkeeper: warning: commits do not wait for the disk";
+    assert!(told.contains(warning), "{told}");
+}

@@ -34,6 +34,20 @@ async fn the_reason_of_a_refusal_says_what_to_do() {
     assert!(refused(connect(&least).await).contains("lockkeeper schema mysql"));
 }
 
+/// It is let in, since it can look at locks, and is refused what it may not do.
+#[tokio::test]
+async fn a_user_who_may_only_read_is_told_what_to_run() {
+    let (server, prefix) = (shared(), prefix());
+    drop(open(&format!("{}?prefix={prefix}", server.url())).await);
+    server.sql(&format!(
+        "CREATE USER reader@'%' IDENTIFIED BY '{PASSWORD}'; GRANT SELECT ON {DATABASE}.* TO reader@'%'"
+    ));
+    let url = format!("{}?prefix={prefix}", server.url_of("reader", server.port()));
+    let store = open(&url).await;
+    let tried = store.try_acquire(&claim("x", Mode::Exclusive)).await;
+    assert!(refused(tried).contains("lockkeeper schema mysql"));
+}
+
 #[tokio::test]
 async fn tables_of_a_newer_version_are_refused() {
     let (server, prefix) = (shared(), prefix());

@@ -7,6 +7,7 @@ use lockkeeper::clock::Moment;
 use lockkeeper_testkit::servers::postgres::{PostgresOptions, PostgresServer};
 
 use crate::claims::until;
+use crate::turns::take_turns;
 
 /// A server of which nobody else is a client, and that logs what it is asked.
 fn own() -> PostgresServer {
@@ -56,6 +57,15 @@ async fn batches_of_many_keepers_never_deadlock() {
     assert_eq!(trouble, ["0"]);
     let log = server.log();
     assert!(!log.contains("deadlock detected"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_keepers_on_one_name_make_no_deadlock() {
+    let server = own();
+    take_turns(&server.url(), 64, 1, Duration::ZERO).await;
+    let deadlocks = server.sql("SELECT sum(deadlocks) FROM pg_stat_database");
+    assert_eq!(deadlocks, ["0"]);
+    assert!(!server.log().contains("deadlock detected"));
 }
 
 /// Eight keepers take names of their own and one of all, in batches. Returns how long the slowest batch took.
@@ -156,6 +166,89 @@ async fn commits_of_half_a_second_cost_nobody_a_lease() {
     // 32 turns of little more than half a second each, on a machine that is not busy.
     let slowest = waited.last().expect("some");
     assert!(*slowest < Duration::from_secs(90), "{waited:?}");
+}
+
+/// How often the server has waited for the disk for a commit or a record of its log.
+fn syncs(server: &PostgresServer) -> u64 {
+    let version = server.sql("SHOW server_version_num");
+    let counted = match version[0].parse::<u32>() {
+        Ok(version) if version >= 180_000 => {
+            "SELECT sum(fsyncs) FROM pg_stat_io WHERE object = 'wal'"
+        }
+        _ => "SELECT wal_sync FROM pg_stat_wal",
+    };
+    server.sql(counted)[0].parse().expect("a number")
+}
+
+/// How often the lock is handed on.
+const HAND_OFFS: u64 = 60;
+
+/// A commit that notifies keeps all others that do from committing, on the whole server, until it is on disk. So none of ours waits for the
+/// disk: a hand-off costs one sync, that of its confirmation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_commit_that_notifies_waits_for_the_disk() {
+    let server = PostgresServer::start_with(PostgresOptions {
+        fsync: true,
+        settings: vec![
+            ("log_statement".into(), "all".into()),
+            // What waits for nobody is written rarely.
+            ("wal_writer_delay".into(), "10s".into()),
+        ],
+        ..PostgresOptions::default()
+    });
+    let keeper = async || Lockkeeper::connect(&server.url()).await.expect("connects");
+    drop(keeper().await);
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'lockkeeper'";
+    // A session says how often it has waited when it ends.
+    let ended = async || until("all have ended", async || server.sql(sessions) == ["0"]).await;
+    ended().await;
+    let before = syncs(&server);
+    let keepers = [keeper().await, keeper().await];
+    let hot = |number: u64| keepers[(number % 2) as usize].lock("hot").expect("a lock");
+    let mut guard = hot(0).acquire().await.expect("acquires");
+    for number in 1..=HAND_OFFS {
+        let next = hot(number);
+        let next = tokio::spawn(async move { next.acquire().await.expect("acquires") });
+        until("it waits", async || {
+            let info = keepers[0].inspect("hot").await.expect("inspects");
+            info.is_some_and(|info| info.waiters == 1)
+        })
+        .await;
+        guard.release().await.expect("releases");
+        guard = next.await.expect("no panic");
+    }
+    guard.release().await.expect("releases");
+    drop(keepers);
+    ended().await;
+    let waited = syncs(&server) - before;
+    // The rest is other work of the server.
+    let most = HAND_OFFS + HAND_OFFS / 2;
+    assert!(waited <= most, "{waited} syncs for {HAND_OFFS} hand-offs");
+    // A latch that opens and a hold that is broken are told of as well.
+    let keeper = keeper().await;
+    let latch = keeper.latch("l").expect("a latch");
+    latch.set(1).await.expect("sets");
+    latch.count_down().await.expect("counts");
+    let lock = keeper.lock("broken").expect("a lock");
+    let guard = lock.acquire().await.expect("acquires");
+    keeper.break_lock("broken", "a test").await.expect("breaks");
+    guard.lost().await;
+    let log = server.log();
+    let said = log.split("LOG:  statement: ").skip(1);
+    // What follows in the log is no part of it.
+    let said = said.map(|said| said.split("DETAIL:").next().unwrap_or_default());
+    let notifies = |said: &&str| said.contains("notify(") && !said.starts_with("PREPARE");
+    let said: Vec<&str> = said.filter(notifies).collect();
+    let (hand_offs, others): (Vec<&str>, Vec<&str>) =
+        said.iter().partition(|said| said.contains("lk_notify("));
+    assert!(hand_offs.len() as u64 >= HAND_OFFS, "{hand_offs:?}");
+    assert!(others.len() >= 2, "{others:?}");
+    for said in said {
+        assert!(
+            said.starts_with("SET LOCAL synchronous_commit TO off;"),
+            "{said}"
+        );
+    }
 }
 
 /// A session that listens is woken by every notification of the database: only keepers that wait do, or hold for long.

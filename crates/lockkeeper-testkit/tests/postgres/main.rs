@@ -27,6 +27,8 @@ mod tables;
 mod tidying;
 #[path = "../support/tidying.rs"]
 mod tidying_support;
+#[path = "../support/turns.rs"]
+mod turns;
 mod ways;
 
 use std::sync::Arc;

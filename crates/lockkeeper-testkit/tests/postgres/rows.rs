@@ -14,7 +14,8 @@ use crate::claims::{claim_for, release, until};
 use crate::common::open;
 
 fn claim(text: &str) -> Claim {
-    let lease = Duration::from_secs(30);
+    // Longer than a busy machine takes.
+    let lease = Duration::from_secs(300);
     claim_for(lease, text, Mode::Exclusive).with_not_after(Moment::NEVER)
 }
 
@@ -82,7 +83,7 @@ async fn a_client_that_is_stopped_while_it_reads_has_no_row_locked() {
     let schema = PostgresServer::fresh_schema();
     let proxy = Proxy::to(server.port());
     let store = open(&format!(
-        "postgres://postgres@127.0.0.1:{}/postgres?schema={schema}&response_timeout=10s",
+        "postgres://postgres@127.0.0.1:{}/postgres?schema={schema}&response_timeout=10s&max_lease=5m",
         proxy.port()
     ))
     .await;
