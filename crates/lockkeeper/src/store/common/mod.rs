@@ -43,6 +43,7 @@ mod abort;
 mod address;
 mod credentials;
 mod hints;
+pub(crate) mod json;
 mod options;
 pub mod polling;
 mod server_clock;

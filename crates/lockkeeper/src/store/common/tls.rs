@@ -113,15 +113,33 @@ pub async fn handshake<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    handshake_for(stream, host, trust, kind, &[]).await
+}
+
+/// The same, for one of these protocols (ALPN), such as `h2`.
+///
+/// # Errors
+/// Those of [`handshake`].
+pub async fn handshake_for<S>(
+    stream: S,
+    host: &str,
+    trust: &Trust,
+    kind: &StoreKind,
+    protocols: &[&[u8]],
+) -> Result<TlsStream<S>, Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let Ok(name) = ServerName::try_from(host.to_owned()) else {
         return Err(kind.refused(format!("no certificate can be for {host:?}")));
     };
     let (trust, of) = (trust.clone(), *kind);
     // It reads files.
     let config = tokio::task::spawn_blocking(move || config(&trust, &of));
-    let config = config
+    let mut config = config
         .await
         .map_err(|error| kind.unavailable(error.to_string()))??;
+    config.alpn_protocols = protocols.iter().map(|one| one.to_vec()).collect();
     let connector = TlsConnector::from(Arc::new(config));
     let stream = connector.connect(name, stream).await;
     stream.map_err(|error| explain(host, &error, kind))

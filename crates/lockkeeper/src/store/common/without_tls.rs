@@ -15,6 +15,17 @@ pub async fn handshake<S>(_: S, _: &str, _: &Trust, kind: &StoreKind) -> Result<
     Err(kind.refused(MISSING))
 }
 
+/// Refuses, as [`handshake`] does.
+pub async fn handshake_for<S>(
+    _: S,
+    _: &str,
+    _: &Trust,
+    kind: &StoreKind,
+    _: &[&[u8]],
+) -> Result<S, Error> {
+    Err(kind.refused(MISSING))
+}
+
 /// Returns `false`: without TLS nothing can be said of the server.
 pub async fn speaks_tls(_: &Address, _: &StoreKind) -> bool {
     false
