@@ -23,6 +23,9 @@ const NEEDED: &[(&str, &str)] = &[
     ("mariadb", "mariadb-client"),
     // The ZooKeeper store is tested on real servers. The package has no other command, and brings Java.
     ("zooinspector", "zookeeper"),
+    // The etcd store is tested on real servers, and beside their own client.
+    ("etcd", "etcd-server"),
+    ("etcdctl", "etcd-client"),
     // The laboratory's page is tested in a real browser.
     ("chromium", "chromium"),
     ("chromedriver", "chromium-driver"),

@@ -75,18 +75,30 @@ const RULES: &[(&str, &[&str])] = &[
             "postgres",
             "mysql",
             "zookeeper",
+            "etcd",
             "memory::",
             "store::sql::",
         ],
     ),
-    ("store/redis", &["sqlite", "postgres", "mysql", "zookeeper"]),
+    (
+        "store/redis",
+        &["sqlite", "postgres", "mysql", "zookeeper", "etcd"],
+    ),
     (
         "store/quorum",
-        &["sqlite", "postgres", "mysql", "zookeeper"],
+        &["sqlite", "postgres", "mysql", "zookeeper", "etcd"],
     ),
     (
         "store/postgres",
-        &["sqlite", "redis", "redlock", "quorum", "mysql", "zookeeper"],
+        &[
+            "sqlite",
+            "redis",
+            "redlock",
+            "quorum",
+            "mysql",
+            "zookeeper",
+            "etcd",
+        ],
     ),
     (
         "store/mysql",
@@ -97,11 +109,26 @@ const RULES: &[(&str, &[&str])] = &[
             "quorum",
             "postgres",
             "zookeeper",
+            "etcd",
         ],
     ),
     (
         "store/zookeeper",
-        &["sqlite", "redis", "redlock", "quorum", "postgres", "mysql"],
+        &[
+            "sqlite", "redis", "redlock", "quorum", "postgres", "mysql", "etcd",
+        ],
+    ),
+    (
+        "store/etcd",
+        &[
+            "sqlite",
+            "redis",
+            "redlock",
+            "quorum",
+            "postgres",
+            "mysql",
+            "zookeeper",
+        ],
     ),
     // The engine stands over any store.
     ("engine", KINDS),
@@ -118,6 +145,7 @@ const KINDS: &[&str] = &[
     "mysql",
     "mariadb",
     "zookeeper",
+    "etcd",
 ];
 
 /// How code names a kind of store to use something of it.
@@ -131,6 +159,7 @@ const IMPORTS_OF_STORES: &[&str] = &[
     "postgres::",
     "mysql::",
     "zookeeper::",
+    "etcd::",
 ];
 
 /// Where a text names what it must not: the number of the line, and the line.
@@ -365,7 +394,8 @@ fn names_after_a_path_are_read_from_lists_too() {
 }
 
 /// Which feature compiles a folder of `src/store`.
-const FEATURES: [(&str, &str); 6] = [
+const FEATURES: [(&str, &str); 7] = [
+    ("etcd", "etcd"),
     ("mysql", "mysql"),
     ("postgres", "postgres"),
     ("quorum", "redlock"),

@@ -194,10 +194,31 @@ const ZOOKEEPER: &[Scheme] = &[
     ),
 ];
 
+const ETCD: &[Scheme] = &[
+    scheme!(
+        "etcd",
+        "etcd",
+        None,
+        "etcd://a:2379,b:2379,c:2379/locks",
+        super::etcd::CAPABILITIES
+    ),
+    scheme!(
+        "etcd",
+        "etcds",
+        None,
+        "etcds://a:2379,b:2379,c:2379/locks",
+        super::etcd::CAPABILITIES
+    ),
+];
+
 /// Every kind of store that this crate has, whether this build has it or not.
 pub fn schemes() -> &'static [Scheme] {
-    static ALL: LazyLock<Vec<Scheme>> =
-        LazyLock::new(|| [MEMORY, SQLITE, REDIS, REDLOCK, POSTGRES, MYSQL, ZOOKEEPER].concat());
+    static ALL: LazyLock<Vec<Scheme>> = LazyLock::new(|| {
+        [
+            MEMORY, SQLITE, REDIS, REDLOCK, POSTGRES, MYSQL, ZOOKEEPER, ETCD,
+        ]
+        .concat()
+    });
     &ALL
 }
 
@@ -278,6 +299,8 @@ fn built_in() -> impl Iterator<Item = &'static dyn Opener> {
         &MySql,
         #[cfg(feature = "zookeeper")]
         &ZooKeeper,
+        #[cfg(feature = "etcd")]
+        &Etcd,
     ];
     all.iter().copied()
 }
@@ -404,6 +427,23 @@ impl Opener for ZooKeeper {
     }
 }
 
+#[cfg(feature = "etcd")]
+#[derive(Debug)]
+struct Etcd;
+
+#[cfg(feature = "etcd")]
+impl Opener for Etcd {
+    fn schemes(&self) -> &[Scheme] {
+        ETCD
+    }
+    fn open<'a>(&'a self, url: &'a StoreUrl) -> Answer<'a, Arc<dyn Store>> {
+        Box::pin(async {
+            let store = super::etcd::EtcdStore::connect(url).await?;
+            Ok(Arc::new(store) as Arc<dyn Store>)
+        })
+    }
+}
+
 /// The store of `memory:NAME`: one for the whole process, for as long as a keeper uses it.
 fn shared_memory(name: &str) -> Arc<dyn Store> {
     type Stores = HashMap<String, Weak<memory::MemoryStore>>;
@@ -465,6 +505,7 @@ fn examples<'a>(schemes: impl Iterator<Item = &'a Scheme>) -> String {
 fn missing_features(scheme: &str, enabled: &[&str]) -> Option<String> {
     let without_tls = match scheme {
         "zks" => "zk".to_owned(),
+        "etcds" => "etcd".to_owned(),
         // Another name of the same store, and not one with TLS.
         "zookeeper" => return missing_features("zk", enabled),
         scheme => scheme.replacen("rediss", "redis", 1),

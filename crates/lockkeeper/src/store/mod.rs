@@ -37,6 +37,8 @@ mod admission;
 mod api;
 mod catalog;
 pub mod common;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 mod forward;
 pub mod memory;
 #[cfg(feature = "mysql")]
