@@ -225,8 +225,19 @@ impl EtcdServer {
         self.page("/health").contains("\"health\":\"true\"")
     }
 
+    /// The revision of its data.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub fn revision(&self) -> i64 {
+        let printed = self.ctl(&["get", "no such key", "-w", "json"]);
+        let printed: serde_json::Value = serde_json::from_str(&printed).expect("JSON");
+        let revision = printed["header"]["revision"].as_i64();
+        revision.expect("a revision")
+    }
+
     /// One of its pages.
-    fn page(&self, path: &str) -> String {
+    pub fn page(&self, path: &str) -> String {
         let mut answer = String::new();
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.client_port)) else {
             return answer;

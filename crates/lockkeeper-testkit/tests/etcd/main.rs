@@ -6,6 +6,9 @@
 #[allow(dead_code)]
 mod claims;
 mod common;
+mod faults;
+mod others;
+mod ways;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -125,6 +125,10 @@ async fn look_again(
             }
             Verdict::Turn => {
                 if let Some(until) = until {
+                    // One that asked before it was told is told all the same.
+                    if matches!(entry.state, State::Waiting(_)) {
+                        core.hints.claim(&claim.name, claim.id);
+                    }
                     win(claim, entry, sent, until);
                     return Ok(Some(Attempt::Granted(entry.grant)));
                 }

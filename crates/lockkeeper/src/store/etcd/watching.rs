@@ -155,6 +155,11 @@ async fn check(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
     let Some(entry) = turn.entry() else {
         return Ok(());
     };
+    if entry.leaving {
+        // Whether it was there is for its release to say.
+        entry.guard_at = None;
+        return Ok(());
+    }
     if matches!(entry.state, State::Held(..)) {
         let due = entry.guard_at.is_some_and(|at| at <= Moment::now());
         if entry.guard.is_none() && due {

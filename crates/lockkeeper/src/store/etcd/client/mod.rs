@@ -195,7 +195,8 @@ impl Client {
         );
         let answer = answer?;
         let lease = match kept {
-            // A leader that was deposed and does not know it yet ends leases, too; others have ended them before it.
+            // A leader that is new may not know the lease yet, while the transaction has seen its keys.
+            Ok((ttl, _)) if ttl <= 0 && answer.succeeded => Proof::Unknown,
             Ok((ttl, _)) if ttl <= 0 => Proof::Gone,
             Ok((ttl, term)) if term == answer.term() => {
                 Proof::Lives(Duration::from_secs(ttl.unsigned_abs()))
@@ -215,7 +216,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long an answer may take when a lease of this length depends on it: another member has to be found in time.
 fn within(ttl: Duration) -> Duration {
-    (ttl / 4).max(Duration::from_millis(300))
+    (ttl / 4).max(Duration::from_secs(1))
 }
 
 /// Refuses what is too old to work, and warns of what has known mistakes with leases.
