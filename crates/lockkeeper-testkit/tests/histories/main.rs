@@ -2,7 +2,7 @@
 //!
 //! A history has three processes that take locks in all modes that the store has (`lock-taker mix`), on a few names, while
 //! one fault follows the other: `trouble` has their names, `crowd` the processes, `stage` one history; `sqlite`, `redis`,
-//! `quorum`, `postgres`, `mysql` and `zookeeper` have what can happen to each store. `broken` has locks with a mistake, which
+//! `quorum`, `postgres`, `mysql`, `zookeeper` and `etcd` have what can happen to each store. `broken` has locks with a mistake, which
 //! the same checker catches.
 //!
 //! `LOCKKEEPER_HISTORIES` says how many each store has, `LOCKKEEPER_SEED` repeats a run, `LOCKKEEPER_TROUBLES` names the only
@@ -13,6 +13,7 @@ mod broken;
 #[allow(dead_code, reason = "each test file uses its part")]
 mod crew;
 mod crowd;
+mod etcd;
 mod mysql;
 #[path = "../support/place.rs"]
 mod place;
