@@ -112,6 +112,7 @@ impl StoreView {
             (_, Some("plain")) => "redis, plain",
             (_, Some(_)) => "redis",
             ("zk" | "zks", _) => "zookeeper",
+            ("etcd" | "etcds", _) => "etcd",
             (_, None) => self.scheme,
         }
     }

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use common::{Place, bare, finish};
+use lockkeeper_testkit::servers::etcd::EtcdServer;
 use lockkeeper_testkit::servers::mariadb::MariaDbServer;
 use lockkeeper_testkit::servers::postgres::{PostgresOptions, PostgresServer};
 use lockkeeper_testkit::servers::zookeeper::ZooKeeperServer;
@@ -81,6 +82,11 @@ fn the_verbs_on_mysql() {
 #[test]
 fn the_verbs_on_zookeeper() {
     verbs(ZooKeeperServer::start().url("locks"));
+}
+
+#[test]
+fn the_verbs_on_etcd() {
+    verbs(EtcdServer::start().url("locks"));
 }
 
 #[test]

@@ -67,6 +67,8 @@
 //! | `mysql://[USER[:PASSWORD]@]HOST[:PORT][,…]/DATABASE`, `mariadb:` | machines of a network, in a MySQL or MariaDB database | `mysql` |
 //! | `zk://[USER:PASSWORD@]HOST[:PORT],…[/CHROOT]`, `zookeeper:` | machines of a network, and Curator's clients, while a majority of the ensemble is up | `zookeeper` |
 //! | `zks://…` | the same with TLS | `zookeeper`, `tls` |
+//! | `etcd://[USER:PASSWORD@]HOST[:PORT],…[/PREFIX]` | machines of a network, and `etcdctl lock`, while a majority of the members is up | `etcd` |
+//! | `etcds://…` | the same with TLS | `etcd`, `tls` |
 //!
 //! Without a URL, [`Builder::connect`] takes the environment variable `LOCKKEEPER_STORE`, else a SQLite file in the user's
 //! state folder. A `%` in front of two hexadecimal digits writes any byte of a user, a password or a path. Options follow a `?` and
@@ -75,7 +77,7 @@
 //! | option | of | default | |
 //! | --- | --- | --- | --- |
 //! | `connect_timeout`, `response_timeout` | Redis, redlock, SQL | `2s`, PostgreSQL: `3s` | 10 ms to 10 s |
-//! | `connect_timeout`, `timeout` | ZooKeeper | `5s` | 10 ms to 10 s; `timeout` is for an answer |
+//! | `connect_timeout`, `timeout` | ZooKeeper, etcd | `5s` | 10 ms to 10 s; `timeout` is for an answer |
 //! | `dialect` | Redis, redlock | `redisson` | `plain` is the `SET NX PX` recipe of other libraries |
 //! | `prefix` | Redis, redlock | none | what every key begins with |
 //! | `prefix`, `schema` | MySQL, PostgreSQL | `lockkeeper_`, `lockkeeper` | what the names of the tables begin with; the schema that has them |
@@ -94,7 +96,7 @@
 //! | `session_timeout` | ZooKeeper | `45s` | what to ask the servers for; leases last up to two thirds of what they grant |
 //! | `also`, `tokens=native`, `acl=open` | ZooKeeper | | other recipes to keep out (`rw`, `kazoo`); tokens are czxids; nodes are for everybody |
 //!
-//! SQL stands for PostgreSQL, MySQL and MariaDB. `docs/redis.md`, `quorum.md`, `sql.md` and `zookeeper.md` in the repository have the details.
+//! SQL stands for PostgreSQL, MySQL and MariaDB. `docs/redis.md`, `quorum.md`, `sql.md`, `zookeeper.md` and `etcd.md` in the repository have the details.
 //!
 //! On Redis and `redlock:` the name of a lock is a key, among your own of the same database. So name a lock otherwise than your data,
 //! or set `prefix`. A lock at a key of yours is [`Error::Refused`] on Redis; on `redlock:`, and as text in dialect `plain`, your key
@@ -104,7 +106,7 @@
 //! store can do.
 //!
 //! # Features
-//! `sqlite`, `redis`, `redlock` and `tls` are on by default; `postgres`, `mysql` and `zookeeper` are not. Any one alone builds.
+//! `sqlite`, `redis`, `redlock` and `tls` are on by default; `postgres`, `mysql`, `zookeeper` and `etcd` are not. Any one alone builds.
 //! `default-features = false, features = ["redis"]` leaves SQLite's C code and TLS out. The error for a URL whose feature is off
 //! names it.
 //!
@@ -116,6 +118,7 @@
 //! | `postgres` | `postgres:` and `postgresql:`; brings `tls` |
 //! | `mysql` | `mysql:` and `mariadb:`; brings `tls` |
 //! | `zookeeper` | `zk:` and `zookeeper:`; with `tls` also `zks:` |
+//! | `etcd` | `etcd:`; with `tls` also `etcds:` |
 //! | `tls` | TLS for network stores, [`store::common`]`::tls` |
 //! | `internals` | what this project's own tests need: **outside semver**, it may change with any version |
 //!

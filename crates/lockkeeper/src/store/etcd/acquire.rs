@@ -168,17 +168,12 @@ async fn fresh(core: &Arc<Core>, claim: &Claim, turn: &mut Turn) -> Result<Attem
         return Ok(Attempt::Granted(grant));
     }
     let queues = claim.enqueue && claim.beside.is_none();
-    let mut guarded = false;
-    if !queues {
-        match claim.mode {
-            // The same request looks whether it is free.
-            mode if mode.is_exclusive() || mode == Mode::Read => guarded = true,
-            _ if core.was_busy(&claim.name) => {
-                if core.line(&claim.name, false).await?.is_busy_for(claim.mode) {
-                    return Ok(BUSY);
-                }
-            }
-            _ => {}
+    // The same request looks whether it is free. How much room permits leave is not for a request to find out.
+    let guarded = !queues && !matches!(claim.mode, Mode::Permit { .. });
+    if !queues && !guarded && core.was_busy(&claim.name) {
+        let line = core.line(&claim.name, false).await?;
+        if line.is_busy_for(claim.mode) {
+            return Ok(BUSY);
         }
     }
     match stand_in_line(core, claim, None, guarded, turn).await? {
