@@ -26,6 +26,7 @@ fn program() -> OsString {
 #[derive(Debug)]
 pub struct EtcdServer {
     folder: tempfile::TempDir,
+    data: PathBuf,
     name: String,
     client_port: u16,
     peer_port: u16,
@@ -61,8 +62,10 @@ impl EtcdServer {
     }
 
     fn prepare(name: &str, options: &[&str]) -> EtcdServer {
+        let folder = tempfile::tempdir().expect("a folder");
         EtcdServer {
-            folder: tempfile::tempdir().expect("a folder"),
+            data: folder.path().join("data"),
+            folder,
             name: name.to_owned(),
             client_port: free_port(),
             peer_port: free_port(),
@@ -100,10 +103,6 @@ impl EtcdServer {
         self.folder.path()
     }
 
-    fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
-    }
-
     /// Its process id.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(|(_, child)| child.id())
@@ -139,15 +138,15 @@ impl EtcdServer {
     /// When the copy cannot be restored, or it does not start.
     pub fn restart_from(&mut self, copy: &Path) {
         self.kill();
-        fs::remove_dir_all(self.data()).expect("its data goes");
-        let (data, peer) = (self.data(), format!("http://127.0.0.1:{}", self.peer_port));
+        fs::remove_dir_all(&self.data).expect("its data goes");
+        let peer = format!("http://127.0.0.1:{}", self.peer_port);
         let restored = Command::new("etcdctl")
             .env("ETCDCTL_API", "3")
             .args(["snapshot", "restore"])
             .arg(copy)
             .args(["--name", &self.name, "--initial-cluster", &self.cluster])
             .args(["--initial-advertise-peer-urls", &peer, "--data-dir"])
-            .arg(data)
+            .arg(&self.data)
             .output()
             .expect("etcdctl is installed; see `cargo xtask test`");
         assert!(restored.status.success(), "{restored:?}");
@@ -225,6 +224,18 @@ impl EtcdServer {
         self.page("/health").contains("\"health\":\"true\"")
     }
 
+    /// Its number, as `etcdctl` writes it.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub fn id(&self) -> String {
+        let listed = self.ctl(&["member", "list"]);
+        let own = format!(", {}, ", self.name);
+        let line = listed.lines().find(|line| line.contains(&own));
+        let id = line.and_then(|line| line.split(',').next());
+        id.expect("it is a member").to_owned()
+    }
+
     /// The revision of its data.
     ///
     /// # Panics
@@ -282,7 +293,7 @@ impl EtcdServer {
             .open(self.folder.path().join("log"));
         let child = Command::new(program())
             .args(["--name", &self.name, "--data-dir"])
-            .arg(self.data())
+            .arg(&self.data)
             .args(["--listen-client-urls", &client])
             .args(["--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer])
@@ -328,11 +339,22 @@ impl EtcdCluster {
     /// # Panics
     /// When they do not elect a leader.
     pub fn start() -> EtcdCluster {
+        EtcdCluster::start_on(None)
+    }
+
+    /// Three members, the first of which has its data on this disk.
+    ///
+    /// # Panics
+    /// When they do not elect a leader.
+    pub fn start_on(disk: Option<&Path>) -> EtcdCluster {
         let names = ["one", "two", "three"];
         let mut members: Vec<EtcdServer> = names
             .iter()
             .map(|name| EtcdServer::prepare(name, &[]))
             .collect();
+        if let Some(disk) = disk {
+            members[0].data = disk.join("data");
+        }
         let peers: Vec<String> = members.iter().map(EtcdServer::peer).collect();
         for member in &mut members {
             member.cluster = peers.join(",");
@@ -376,6 +398,24 @@ impl EtcdCluster {
     /// Its members, to look at.
     pub fn all(&self) -> &[EtcdServer] {
         &self.members
+    }
+
+    /// Has this member lead.
+    ///
+    /// # Panics
+    /// When it never does.
+    pub fn elect(&self, wanted: usize) {
+        let end = Instant::now() + STARTS_WITHIN;
+        loop {
+            let leader = self.leader();
+            if leader == wanted {
+                return;
+            }
+            assert!(Instant::now() < end, "it is never elected");
+            let id = self.members[wanted].id();
+            // It may refuse while it does not hear of the other yet.
+            self.members[leader].run(&["move-leader", &id]);
+        }
     }
 
     /// Which of them leads.

@@ -1,6 +1,7 @@
 //! Real servers for tests: started on free ports, in folders of their own, and gone with the test.
 
 pub mod certificates;
+pub mod disk;
 pub mod etcd;
 pub mod galera;
 pub mod independent;

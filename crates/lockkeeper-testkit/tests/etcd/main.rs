@@ -6,8 +6,19 @@
 #[allow(dead_code)]
 mod claims;
 mod common;
+#[path = "../support/crew.rs"]
+#[allow(dead_code, reason = "each test file uses its part")]
+mod crew;
 mod faults;
+mod leaders;
 mod others;
+#[path = "../support/place.rs"]
+#[allow(dead_code, reason = "each test file uses its part")]
+mod place;
+mod stopped;
+#[path = "../support/victim.rs"]
+#[allow(dead_code, reason = "each test file uses its part")]
+mod victim;
 mod ways;
 
 use std::sync::atomic::{AtomicU64, Ordering};
