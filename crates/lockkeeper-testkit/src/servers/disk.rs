@@ -68,7 +68,7 @@ impl Disk {
         &self.mounted
     }
 
-    /// Lets nothing be written from now on. Who tries waits.
+    /// Lets nothing be written from now on. A write waits.
     ///
     /// # Panics
     /// When that cannot be done.

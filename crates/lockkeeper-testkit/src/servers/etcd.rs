@@ -307,7 +307,7 @@ impl EtcdServer {
                 "warn",
             ])
             .args(&self.options)
-            // Variables of the same meaning would win over nothing here, and confuse whoever reads its log.
+            // etcd warns of variables that mean the same as an option.
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             // Ctrl-C means us; a server that went first would be missed. Its leash ends it after us.

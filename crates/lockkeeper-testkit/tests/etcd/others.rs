@@ -94,7 +94,7 @@ async fn etcdctl_waits_for_every_mode_and_is_woken() {
         granted(&store, &ours).await;
         let mut ctl = Ctl::lock(&server, "theirs");
         until("etcdctl waits", async || server.keys("theirs/").len() == 2).await;
-        // Who comes later stands behind it.
+        // A later claim stands behind it.
         let later = claim_for(LEASE, "theirs", Mode::Exclusive).with_enqueue(true);
         busy(&store, &later).await;
         assert!(release(&store, &ours).await.expect("releases"), "{mode}");

@@ -410,9 +410,10 @@ async fn create(
         return Ok(Created::NothingThere);
     }
     if guarded && !keys.is_empty() {
-        return Ok(match Line::of(&below, keys).is_busy_for(claim.mode) {
-            true => Created::Busy,
-            false => Created::Unguarded,
+        return Ok(if Line::of(&below, keys).is_busy_for(claim.mode) {
+            Created::Busy
+        } else {
+            Created::Unguarded
         });
     }
     Ok(Created::Again)

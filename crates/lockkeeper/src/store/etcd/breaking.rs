@@ -116,12 +116,13 @@ fn ending(core: &Core, name: &Name, line: &Line, seen: &Seen) -> (Option<Compare
     let keys = core.keys();
     let beside = keys.beside(name, lease, writer);
     let mut all = line.all().iter();
-    match all.any(|one| one.key.starts_with(&beside)) {
-        true => (
+    if all.any(|one| one.key.starts_with(&beside)) {
+        (
             Some(Compare::some_below(&beside)),
             Operation::put(&keys.gone(name, lease, writer), Vec::new(), one.lease),
-        ),
-        false => (Some(Compare::none_in(&beside, &after(&beside))), delete),
+        )
+    } else {
+        (Some(Compare::none_in(&beside, &after(&beside))), delete)
     }
 }
 

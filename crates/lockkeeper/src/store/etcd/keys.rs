@@ -53,14 +53,14 @@ impl Keys {
 
     /// Whether a name can be kept.
     pub fn check(&self, name: &str) -> Result<(), Error> {
-        match format!("{name}/").starts_with(OWN) {
-            true => Err(Error::InvalidName {
-                reason: format!(
-                    "what begins with {OWN:?} is where the etcd store keeps its own records; choose another name"
-                ),
-            }),
-            false => Ok(()),
+        if !format!("{name}/").starts_with(OWN) {
+            return Ok(());
         }
+        Err(Error::InvalidName {
+            reason: format!(
+                "what begins with {OWN:?} is where the etcd store keeps its own records; choose another name"
+            ),
+        })
     }
 
     /// What all contenders of a name begin with.

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_revision_is_first_whoever_made_it() {
+    fn the_lowest_revision_of_any_client_is_first() {
         let all = [
             claim(WRITE, 1, 30),
             kv(b"a/694d77aa9e38260f".to_vec(), 20, Vec::new()),

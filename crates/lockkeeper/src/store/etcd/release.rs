@@ -75,10 +75,7 @@ async fn depart(core: &Core, entry: &Entry) -> Result<bool, Fault> {
         };
         let cleared = place.clear(core, &beside).await;
         // The reader's key is gone, whatever becomes of the writer's.
-        cleared.map_err(|fault| match there {
-            true => fault.after_a_part(),
-            false => fault,
-        })?;
+        cleared.map_err(|fault| if there { fault.after_a_part() } else { fault })?;
     }
     Ok(there)
 }

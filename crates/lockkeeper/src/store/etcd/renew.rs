@@ -191,9 +191,10 @@ pub async fn renew(core: Arc<Core>, renewals: Vec<Renewal>) -> Result<Vec<Renewe
         let lease = entry.session.id;
         let apart = longer || entry.unsettled;
         let hold = Hold { turn, wants };
-        match apart {
-            true => alone.push(hold),
-            false => by_session.entry(lease).or_default().push(hold),
+        if apart {
+            alone.push(hold);
+        } else {
+            by_session.entry(lease).or_default().push(hold);
         }
     }
     let mut failed = None;
@@ -324,15 +325,15 @@ async fn some(core: &Core, renewals: &[Renewal], holds: &mut [Hold]) -> Result<V
             return Ok(none);
         }
         let Some(until) = until else { continue };
-        let there: Vec<bool> = match answer.succeeded {
-            true => vec![true; entries.len()],
-            false => {
-                let found = answer.lists();
-                let created = found.map(|kvs| kvs.first().map(|kv| kv.create_revision));
-                let mine = created.zip(&entries);
-                mine.map(|(created, entry)| created == Some(entry.created))
-                    .collect()
-            }
+        let there: Vec<bool> = if answer.succeeded {
+            vec![true; entries.len()]
+        } else {
+            let created = answer
+                .lists()
+                .map(|kvs| kvs.first().map(|kv| kv.create_revision));
+            let mine = created.zip(&entries);
+            mine.map(|(created, entry)| created == Some(entry.created))
+                .collect()
         };
         if there.len() != entries.len() {
             return Err(fault::odd("it read fewer keys than it was asked for"));

@@ -61,11 +61,11 @@ impl Tokens {
             base.written == 0 || token.saturating_add(BEHIND) < clock || token <= self.highest;
         Some(Step {
             written: base.written,
-            micros: match writes {
-                true => base
-                    .micros
-                    .max(raised.saturating_sub(next.unsigned_abs() * RUN)),
-                false => base.micros,
+            micros: if writes {
+                base.micros
+                    .max(raised.saturating_sub(next.unsigned_abs() * RUN))
+            } else {
+                base.micros
             },
             writes,
             seen: self.seen,

@@ -59,9 +59,10 @@ fn meaning(core: &Core, range: &Range) -> Option<Meaning> {
         return Some(Meaning::Latch(Name::new(&latch).ok()?));
     }
     let name = Name::new(&core.keys().name_below(&range.from)?).ok()?;
-    Some(match range.puts {
-        true => Meaning::Name(name),
-        false => Meaning::Contenders(name),
+    Some(if range.puts {
+        Meaning::Name(name)
+    } else {
+        Meaning::Contenders(name)
     })
 }
 
@@ -186,7 +187,7 @@ async fn check(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
 }
 
 /// Looks whether it is the turn of a claim that waits. If so, it is granted for a moment, and told; if not, it waits for
-/// whoever is before it now.
+/// the one that is before it now.
 async fn wait_on(core: &Core, turn: &mut Turn) -> Result<(), Fault> {
     let Some(entry) = turn.entry() else {
         return Ok(());

@@ -95,7 +95,7 @@ impl tower_service::Service<http::Request<Body>> for Channel {
 /// What becomes of one keep-alive: the time that the lease has, 0 if it is gone, and the term of the member that says so.
 pub type KeptAlive = Result<(i64, u64), String>;
 
-/// Who waits for the next answers of the stream of keep-alives, in the order of the requests.
+/// The callers that wait for the next answers of the stream of keep-alives, in the order of the requests.
 #[derive(Debug, Default)]
 struct KeepAlives {
     requests: Option<mpsc::UnboundedSender<LeaseKeepAliveRequest>>,
@@ -313,9 +313,10 @@ impl Link {
         if let Some(broken) = source.and_then(|source| source.downcast_ref::<Broken>()) {
             let reason = format!("the connection to {} broke: {said}", self.server);
             self.give_up(&reason);
-            return match broken.sent {
-                true => Failure::InDoubt(reason),
-                false => Failure::NotSent(reason),
+            return if broken.sent {
+                Failure::InDoubt(reason)
+            } else {
+                Failure::NotSent(reason)
             };
         }
         match status.code() {

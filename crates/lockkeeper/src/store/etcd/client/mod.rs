@@ -105,6 +105,22 @@ pub enum Proof {
     Unknown,
 }
 
+impl Proof {
+    /// What a keep-alive and a transaction that were sent together prove: the time of the lease and the term in which that was
+    /// said, if it was.
+    fn of(kept: Option<(i64, u64)>, answer: &TxnResponse) -> Proof {
+        match kept {
+            // A leader that is new may not know the lease yet, while the transaction has seen its keys.
+            Some((ttl, _)) if ttl <= 0 && answer.succeeded => Proof::Unknown,
+            Some((ttl, _)) if ttl <= 0 => Proof::Gone,
+            Some((ttl, term)) if term == answer.term() => {
+                Proof::Lives(Duration::from_secs(ttl.unsigned_abs()))
+            }
+            _ => Proof::Unknown,
+        }
+    }
+}
+
 impl Client {
     /// Connects to one of the members.
     pub async fn open(way: Way) -> Result<(Client, mpsc::UnboundedReceiver<Event>), Error> {
@@ -146,9 +162,10 @@ impl Client {
             return Ok(link.clone());
         }
         let trouble = self.shared.state.borrow().trouble.clone();
-        Err(Failure::NotSent(match trouble.is_empty() {
-            true => "there is no connection".into(),
-            false => trouble,
+        Err(Failure::NotSent(if trouble.is_empty() {
+            "there is no connection".into()
+        } else {
+            trouble
         }))
     }
 
@@ -194,15 +211,7 @@ impl Client {
             link.call::<_, TxnResponse>("/etcdserverpb.KV/Txn", txn, limit)
         );
         let answer = answer?;
-        let lease = match kept {
-            // A leader that is new may not know the lease yet, while the transaction has seen its keys.
-            Ok((ttl, _)) if ttl <= 0 && answer.succeeded => Proof::Unknown,
-            Ok((ttl, _)) if ttl <= 0 => Proof::Gone,
-            Ok((ttl, term)) if term == answer.term() => {
-                Proof::Lives(Duration::from_secs(ttl.unsigned_abs()))
-            }
-            _ => Proof::Unknown,
-        };
+        let lease = Proof::of(kept.ok(), &answer);
         Ok(Proved {
             answer,
             sent,
@@ -271,12 +280,13 @@ impl Shared {
 
     fn same_cluster(&self, link: &Link) -> Result<(), Error> {
         let mut known = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
-        match *known.get_or_insert(link.cluster) == link.cluster {
-            true => Ok(()),
-            false => Err(self.way.kind.refused(format!(
+        if *known.get_or_insert(link.cluster) == link.cluster {
+            Ok(())
+        } else {
+            Err(self.way.kind.refused(format!(
                 "{} is of another cluster than the member before; name the members of one cluster",
                 link.server
-            ))),
+            )))
         }
     }
 }
@@ -332,5 +342,57 @@ fn reason_of(error: &Error) -> String {
     match error {
         Error::Unavailable { reason, .. } | Error::Refused { reason, .. } => reason.clone(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(succeeded: bool, term: u64) -> TxnResponse {
+        TxnResponse {
+            header: Some(messages::Header {
+                raft_term: term,
+                ..messages::Header::default()
+            }),
+            succeeded,
+            responses: Vec::new(),
+        }
+    }
+
+    /// A leader that was deposed says that the lease lives, and its member answers the transaction once it has heard of the next.
+    #[test]
+    fn a_keep_alive_of_another_term_proves_nothing() {
+        let lives = Proof::Lives(Duration::from_secs(3));
+        for (kept, succeeded, proof) in [
+            (Some((3, 7)), true, lives),
+            (Some((3, 7)), false, lives),
+            (Some((3, 6)), true, Proof::Unknown),
+            (Some((3, 8)), true, Proof::Unknown),
+            (None, true, Proof::Unknown),
+            (Some((0, 7)), false, Proof::Gone),
+            (Some((-1, 6)), false, Proof::Gone),
+            (Some((0, 7)), true, Proof::Unknown),
+        ] {
+            let found = Proof::of(kept, &answer(succeeded, 7));
+            assert_eq!(found, proof, "{kept:?} {succeeded}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_old_is_refused() {
+        let server = Address::Tcp("h".into(), 1);
+        let check = |version| check_version(version, &server, &super::super::config::KIND);
+        assert!(check("3.3.27").is_err() && check("2.3.8").is_err());
+        for version in [
+            "3.4.0",
+            "3.4.23",
+            "3.5.13",
+            "3.6.14",
+            "3.8.0-alpha.0",
+            "4.0.0",
+        ] {
+            assert_eq!(check(version), Ok(()), "{version}");
+        }
     }
 }
