@@ -1,8 +1,11 @@
 //! What the tests of the SQLite store share.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
+use std::fs::Permissions;
 use std::future::Future;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::pin::pin;
 use std::process::Command;
 use std::sync::Arc;
@@ -13,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::Name;
 use lockkeeper::store::{Claim, ClaimId, KeeperId, Mode, Release};
+use tempfile::TempDir;
 
 struct Unpark(Thread);
 
@@ -90,10 +94,18 @@ pub fn child_argument() -> Option<String> {
 
 /// This test again, in a process of its own.
 pub fn child(test: &str, argument: &str) -> Command {
+    child_of(
+        &std::env::current_exe().expect("this program"),
+        test,
+        argument,
+    )
+}
+
+fn child_of(program: &Path, test: &str, argument: &str) -> Command {
     // With this signal ignored, a file that reaches its size limit is an error and not the end.
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
-    command.arg(std::env::current_exe().expect("this program"));
+    command.arg(program);
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
     command.env(CHILD, argument);
     command
@@ -106,9 +118,15 @@ pub fn run_as_child(test: &str, plain: bool) -> bool {
         return true;
     }
     let mut command = child(test, "");
+    // It ends with the child.
+    let copy;
     if plain && rustix::process::geteuid().is_root() {
+        // The superuser's own folders may be closed to others, and the program is often in one of them.
+        copy = copy_for_everyone();
+        command = child_of(&copy.path().join("test"), test, "");
         command.uid(65_534).gid(65_534);
         command.env("TMPDIR", "/tmp");
+        command.current_dir("/");
     }
     let run = command.output().expect("a child starts");
     let words = String::from_utf8_lossy(&run.stdout);
@@ -119,4 +137,14 @@ pub fn run_as_child(test: &str, plain: bool) -> bool {
     );
     assert!(words.contains("1 passed"), "the child ran no test: {words}");
     false
+}
+
+/// This program as `test`, in a folder that every user can read.
+fn copy_for_everyone() -> TempDir {
+    let folder = tempfile::tempdir_in("/tmp").expect("a folder");
+    let open = Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).expect("opens");
+    let program = std::env::current_exe().expect("this program");
+    std::fs::copy(program, folder.path().join("test")).expect("copies");
+    folder
 }
