@@ -80,7 +80,7 @@ async fn acquire_once(
         }
         Place::First { number, was_busy } => {
             let contender = Contender::new(arbiter, sharing);
-            as_contender(contender, number, was_busy, request, report).await
+            as_contender(arbiter, contender, number, was_busy, request, report).await
         }
         Place::Waiting { number, receiver } => {
             let wait = LocalWait::new(arbiter, sharing, request.owner, number, receiver);
@@ -94,13 +94,14 @@ async fn acquire_once(
 /// Asks the store on behalf of the queue, without a background task. If the lock is busy, a background task goes on asking, and
 /// the caller waits in the queue.
 async fn as_contender(
+    arbiter: &Arc<Arbiter>,
     contender: Contender,
     number: u64,
     was_busy: bool,
     request: &AcquireRequest,
     report: &WaitReport<'_>,
 ) -> Result<Option<RawGuard>, Error> {
-    let (arbiter, sharing) = (contender.arbiter().clone(), contender.sharing());
+    let sharing = contender.sharing();
     let limit = request.wait_limit;
     let expects_busy = was_busy && limit.waits() && arbiter.core.store().capabilities().queue;
     let tokens = if expects_busy { contender.tokens() } else { 1 };
@@ -108,7 +109,7 @@ async fn as_contender(
     match acquisition.try_within(limit, tokens).await {
         Ok(Some(granted)) => {
             let turn = contender.granted_to_task(&granted);
-            let guard = RawGuard::new(&arbiter, turn, request.owner, Some(sharing));
+            let guard = RawGuard::new(arbiter, turn, request.owner, Some(sharing));
             return Ok(Some(guard));
         }
         Ok(None) if !limit.waits() => return Ok(None),
@@ -118,7 +119,7 @@ async fn as_contender(
     }
     let queue = arbiter.queue(sharing);
     let receiver = queue.wait_in_place(number, acquisition.last_error())?;
-    let wait = LocalWait::new(&arbiter, sharing, request.owner, number, receiver);
+    let wait = LocalWait::new(arbiter, sharing, request.owner, number, receiver);
     contender.go_on_in_background(acquisition);
     wait.turn(limit, report).await
 }

@@ -67,14 +67,13 @@ impl HoldRelease {
         &self.hold.name
     }
 
-    /// Sends the release. The store queues the claim `requeue` in the same step.
-    pub async fn send(&mut self, requeue: Option<Claim>) -> Result<Released, Error> {
+    /// Sends the release at `sent`, which is now. The store queues the claim `requeue` in the same step.
+    pub async fn send(&mut self, requeue: Option<Claim>, sent: Moment) -> Result<Released, Error> {
         let release = Release {
             name: self.hold.name.clone(),
             claim: self.hold.claim,
             requeue,
         };
-        let sent = Moment::now();
         self.progress = Progress::Sent;
         let response = self.core.bounded(self.core.store().release(&release)).await;
         let shared = &self.core.shared;

@@ -18,6 +18,8 @@ pub(super) struct LocalWait<'a> {
     owner: Option<OwnerId>,
     number: u64,
     receiver: Receiver,
+    /// The turn has come, or an error.
+    is_over: bool,
 }
 
 impl<'a> LocalWait<'a> {
@@ -34,6 +36,7 @@ impl<'a> LocalWait<'a> {
             owner,
             number,
             receiver,
+            is_over: false,
         }
     }
 
@@ -54,14 +57,19 @@ impl<'a> LocalWait<'a> {
         };
         tokio::select! {
             biased;
-            turn = &mut self.receiver => match turn {
-                Ok(turn) => Ok(Some(self.guard(turn?))),
-                Err(_) => Err(Error::Closed),
-            },
+            turn = &mut self.receiver => {
+                self.is_over = true;
+                match turn {
+                    Ok(turn) => Ok(Some(self.guard(turn?))),
+                    Err(_) => Err(Error::Closed),
+                }
+            }
             () = deadline => {
                 // Read before the task leaves: once no task waits, the queue forgets the reason.
                 let why = self.arbiter.queue(self.sharing).timeout_error();
-                match self.stop() {
+                let turn = self.stop();
+                self.is_over = true;
+                match turn {
                     Some(turn) => turn.map(Some),
                     None => why.map_or(Ok(None), Err),
                 }
@@ -85,7 +93,7 @@ impl<'a> LocalWait<'a> {
 
 impl Drop for LocalWait<'_> {
     fn drop(&mut self) {
-        if !self.arbiter.core.process.is_fork() {
+        if !self.is_over && !self.arbiter.core.process.is_fork() {
             drop(self.stop());
         }
     }

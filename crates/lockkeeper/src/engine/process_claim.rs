@@ -59,10 +59,6 @@ impl Contender {
         self.arbiter.queue(self.sharing)
     }
 
-    pub fn arbiter(&self) -> &Arc<Arbiter> {
-        &self.arbiter
-    }
-
     pub fn sharing(&self) -> Sharing {
         self.sharing
     }
@@ -134,6 +130,16 @@ impl Contender {
         }
     }
 
+    /// Has a background task contend, if tasks wait.
+    fn pass_on(&mut self) {
+        self.at_end = AtEnd::Done;
+        if self.queue().needs_contender() {
+            let next = Contender::new(&self.arbiter, self.sharing);
+            let acquisition = next.acquisition();
+            next.go_on_in_background(acquisition);
+        }
+    }
+
     /// A claim to queue with a release. `None` if its grant would be missed: then a claim is queued later.
     async fn next_claim(&self) -> Option<Acquisition> {
         let mut next = self.acquisition();
@@ -144,7 +150,7 @@ impl Contender {
     /// Goes on after the hold has been released. `next` is the claim that the release was to queue.
     fn go_on_after(mut self, released: &Released, sent: Moment, next: Option<Acquisition>) {
         let Some(mut next) = next else {
-            return;
+            return self.pass_on();
         };
         if let Some(grant) = released.regrant {
             if let Ok(granted) = next.granted(grant, sent) {
@@ -161,23 +167,16 @@ impl Contender {
 
 impl Drop for Contender {
     fn drop(&mut self) {
-        if self.arbiter.core.process.is_fork() {
-            return;
-        }
         match self.at_end {
-            AtEnd::PassOn => {
-                if self.queue().needs_contender() {
-                    let next = Contender::new(&self.arbiter, self.sharing);
-                    let acquisition = next.acquisition();
-                    next.go_on_in_background(acquisition);
-                }
-            }
+            // First, as it is the usual case: the process id costs a system call.
+            AtEnd::Done => {}
+            _ if self.arbiter.core.process.is_fork() => {}
+            AtEnd::PassOn => self.pass_on(),
             AtEnd::Fail => {
                 let store = self.arbiter.core.store().capabilities().store;
                 let error = Error::unavailable(store, "it panicked, which is a bug");
                 self.queue().fail(&error);
             }
-            AtEnd::Done => {}
         }
     }
 }
@@ -323,7 +322,7 @@ impl PendingRelease {
         };
         let sent = Moment::now();
         let claim = next.as_ref().map(|next| next.claim().clone());
-        let response = release.send(claim).await;
+        let response = release.send(claim, sent).await;
         match &response {
             Ok(released) => {
                 if let Some(contender) = contender.take() {

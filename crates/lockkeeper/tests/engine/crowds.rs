@@ -219,11 +219,11 @@ async fn tasks_that_give_up_at_random_leave_the_lock_to_the_others() {
             running.spawn(async move {
                 for round in 0..40u64 {
                     // Some give up by their own deadline, some are dropped from outside.
-                    let patience = Duration::from_micros((i * 7 + round * 13 + k * 3) % 400);
+                    let timeout = Duration::from_micros((i * 7 + round * 13 + k * 3) % 400);
                     let guard = if round % 2 == 0 {
-                        lock.acquire_within(patience).await.expect("works")
+                        lock.acquire_within(timeout).await.expect("works")
                     } else {
-                        let acquire = tokio::time::timeout(patience, lock.acquire());
+                        let acquire = tokio::time::timeout(timeout, lock.acquire());
                         acquire.await.ok().map(|guard| guard.expect("works"))
                     };
                     if let Some(guard) = guard {

@@ -12,7 +12,7 @@ use lockkeeper::*;
 
 use crate::common::{Fault, LEASE, MS, SHORT, Tampered, Verb, acquired, eventually};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 struct Told {
@@ -54,7 +54,7 @@ async fn a_release_while_the_store_is_away_says_that_the_lock_was_lost() {
     let (keeper, told) = observed(&store, SHORT).await;
     let guard = acquired(&keeper).await;
     store.set_all(Some(Fault::Refused));
-    tokio::time::timeout(PATIENCE, guard.lost())
+    tokio::time::timeout(TIMEOUT, guard.lost())
         .await
         .expect("it is lost");
     let lost = guard.release().await;
@@ -208,7 +208,7 @@ async fn a_break_is_reported_with_its_reason_however_it_is_noticed() {
             let error = guard.extend(LEASE).await.expect_err("it is lost");
             assert!(was_broken(&error), "{error:?}");
         }
-        let lost = tokio::time::timeout(PATIENCE, guard.lost()).await;
+        let lost = tokio::time::timeout(TIMEOUT, guard.lost()).await;
         assert!(lost.is_ok(), "{hears:?}");
         drop(guard);
         let expected = ["x lost: it was broken (a test)", "x released"];
@@ -224,7 +224,7 @@ async fn gone_without_a_word(store: &Arc<Tampered>, keeper: &Lockkeeper) -> Guar
     let other = Lockkeeper::builder().store(store.inner.clone());
     let other = other.connect().await.expect("connects");
     other.break_lock("x", "a test").await.expect("breaks");
-    let lost = tokio::time::timeout(PATIENCE, guard.lost()).await;
+    let lost = tokio::time::timeout(TIMEOUT, guard.lost()).await;
     assert!(lost.is_ok(), "it is heard of");
     guard
 }
@@ -322,10 +322,10 @@ async fn an_observer_may_drop_the_guard_of_the_lost_lock() {
     let lost = guard.lost();
     *told.drops.lock().expect("drops") = Some(guard);
     keeper.break_lock("x", "a test").await.expect("breaks");
-    tokio::time::timeout(PATIENCE, lost).await.expect("told");
+    tokio::time::timeout(TIMEOUT, lost).await.expect("told");
     let expected = ["x lost: it was broken (a test)", "x released"];
     eventually("both are told", async || told.events() == expected).await;
-    let next = tokio::time::timeout(PATIENCE, acquired(&keeper)).await;
+    let next = tokio::time::timeout(TIMEOUT, acquired(&keeper)).await;
     assert!(next.expect("nobody waits for itself").is_held());
 }
 
@@ -423,7 +423,7 @@ impl Observer for Stalls {
         self.told.event(event);
         if let Event::Lost { .. } = event {
             let goes_on = self.goes_on.lock().expect("a receiver");
-            let _ = goes_on.recv_timeout(PATIENCE);
+            let _ = goes_on.recv_timeout(TIMEOUT);
         }
     }
 }
@@ -476,7 +476,7 @@ impl Store for SlowToSay {
         Box::pin(async {
             let answers = self.inner.renew(renewals).await;
             if let Some(goes_on) = self.goes_on.lock().expect("a receiver").take() {
-                let _ = goes_on.recv_timeout(PATIENCE);
+                let _ = goes_on.recv_timeout(TIMEOUT);
             }
             answers
         })
@@ -568,7 +568,7 @@ async fn a_downgrade_while_the_store_is_away_says_that_the_lock_was_lost() {
     let writer = keeper.rwlock("x").expect("a name").write().await;
     let writer = writer.expect("writes");
     store.set_all(Some(Fault::Refused));
-    tokio::time::timeout(PATIENCE, writer.lost())
+    tokio::time::timeout(TIMEOUT, writer.lost())
         .await
         .expect("it is lost");
     let error = writer.downgrade().await.expect_err("it is lost");
@@ -623,7 +623,7 @@ async fn the_systems_error_is_the_source() {
 async fn a_name_given_twice_is_one_lock() {
     let keeper = Tampered::new().keeper(LEASE).await;
     let locks = keeper.multi_lock(["a", "b", "a"]).expect("names");
-    let both = tokio::time::timeout(PATIENCE, locks.acquire()).await;
+    let both = tokio::time::timeout(TIMEOUT, locks.acquire()).await;
     let both = both
         .expect("it does not wait for itself")
         .expect("acquired");
