@@ -287,9 +287,10 @@ mod tests {
     impl Engine for Kept {
         fn run<'a>(&'a self, ops: &'a [Op], _: bool) -> BoxFuture<'a, Result<Vec<Reply>, Fault>> {
             let renews = ops.iter().any(|op| matches!(op, Op::Prolong { .. }));
-            let done = match self.is_free.load(SeqCst) && !renews {
-                true => Ok(ops.iter().map(|_| Reply::Done).collect()),
-                false => Err(Fault::Undone(KIND.unavailable("the row is kept"))),
+            let done = if self.is_free.load(SeqCst) && !renews {
+                Ok(ops.iter().map(|_| Reply::Done).collect())
+            } else {
+                Err(Fault::Undone(KIND.unavailable("the row is kept")))
             };
             Box::pin(std::future::ready(done))
         }
