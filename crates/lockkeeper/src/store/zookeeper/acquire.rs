@@ -216,7 +216,7 @@ async fn fresh(
     }
     let queues = claim.enqueue && claim.beside.is_none();
     // Every node counts towards the end of the numbers: a name that is busy is looked at first.
-    let looks = !queues && core.was_busy(&claim.name) && core.wrote_lately();
+    let looks = !queues && core.was_busy(&claim.name);
     if looks && is_busy(core, claim, place).await? {
         return Ok(BUSY);
     }
@@ -229,9 +229,7 @@ async fn fresh(
 
 /// Whether others hold or wait, by a list that is not of the past.
 async fn is_busy(core: &Core, claim: &Claim, place: &Place) -> Result<bool, Fault> {
-    let mut requests = vec![Request::Sync {
-        path: place.path.clone(),
-    }];
+    let mut requests = vec![core.barrier()];
     requests.extend(Lists::requests(place, claim.mode));
     let mut answers = core.read(requests).await?.into_iter();
     answers.next();

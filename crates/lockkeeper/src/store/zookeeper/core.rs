@@ -315,6 +315,7 @@ impl Core {
 
     /// A write that changes nothing, to be sent before reads: no server answers it without a majority, and what is read behind it is
     /// not of the past. A leader that was deposed answers reads and `sync` alone, and so does a follower of it.
+    /// A leader answers the `sync` of its own clients like a read, also while it has yet to apply what a follower of it has answered.
     pub fn barrier(&self) -> Request {
         let root = match self.settings.chroot.as_str() {
             "" => "/",
