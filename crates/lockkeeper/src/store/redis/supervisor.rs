@@ -293,6 +293,8 @@ impl Supervised for Supervisor {
         tracing::debug!(%error, "not connected");
         self.shared.is_down(error);
         self.shared.doubt();
+        // Waits go on meanwhile and change what to subscribe to. The next connection begins with all of it.
+        while self.inbox.try_recv().is_ok() {}
     }
 
     /// A server that does not answer is not the master any more.
