@@ -246,6 +246,10 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        // What waits is the parent's to send, and a thread of the parent may have locked the mutex.
+        if self.shared.is_fork() {
+            return;
+        }
         let took = self.answered.then(|| Moment::now().since(self.sent));
         let mut state = self.shared.batch.state();
         state.under_way -= 1;

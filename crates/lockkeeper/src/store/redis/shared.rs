@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::redis::{Cmd, RedisError, RedisResult, Value};
+use rustix::process::{Pid, getpid};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -69,6 +70,7 @@ pub(super) struct Member {
 }
 
 pub(super) struct Shared {
+    process: Pid,
     pub settings: Settings,
     pub target: Target,
     /// The server that is in use, or tried.
@@ -105,6 +107,7 @@ impl Shared {
         subscriptions.attach(events.clone());
         let who = describe(&channel, &Process::current());
         let shared = Arc::new(Shared {
+            process: getpid(),
             batch: Batch::new(who, settings.token_retention()),
             settings,
             target,
@@ -121,6 +124,11 @@ impl Shared {
             given_up: Mutex::default(),
         });
         (shared, inbox)
+    }
+
+    /// Whether this process is a fork of the one that connects.
+    pub fn is_fork(&self) -> bool {
+        self.process != getpid()
     }
 
     /// In a cluster, has somebody look who serves what.

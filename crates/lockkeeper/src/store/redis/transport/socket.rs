@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use ::redis::aio::ConnectionLike;
 use ::redis::{Cmd, Pipeline, RedisError, RedisFuture, RedisResult, Value};
+use rustix::process::{Pid, getpid};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
@@ -33,6 +34,8 @@ pub(super) type WriteHalf = Box<dyn AsyncWrite + Send + Unpin>;
 pub(in crate::store) struct Socket(Arc<Inner>);
 
 struct Inner {
+    /// The process that opened the stream.
+    process: Pid,
     queue: Mutex<Queue>,
     out: Mutex<Out>,
 }
@@ -162,6 +165,7 @@ impl Socket {
             heard,
         };
         let mut reader = Reader {
+            process: getpid(),
             stream: read,
             came: vec![0; CHUNK],
             end: 0,
@@ -365,6 +369,10 @@ impl Inner {
                 return Poll::Ready(error.clone());
             }
             let known = queue.reader.as_ref();
+        // The stream is the parent's: a request of a fork would have its reply taken for another's.
+        if self.process != getpid() {
+            return Poll::Ready(Ok(()));
+        }
             if !known.is_some_and(|waker| waker.will_wake(context.waker())) {
                 queue.reader = Some(context.waker().clone());
             }
