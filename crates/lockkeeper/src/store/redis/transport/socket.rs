@@ -202,10 +202,7 @@ impl Socket {
 
     /// Sends several requests at once, and waits for the replies after the first few.
     pub async fn send_all(&self, requests: &Pipeline, skip: usize) -> RedisResult<Vec<Value>> {
-        let replies: Vec<Reply> = requests
-            .cmd_iter()
-            .map(|cmd| self.start_request(cmd))
-            .collect();
+        let replies = self.put_all(requests);
         self.flush();
         let mut values = Vec::with_capacity(replies.len());
         for reply in replies {
@@ -282,6 +279,24 @@ impl Socket {
     }
 
     /// Tells the callers that no reply comes any more, and has the stream closed.
+    /// Takes several requests, with no other between them: ASKING is for the next one.
+    fn put_all(&self, requests: &Pipeline) -> Vec<Reply> {
+        let mut queue = self.0.queue();
+        let ended = queue.ended.clone();
+        let each = requests.cmd_iter().map(|cmd| {
+            let (caller, reply) = oneshot::channel();
+            match &ended {
+                Some(error) => drop(caller.send(Err(error.clone()))),
+                None => {
+                    cmd.write_packed_command(&mut queue.unsent);
+                    queue.waiting.push_back(Waiting::Caller(caller));
+                }
+            }
+            Reply(reply)
+        });
+        each.collect()
+    }
+
     pub(super) fn give_up(&self) {
         self.0.end(&undriven(), || {});
         self.0.wake();
