@@ -99,11 +99,24 @@ impl Confirming {
         match reply.extract_error() {
             Ok(Value::BulkString(echo)) if echo == self.nonce.as_bytes() => {}
             Ok(_) => return Confirmation::Wrong,
-            // A server that is busy, loads its data or cannot save it says so to a PING.
-            Err(error)
-                if self.refused.is_some()
-                    || matches!(error.code(), Some("BUSY" | "LOADING" | "MISCONF"))
-                        && topics.are_confirmed(self.change, &self.topics) => {}
+            // The command was refused, so this is the PING's.
+            Err(_) if self.refused.is_some() => {}
+            Err(error) if topics.are_confirmed(self.change, &self.topics) => {
+                let of_shards = matches!(self.topics.first(), Some(Topic::Shard(_)));
+                let may_be_refused = self.change == Change::Leave && of_shards;
+                match error.code() {
+                    // A server that is busy, loads its data or cannot save it says so to a PING.
+                    Some("LOADING" | "MISCONF") => {}
+                    Some("BUSY") if !may_be_refused => {}
+                    // The slot went, and the channel with it, before the command came.
+                    Some(code) if may_be_refused && code != "BUSY" => {
+                        self.refused = Some(error);
+                        return Confirmation::Unfinished;
+                    }
+                    // It may belong to either.
+                    _ => return Confirmation::Wrong,
+                }
+            }
             Err(error) => {
                 self.refused = Some(error);
                 return Confirmation::Unfinished;
@@ -152,6 +165,7 @@ impl Socket {
         heard: impl Fn(Heard) + Send + Sync + 'static,
     ) -> Socket {
         let socket = Socket(Arc::new(Inner {
+            process: getpid(),
             queue: Mutex::default(),
             out: Mutex::new(Out {
                 stream: write,
@@ -165,7 +179,6 @@ impl Socket {
             heard,
         };
         let mut reader = Reader {
-            process: getpid(),
             stream: read,
             came: vec![0; CHUNK],
             end: 0,
@@ -266,19 +279,6 @@ impl Socket {
         Reply(reply)
     }
 
-    /// Takes a request, or tells at once that nothing goes out any more.
-    fn put(&self, cmd: &Cmd, waiting: Waiting) {
-        let mut queue = self.0.queue();
-        let Some(error) = queue.ended.clone() else {
-            cmd.write_packed_command(&mut queue.unsent);
-            queue.waiting.push_back(waiting);
-            return;
-        };
-        drop(queue);
-        waiting.tell(Err(error));
-    }
-
-    /// Tells the callers that no reply comes any more, and has the stream closed.
     /// Takes several requests, with no other between them: ASKING is for the next one.
     fn put_all(&self, requests: &Pipeline) -> Vec<Reply> {
         let mut queue = self.0.queue();
@@ -297,6 +297,19 @@ impl Socket {
         each.collect()
     }
 
+    /// Takes a request, or tells at once that nothing goes out any more.
+    fn put(&self, cmd: &Cmd, waiting: Waiting) {
+        let mut queue = self.0.queue();
+        let Some(error) = queue.ended.clone() else {
+            cmd.write_packed_command(&mut queue.unsent);
+            queue.waiting.push_back(waiting);
+            return;
+        };
+        drop(queue);
+        waiting.tell(Err(error));
+    }
+
+    /// Tells the callers that no reply comes any more, and has the stream closed.
     pub(super) fn give_up(&self) {
         self.0.end(&undriven(), || {});
         self.0.wake();
@@ -356,6 +369,10 @@ impl Inner {
 
     /// Writes what was asked for, unless another one is at it, who looks again when it is done.
     fn write(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The stream is the parent's: a request of a fork would have its reply taken for another's.
+        if self.process != getpid() {
+            return Poll::Ready(Ok(()));
+        }
         loop {
             let mut out = match self.out.try_lock() {
                 Ok(out) => out,
@@ -384,10 +401,6 @@ impl Inner {
                 return Poll::Ready(error.clone());
             }
             let known = queue.reader.as_ref();
-        // The stream is the parent's: a request of a fork would have its reply taken for another's.
-        if self.process != getpid() {
-            return Poll::Ready(Ok(()));
-        }
             if !known.is_some_and(|waker| waker.will_wake(context.waker())) {
                 queue.reader = Some(context.waker().clone());
             }
@@ -891,7 +904,6 @@ mod tests {
             // The slot has gone, and the channel with it, before the command came.
             (Change::Leave, format!("{left}{moved}{ECHO}"), false),
             (Change::Leave, format!("{left}{moved}{busy}"), false),
-            (Change::Leave, format!("{left}{busy}"), true),
         ];
         for (change, answers, succeeds) in cases {
             let (socket, _heard, mut far) = connected();
@@ -927,6 +939,58 @@ mod tests {
             );
             ended(&mut heard).await;
         }
+    }
+
+    /// An error that may be the PING's as well as the command's, or one that a PING must not get.
+    #[tokio::test]
+    async fn a_server_whose_errors_cannot_be_told_apart_is_left() {
+        let (a, left) = (
+            shard_push("ssubscribe", "a"),
+            shard_push("sunsubscribe", "a"),
+        );
+        for (change, answers) in [
+            (Change::Leave, format!("{left}-BUSY a script runs\r\n")),
+            (Change::Join, format!("{a}-NOPERM no\r\n")),
+            (Change::Join, format!("{a}-MASTERDOWN no link\r\n")),
+        ] {
+            let (socket, mut heard, mut far) = connected();
+            let changed = tokio::spawn(socket.change(change, &shards(&["a"])));
+            let next = ask(&socket, "NEXT");
+            until_asked(&mut far, "NEXT").await;
+            let all = format!("{answers}-NOSCRIPT none\r\n:7\r\n");
+            far.write_all(all.as_bytes()).await.expect("is open");
+            assert!(
+                soon(changed).await.expect("no panic").is_err(),
+                "{answers:?}"
+            );
+            assert!(soon(next).await.is_err(), "{answers:?}");
+            ended(&mut heard).await;
+        }
+    }
+
+    /// ASKING is for the request behind it.
+    #[tokio::test]
+    async fn requests_that_are_sent_together_have_no_other_between_them() {
+        const ROUNDS: usize = 2_000;
+        let (socket, _heard, _far) = connected();
+        let alone = std::thread::spawn({
+            let socket = socket.clone();
+            move || {
+                (0..ROUNDS * 10).for_each(|_| drop(socket.start_request(&::redis::cmd("ALONE"))))
+            }
+        });
+        let mut both = ::redis::pipe();
+        both.cmd("FIRST").cmd("SECOND");
+        (0..ROUNDS).for_each(|_| drop(socket.put_all(&both)));
+        alone.join().expect("no panic");
+        let unsent = String::from_utf8(socket.0.queue().unsent.clone()).expect("text");
+        let words = unsent
+            .split("\r\n")
+            .filter(|word| word.starts_with(char::is_alphabetic));
+        let words: Vec<&str> = words.collect();
+        let pairs = words.windows(2).filter(|two| two[0] == "FIRST");
+        let followed = pairs.filter(|two| two[1] == "SECOND").count();
+        assert_eq!(followed, ROUNDS);
     }
 
     #[tokio::test]
