@@ -106,7 +106,7 @@ async fn two_writers_of_a_cluster_never_grant_at_once() {
                 let claim = short("wanted");
                 let sent = std::time::Instant::now();
                 match store.try_acquire(&claim).await {
-                    // Who is not sure to be inside for a while has shown nothing.
+                    // A task that may have lost its grant on the way shows nothing.
                     Ok(Attempt::Granted(grant)) if sent.elapsed() < SHORT / 2 => {
                         assert!(!inside.swap(true, SeqCst), "another is inside");
                         assert!(last.swap(grant.token.get(), SeqCst) < grant.token.get());
